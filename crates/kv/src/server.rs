@@ -174,6 +174,10 @@ impl<E: Engine> Server<E> {
                     let refused = Answered { error: true, ..Answered::new(Op::Other) };
                     self.samples.push(sample(refused, consumed, answer.len() as u64));
                     if error.is_fatal() {
+                        if let (ErrorKind::Http, Some(recorder)) = (error.kind, &mut self.recorder)
+                        {
+                            recorder.gauges.http_requests += 1;
+                        }
                         io.close_when_sent(conn);
                         return input.len();
                     }

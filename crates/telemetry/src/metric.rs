@@ -30,6 +30,15 @@ impl Metric {
         Metric::single(MetricKind::Gauge, name, help, value)
     }
 
+    /// HTTP requests that came where memcached's protocol is spoken.
+    pub(crate) fn http_requests(count: u64) -> Metric {
+        Metric::counter(
+            "knee_http_requests_total",
+            "Connections closed because an HTTP request came.",
+            count as f64,
+        )
+    }
+
     fn single(kind: MetricKind, name: &'static str, help: &'static str, value: f64) -> Metric {
         Metric { kind, name, help, label: None, samples: vec![(String::new(), value)] }
     }

@@ -13,6 +13,9 @@ pub struct ServerCounts {
     pub errors: u64,
     /// How often it was taken out.
     pub ejected: u64,
+    /// Connections closed because an answer did not fit its request; in the metrics only.
+    #[serde(skip)]
+    pub mismatches: u64,
     /// Whether it is in use; for a whole process, whether every thread uses it.
     pub up: bool,
 }

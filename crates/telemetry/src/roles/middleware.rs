@@ -31,6 +31,8 @@ pub struct MiddlewareGauges {
     /// Worker slots with a request in flight. Stays at 0 in pipelined mode, which has no slots.
     pub busy: Level,
     workers: u32,
+    /// Connections closed because an HTTP request came.
+    pub http_requests: u64,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
 }
@@ -43,6 +45,7 @@ impl MiddlewareGauges {
             queue_length: Level::new(now),
             busy: Level::new(now),
             workers,
+            http_requests: 0,
             servers: servers
                 .iter()
                 .map(|address| ServerCounts {
@@ -50,6 +53,7 @@ impl MiddlewareGauges {
                     requests: 0,
                     errors: 0,
                     ejected: 0,
+                    mismatches: 0,
                     up: true,
                 })
                 .collect(),
@@ -65,12 +69,14 @@ impl Gauges for MiddlewareGauges {
             queue_length: self.queue_length.read(now),
             busy: self.busy.read(now),
             workers: self.workers,
+            http_requests: std::mem::take(&mut self.http_requests),
             servers: self.servers.clone(),
         };
         for server in &mut self.servers {
             server.requests = 0;
             server.errors = 0;
             server.ejected = 0;
+            server.mismatches = 0;
         }
         reading
     }
@@ -85,6 +91,8 @@ pub struct MiddlewareReading {
     pub busy: LevelReading,
     /// Worker slots; 0 in pipelined mode.
     pub workers: u32,
+    /// Connections closed because an HTTP request came.
+    pub http_requests: u64,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
 }
@@ -94,10 +102,12 @@ impl Reading for MiddlewareReading {
         self.queue_length.then(&later.queue_length);
         self.busy.then(&later.busy);
         self.workers = later.workers;
+        self.http_requests += later.http_requests;
         for (server, later) in self.servers.iter_mut().zip(&later.servers) {
             server.requests += later.requests;
             server.errors += later.errors;
             server.ejected += later.ejected;
+            server.mismatches += later.mismatches;
             server.up = later.up;
         }
     }
@@ -106,10 +116,12 @@ impl Reading for MiddlewareReading {
         self.queue_length.beside(&other.queue_length);
         self.busy.beside(&other.busy);
         self.workers += other.workers;
+        self.http_requests += other.http_requests;
         for (server, other) in self.servers.iter_mut().zip(&other.servers) {
             server.requests += other.requests;
             server.errors += other.errors;
             server.ejected += other.ejected;
+            server.mismatches += other.mismatches;
             server.up &= other.up;
         }
     }
@@ -134,6 +146,7 @@ impl Reading for MiddlewareReading {
                 "Integral of the queue length over time: its rate is the mean queue length.",
                 self.queue_length.area_s.max(0.0),
             ),
+            Metric::http_requests(self.http_requests),
         ];
         if self.workers > 0 {
             metrics.push(Metric::gauge("knee_workers", "Worker slots.", f64::from(self.workers)));
@@ -174,6 +187,12 @@ impl Reading for MiddlewareReading {
                 "knee_server_ejections_total",
                 "How often the server was taken out.",
                 servers(|server| server.ejected as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_mismatches_total",
+                "Connections closed because an answer did not fit its request.",
+                servers(|server| server.mismatches as f64),
             ),
         ]);
         metrics

@@ -33,6 +33,9 @@ pub struct StoreGauges {
     pub evictions: u64,
     /// Items removed because their time was over.
     pub expired: u64,
+    /// Connections closed because an HTTP request came; in the metrics only.
+    #[serde(skip)]
+    pub http_requests: u64,
     /// When requests came; `None` where none did.
     #[serde(flatten)]
     pub requests: Option<RequestSpan>,
@@ -180,6 +183,7 @@ impl Gauges for StoreGauges {
         let reading = *self;
         self.evictions = 0;
         self.expired = 0;
+        self.http_requests = 0;
         self.requests = None;
         self.versions = self.versions.map(VersionGauges::levels);
         reading
@@ -192,6 +196,7 @@ impl Reading for StoreGauges {
         self.items_stored = later.items_stored;
         self.evictions += later.evictions;
         self.expired += later.expired;
+        self.http_requests += later.http_requests;
         self.requests_too(later);
         self.versions = match (self.versions, later.versions) {
             (Some(earlier), Some(later)) => Some(later.after(earlier)),
@@ -204,6 +209,7 @@ impl Reading for StoreGauges {
         self.items_stored += other.items_stored;
         self.evictions += other.evictions;
         self.expired += other.expired;
+        self.http_requests += other.http_requests;
         self.requests_too(other);
         // Only one thread has them.
         self.versions = self.versions.or(other.versions);
@@ -223,6 +229,7 @@ impl Reading for StoreGauges {
                 "Items removed because their time was over.",
                 self.expired as f64,
             ),
+            Metric::http_requests(self.http_requests),
         ];
         if let Some(RequestSpan { first_unix_ns, last_unix_ns }) = self.requests {
             let gauge =
