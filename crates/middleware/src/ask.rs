@@ -1,10 +1,11 @@
 //! From a flight to the servers.
 
-use knee_proto::{Decoded, Limits, Request, RequestDecoder};
+use knee_proto::{Decoded, Limits, MetaVerb, Request, RequestDecoder};
 use knee_reactor::Io;
 
 use crate::cas;
 use crate::flight::Round;
+use crate::form::Form;
 use crate::proxy::Proxy;
 use crate::route::Kind;
 use crate::server::Expected;
@@ -84,8 +85,8 @@ impl Proxy {
         let flight = &mut self.flights[id];
         let Some(lane) = flight.lane else { return };
         flight.tried |= 1 << server;
-        let expect = flight.route.expect;
-        let expected = Expected { flight: id, part: part as u16, expect };
+        let (form, number) = (flight.route.form, flight.opaque.number);
+        let expected = Expected { flight: id, part: part as u16, form, number };
         self.send(io, lane, server, expected, write);
     }
 
@@ -184,13 +185,14 @@ impl Proxy {
         flight.round = Round::Asking;
         flight.missing = servers as u32;
         flight.clear_parts(servers);
-        let expect = knee_proto::Expect::Meta;
+        // Another number than that of the request itself, which follows on the same connection.
+        let (form, number) = (Form::Meta(MetaVerb::Get), self.next_number());
         for server in 0..servers {
             let flight = &mut self.flights[id];
             flight.tried |= 1 << server;
             let Some(lane) = flight.lane else { return };
-            let expected = Expected { flight: id, part: server as u16, expect };
-            self.send(io, lane, server, expected, |out| cas::ask(key, base64, out));
+            let expected = Expected { flight: id, part: server as u16, form, number };
+            self.send(io, lane, server, expected, |out| cas::ask(key, base64, number, out));
         }
     }
 }

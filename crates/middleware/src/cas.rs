@@ -6,6 +6,7 @@
 use knee_proto::{Expect, Request, Response, Status, Store, encode};
 
 use crate::gather::parse;
+use crate::opaque::Opaque;
 
 /// The token that stands for the servers' own, in the order of the command line.
 ///
@@ -83,11 +84,13 @@ pub(crate) fn condition<'a>(request: &Request<'a>) -> Option<(u64, &'a [u8], boo
     }
 }
 
-/// Appends the question for an item's present token.
-pub(crate) fn ask(key: &[u8], base64: bool, out: &mut Vec<u8>) {
+/// Appends the question for an item's present token, with `number` as its opaque.
+pub(crate) fn ask(key: &[u8], base64: bool, number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     out.extend_from_slice(key);
-    out.extend_from_slice(if base64 { b" c b\r\n" } else { b" c\r\n" });
+    out.extend_from_slice(if base64 { b" c b" } else { b" c" });
+    encode::meta_flag_number(b'O', number.into(), out);
+    encode::line_end(out);
 }
 
 /// Appends a conditional request with the server's own token in place of the client's. `raw` is
@@ -100,7 +103,7 @@ pub(crate) fn with_token(request: &Request<'_>, raw: &[u8], token: u64, out: &mu
 }
 
 /// What a conditional request is answered with when its token no longer holds, or the item is gone.
-pub(crate) fn refusal(request: &Request<'_>, gone: bool, out: &mut Vec<u8>) {
+pub(crate) fn refusal(request: &Request<'_>, opaque: &Opaque, gone: bool, out: &mut Vec<u8>) {
     let flags = match request {
         Request::MetaSet(meta) | Request::MetaDelete(meta) | Request::MetaArith(meta) => {
             out.extend_from_slice(if gone { encode::META_NOT_FOUND } else { encode::META_EXISTS });
@@ -111,7 +114,11 @@ pub(crate) fn refusal(request: &Request<'_>, gone: bool, out: &mut Vec<u8>) {
     // As memcached, which repeats these two whatever became of the request.
     for flag in flags {
         match flag.letter {
-            b'O' => encode::meta_flag(b'O', flag.argument, out),
+            b'O' => {
+                if let Some(client) = opaque.client() {
+                    encode::meta_flag(b'O', client, out);
+                }
+            }
             b'k' => {
                 if let Some((_, key, _)) = condition(request) {
                     encode::meta_flag(b'k', key, out);
@@ -226,7 +233,8 @@ mod tests {
             };
             for (is_gone, expected) in [(false, changed), (true, gone)] {
                 let mut out = Vec::new();
-                refusal(&item, is_gone, &mut out);
+                let opaque = Opaque::new(1, Some(b"ab"));
+                refusal(&item, &opaque, is_gone, &mut out);
                 assert_eq!(String::from_utf8_lossy(&out), expected);
             }
         }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use knee_reactor::ConnId;
 
+use crate::opaque::Opaque;
 use crate::route::{Kind, Route};
 use crate::verdict::Verdict;
 
@@ -56,6 +57,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Flight {
     pub(crate) home: Home,
     pub(crate) route: Route,
+    pub(crate) opaque: Opaque,
     /// The connections that serve it.
     pub(crate) lane: Option<u32>,
     /// The answer is complete, but an earlier request's of the same client is not.
@@ -87,6 +89,7 @@ impl Flight {
         Flight {
             home,
             route,
+            opaque: Opaque::NONE,
             lane: None,
             done: false,
             local: false,
@@ -121,10 +124,18 @@ impl Flight {
         self.parts.iter().filter(|part| part.here).map(|part| part.bytes.as_slice())
     }
 
+    /// The request that a server has got for one part of the answer, where it was kept.
+    pub(crate) fn request_of(&self, part: u16) -> &[u8] {
+        match self.route.kind {
+            Kind::Shards => &self.parts[usize::from(part)].bytes,
+            _ => &self.request,
+        }
+    }
+
     /// Whether the request's bytes may be needed after they were sent once.
     pub(crate) fn keeps_request(&self, servers: usize) -> bool {
         match self.route.kind {
-            Kind::Any | Kind::First => servers > 1,
+            Kind::Any | Kind::First => servers > 1 || self.route.form.needs_request(),
             Kind::Gather | Kind::Cas => true,
             Kind::Shards | Kind::All => false,
         }
@@ -150,6 +161,7 @@ impl Flights {
         let flight = &mut self.table[index as usize];
         flight.home = home;
         flight.route = route;
+        flight.opaque = Opaque::NONE;
         flight.lane = None;
         flight.done = false;
         flight.local = false;

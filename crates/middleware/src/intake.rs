@@ -2,14 +2,15 @@
 
 use memchr::memchr;
 
-use knee_proto::{Decoded, Request, RequestDecoder, encode};
+use knee_proto::{Decoded, ErrorKind, Meta, Request, RequestDecoder, encode};
 use knee_reactor::{ConnId, Io};
 
 use crate::client::{Client, Ending};
 use crate::config::Mode;
-use crate::flight::{Home, recycle};
+use crate::flight::{Flight, Home, recycle};
+use crate::opaque::Opaque;
 use crate::proxy::{Peer, Proxy};
-use crate::queue::{Answer, Job};
+use crate::queue::{Job, Served};
 use crate::route::{Kind, Plan, Route, plan};
 
 /// Requests that may wait for one server on one pipelined connection before clients are held back…
@@ -22,6 +23,21 @@ const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 
 /// As the last word of a line it asks for no answer, even where it stands in a key's place.
 const NOREPLY: &[u8] = b"noreply";
+
+/// The flags that memcached accepts in every meta command; one of them is the middleware's opaque.
+const META_FLAGS_MAX: usize = 16;
+const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
+
+/// The meta command whose answer repeats its opaque, if the request is one.
+fn numbered<'r, 'a>(request: &'r Request<'a>) -> Option<&'r Meta<'a>> {
+    match request {
+        Request::MetaGet(meta)
+        | Request::MetaSet(meta)
+        | Request::MetaDelete(meta)
+        | Request::MetaArith(meta) => Some(meta),
+        _ => None,
+    }
+}
 
 /// The command line of a request, without its line end.
 fn first_line(raw: &[u8]) -> &[u8] {
@@ -85,6 +101,9 @@ impl Proxy {
                     }
                     self.answer_here(io, conn, error.answer());
                     if error.is_fatal() {
+                        if let (ErrorKind::Http, Some(recorder)) = (error.kind, self.recorder()) {
+                            recorder.gauges.http_requests += 1;
+                        }
                         self.end_client(io, conn);
                     }
                 }
@@ -109,7 +128,16 @@ impl Proxy {
             Plan::Answer(text) => return self.answer_here(io, conn, text),
             Plan::Close => return self.end_client(io, conn),
         };
+        let meta = numbered(request);
+        if let Some(meta) = meta
+            && meta.options.count() + usize::from(!meta.has(b'O')) > META_FLAGS_MAX
+        {
+            return self.answer_here(io, conn, TOO_MANY_FLAGS);
+        }
         let id = self.flights.insert(Home::Client(conn), route, io.now());
+        if let Some(meta) = meta {
+            self.flights[id].opaque = Opaque::new(self.next_number(), meta.opaque());
+        }
         self.flights[id].bytes_in = raw.len() as u32;
         if let Some(client) = self.client(conn) {
             client.order.push_back(id);
@@ -120,7 +148,8 @@ impl Proxy {
         // server reads exactly one request. They are always asked to answer, also where the client
         // wants none.
         let mut canonical = std::mem::take(&mut self.scratch);
-        encode::request(&request.answered(), &mut canonical);
+        let number = self.flights[id].opaque.number;
+        encode::request_with_opaque(&request.answered(), number.into(), &mut canonical);
         self.launch(io, id, &canonical);
         recycle(&mut canonical);
         self.scratch = canonical;
@@ -162,8 +191,9 @@ impl Proxy {
             copy.extend_from_slice(request);
             self.away += 1;
             self.minds_queue = true;
-            let route = self.flights[id].route;
-            self.shared.put(Job { thread: self.thread as u32, flight: id, route, request: copy });
+            let Flight { route, opaque, .. } = self.flights[id];
+            let thread = self.thread as u32;
+            self.shared.put(Job { thread, flight: id, route, opaque, request: copy });
             let now = io.now();
             if let Some(recorder) = self.recorder() {
                 recorder.gauges.queue_length.add(now, 1);
@@ -208,7 +238,9 @@ impl Proxy {
         } else {
             self.guests += 1;
             let home = Home::Thread { thread: job.thread, flight: job.flight };
-            self.flights.insert(home, job.route, now)
+            let id = self.flights.insert(home, job.route, now);
+            self.flights[id].opaque = job.opaque;
+            id
         };
         self.dispatch(io, id, lane, &job.request);
         // Whether it needs the bytes again or not: the buffer is the flight's, as long as it flies.
@@ -231,7 +263,7 @@ impl Proxy {
     pub(crate) fn take_back(&mut self, io: &mut Io) {
         let shared = std::sync::Arc::clone(&self.shared);
         for answer in shared.answers(self.thread) {
-            let Answer { flight: id, reply, request, outcome, dequeued, sent, answered, tried } =
+            let Served { flight: id, reply, request, outcome, dequeued, sent, answered, tried } =
                 answer;
             self.away -= 1;
             let flight = &mut self.flights[id];

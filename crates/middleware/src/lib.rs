@@ -17,7 +17,8 @@
 //!
 //! # Layout
 //!
-//! Pure logic, without sockets: `route` (where a request goes), `shard` (multi-gets split and
+//! Pure logic, without sockets: `route` (where a request goes), `form` and `opaque` (whether an answer
+//! belongs to it), `shard` (multi-gets split and
 //! joined), `verdict` and `gather` (one answer out of many), `cas` (tokens over several servers).
 //! The state of one thread: `proxy` (its tables, and the events it is told of), `client`, `flight`
 //! (requests under way), `server` (lanes, health, back-off), `queue` (shared by all threads). The
@@ -30,6 +31,9 @@
 //!   leaves no half of one behind.
 //! * Servers get the canonical form of a parsed request, never a client's bytes: every version of
 //!   memcached reads exactly one request in it.
+//! * An answer must belong to its request: retrievals are checked by key, meta commands by an opaque
+//!   (`opaque`), all others by the form of their answer (`form`). A connection with an answer that
+//!   does not belong is closed, and its requests fail: no client gets an answer of another.
 //! * A write is acknowledged when every server has acknowledged it. It is not begun when a server is
 //!   known to be down, and never sent to a server twice.
 //! * What is under way is bounded: per client, per server, and by the number of connections.
@@ -40,9 +44,11 @@ pub mod cli;
 mod client;
 mod config;
 mod flight;
+mod form;
 mod gather;
 mod intake;
 mod links;
+mod opaque;
 mod proxy;
 mod queue;
 mod route;

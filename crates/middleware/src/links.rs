@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use knee_proto::{Expect, Response, ResponseDecoder, Status, encode};
+use knee_proto::{Response, ResponseDecoder, Status, encode};
 use knee_reactor::{ConnId, Io};
+use knee_telemetry::tell;
 
+use crate::form::Form;
 use crate::proxy::{Peer, Proxy, RETRY};
 use crate::server::{Expected, State};
 
@@ -33,7 +35,8 @@ impl Proxy {
         upstream.conn = Some(conn);
         upstream.state = State::Trying;
         upstream.since = io.now();
-        upstream.expected.push_back(Expected { flight: TRIAL, part: 0, expect: Expect::Line });
+        let (form, number) = (Form::Version, 0);
+        upstream.expected.push_back(Expected { flight: TRIAL, part: 0, form, number });
         if let Some(output) = io.output(conn) {
             encode::version(output);
         }
@@ -64,6 +67,23 @@ impl Proxy {
                 recorder.gauges.servers[server].up = true;
             }
         }
+    }
+
+    /// A server has answered what was not asked. Which of its further answers belong to which
+    /// requests cannot be known.
+    pub(crate) fn mistrust(&mut self, io: &mut Io, lane: u32, server: usize, cause: &str) {
+        if let Some(recorder) = self.recorder() {
+            recorder.gauges.servers[server].mismatches += 1;
+        }
+        if self.shared.is_first_mismatch() {
+            let name = &self.servers[server].name;
+            let message = format_args!(
+                "connection to server {name} closed: {cause}; update the server \
+                 (knee_server_mismatches_total counts further cases)"
+            );
+            tell("knee-proxy", message);
+        }
+        self.lose(io, lane, server, cause.to_owned());
     }
 
     /// A connection to a server is of no more use. What was asked over it is asked elsewhere or

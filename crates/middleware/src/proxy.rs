@@ -86,6 +86,8 @@ pub(crate) struct Proxy {
     /// Flights replied to in this batch.
     pub(crate) settled: Vec<Settled>,
     pub(crate) scratch: Vec<u8>,
+    /// Meta commands numbered so far.
+    numbered: u32,
     /// `None` once the thread has ended.
     recorder: Option<Recorder<Middleware>>,
     /// Told, and dropped, when every server's first connections stand or could not be had.
@@ -127,6 +129,7 @@ impl Proxy {
             sent: Vec::new(),
             settled: Vec::new(),
             scratch: Vec::new(),
+            numbered: 0,
             recorder: Some(recorder),
             starting: Some(starting),
             drain: Drain::Serving,
@@ -146,6 +149,12 @@ impl Proxy {
             self.peers.resize_with(conn.index() + 1, || Peer::Nobody);
         }
         self.peers[conn.index()] = peer;
+    }
+
+    /// A number that no other meta command under way has, in whichever thread.
+    pub(crate) fn next_number(&mut self) -> u32 {
+        self.numbered = self.numbered.wrapping_add(1);
+        self.numbered.wrapping_mul(self.config.threads as u32).wrapping_add(self.thread as u32)
     }
 
     pub(crate) fn recorder(&mut self) -> Option<&mut Recorder<Middleware>> {

@@ -16,6 +16,7 @@ use crossbeam_queue::ArrayQueue;
 use knee_reactor::Waker;
 
 use crate::flight::Outcome;
+use crate::opaque::Opaque;
 use crate::route::Route;
 
 /// A request that waits for a worker slot.
@@ -25,12 +26,13 @@ pub(crate) struct Job {
     pub(crate) thread: u32,
     pub(crate) flight: u32,
     pub(crate) route: Route,
+    pub(crate) opaque: Opaque,
     pub(crate) request: Vec<u8>,
 }
 
-/// The answer to another thread's job.
+/// Another thread's job with its reply.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Served {
     pub(crate) flight: u32,
     pub(crate) reply: Vec<u8>,
     /// The job's buffer, on its way back to be used again.
@@ -50,7 +52,7 @@ struct Seat {
     idle: AtomicUsize,
     /// Woken and not yet up.
     called: AtomicBool,
-    mailbox: ArrayQueue<Answer>,
+    mailbox: ArrayQueue<Served>,
 }
 
 /// What the threads of a middleware share.
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     /// When the middleware was made, and how many milliseconds later the last requests came (0: none yet).
     made: Instant,
     last_request_ms: AtomicU64,
+    /// A server has answered what was not asked.
+    mismatch_seen: AtomicBool,
 }
 
 impl Shared {
@@ -84,6 +88,7 @@ impl Shared {
             undrained: AtomicUsize::new(wakers.len()),
             made: Instant::now(),
             last_request_ms: AtomicU64::new(0),
+            mismatch_seen: AtomicBool::new(false),
         })
     }
 
@@ -142,13 +147,13 @@ impl Shared {
     }
 
     /// Sends an answer to the thread whose client waits for it.
-    pub(crate) fn post(&self, thread: usize, answer: Answer) {
-        let full = self.seats[thread].mailbox.push(answer).is_err();
+    pub(crate) fn post(&self, thread: usize, served: Served) {
+        let full = self.seats[thread].mailbox.push(served).is_err();
         assert!(!full, "a thread has more jobs away than its mailbox holds answers");
         self.call(thread);
     }
 
-    pub(crate) fn answers(&self, thread: usize) -> impl Iterator<Item = Answer> + '_ {
+    pub(crate) fn answers(&self, thread: usize) -> impl Iterator<Item = Served> + '_ {
         std::iter::from_fn(move || self.seats[thread].mailbox.pop())
     }
 
@@ -170,6 +175,11 @@ impl Shared {
     pub(crate) fn heard(&self, now: Instant) {
         let ms = now.saturating_duration_since(self.made).as_millis() as u64;
         self.last_request_ms.store(ms.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether this is the first answer that does not fit its request: only that one is reported.
+    pub(crate) fn is_first_mismatch(&self) -> bool {
+        !self.mismatch_seen.swap(true, Ordering::Relaxed)
     }
 
     /// How long no request has come; `None` before the first.

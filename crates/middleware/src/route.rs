@@ -12,8 +12,10 @@
 //!
 //! In front of a single server everything but the last row is relayed as it is.
 
-use knee_proto::{Expect, Get, GetVerb, Meta, MetaVerb, Request, StoreVerb, encode};
+use knee_proto::{Get, GetVerb, Meta, MetaVerb, Request, StoreVerb, encode};
 use knee_telemetry::Op;
+
+use crate::form::Form;
 
 /// Which servers answer a request, and what becomes of their answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub(crate) struct Route {
     pub(crate) items: u32,
     /// Whether hits are counted.
     pub(crate) retrieves: bool,
-    pub(crate) expect: Expect,
+    pub(crate) form: Form,
 }
 
 impl Route {
@@ -67,12 +69,17 @@ impl Route {
         silence: Silence::None,
         items: 0,
         retrieves: false,
-        expect: Expect::Line,
+        form: Form::Version,
     };
 
     /// Of the removal of a key that the client did not ask for.
-    pub(crate) const FORGET: Route =
-        Route { kind: Kind::All, changes: true, silence: Silence::Noreply, ..Route::NOWHERE };
+    pub(crate) const FORGET: Route = Route {
+        kind: Kind::All,
+        changes: true,
+        silence: Silence::Noreply,
+        form: Form::Delete,
+        ..Route::NOWHERE
+    };
 }
 
 /// What to do with a request.
@@ -89,39 +96,36 @@ pub(crate) enum Plan {
 /// Plans a request in front of `servers` servers.
 pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan {
     let replicated = servers > 1;
-    let line = |op, kind, changes, items| Route {
+    let line = |op, form, kind, changes, items| Route {
         op,
         kind,
         changes,
         silence: if request.is_quiet() { Silence::Noreply } else { Silence::None },
         items,
         retrieves: false,
-        expect: Expect::Line,
+        form,
     };
-    let write = |op, items| line(op, Kind::All, true, items);
+    let write = |op, form, items| line(op, form, Kind::All, true, items);
     let route = match request {
         Request::Get(Get { key_count: 0, .. }) => return Plan::Answer(encode::END),
         Request::Get(get) => retrieval(get, replicated, sharded),
-        Request::Store(store) if store.verb == StoreVerb::Cas && replicated => {
-            line(Op::Set, Kind::Cas, true, 1)
-        }
-        Request::Store(_) => write(Op::Set, 1),
-        Request::Delete { .. } => write(Op::Delete, 1),
-        Request::Arith { .. } | Request::Touch { .. } => write(Op::Other, 1),
-        Request::FlushAll { .. } | Request::Verbosity { .. } | Request::CacheMemlimit { .. } => {
-            write(Op::Other, 0)
-        }
-        Request::Stats { .. } => {
-            Route { expect: Expect::Stats, ..line(Op::Other, Kind::First, false, 0) }
-        }
-        Request::Version => line(Op::Other, Kind::Any, false, 0),
+        Request::Store(store) => match (store.verb, replicated) {
+            (StoreVerb::Cas, true) => line(Op::Set, Form::Cas, Kind::Cas, true, 1),
+            (StoreVerb::Cas, false) => write(Op::Set, Form::Cas, 1),
+            _ => write(Op::Set, Form::Store, 1),
+        },
+        Request::Delete { .. } => write(Op::Delete, Form::Delete, 1),
+        Request::Arith { .. } => write(Op::Other, Form::Arith, 1),
+        Request::Touch { .. } => write(Op::Other, Form::Touch, 1),
+        Request::FlushAll { .. } | Request::Verbosity { .. } => write(Op::Other, Form::Done, 0),
+        Request::CacheMemlimit { .. } => write(Op::Other, Form::Memlimit, 0),
+        Request::Stats { .. } => line(Op::Other, Form::Stats, Kind::First, false, 0),
+        Request::Version => line(Op::Other, Form::Version, Kind::Any, false, 0),
         Request::MetaGet(request) => meta_get(request, replicated),
         Request::MetaSet(request) => meta_write(MetaVerb::Set, request, replicated),
         Request::MetaDelete(request) => meta_write(MetaVerb::Delete, request, replicated),
         Request::MetaArith(request) => meta_write(MetaVerb::Arith, request, replicated),
-        Request::MetaDebug(_) => {
-            Route { expect: Expect::Meta, ..line(Op::Other, Kind::Any, false, 1) }
-        }
+        Request::MetaDebug(_) => line(Op::Other, Form::Meta(MetaVerb::Debug), Kind::Any, false, 1),
         Request::MetaNoop => return Plan::Answer(encode::META_NOOP),
         Request::Shutdown { .. } => return Plan::Answer(encode::SHUTDOWN_DISABLED),
         Request::Quit => return Plan::Close,
@@ -143,7 +147,7 @@ fn retrieval(get: &Get<'_>, replicated: bool, sharded: bool) -> Route {
         silence: Silence::None,
         items: u32::try_from(get.key_count).unwrap_or(u32::MAX),
         retrieves: true,
-        expect: Expect::Retrieval,
+        form: Form::Retrieval(get.verb),
     }
 }
 
@@ -157,7 +161,7 @@ fn meta_get(request: &Meta<'_>, replicated: bool) -> Route {
         silence: silence(MetaVerb::Get, request),
         items: 1,
         retrieves: true,
-        expect: Expect::Meta,
+        form: Form::Meta(MetaVerb::Get),
     }
 }
 
@@ -177,7 +181,7 @@ fn meta_write(verb: MetaVerb, request: &Meta<'_>, replicated: bool) -> Route {
         silence: silence(verb, request),
         items: 1,
         retrieves: false,
-        expect: Expect::Meta,
+        form: Form::Meta(verb),
     }
 }
 

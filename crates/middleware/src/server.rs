@@ -5,8 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use knee_proto::{Expect, ResponseDecoder};
+use knee_proto::ResponseDecoder;
 use knee_reactor::ConnId;
+
+use crate::form::Form;
 
 /// The first wait before a server that failed is tried again…
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -78,7 +80,9 @@ pub(crate) struct Expected {
     pub(crate) flight: u32,
     /// Which part of the request: of shards their number, else the server's.
     pub(crate) part: u16,
-    pub(crate) expect: Expect,
+    pub(crate) form: Form,
+    /// The opaque that the answer to a meta command repeats.
+    pub(crate) number: u32,
 }
 
 /// One connection to one server.

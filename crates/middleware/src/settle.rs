@@ -3,18 +3,20 @@
 mod conditional;
 mod refusal;
 
-use knee_proto::{Decoded, Request, Response, Status, quiet_suppresses};
+use knee_proto::{Decoded, MetaVerb, Request, Response, ResponseError, Status, quiet_suppresses};
 use knee_reactor::{ConnId, Io};
 
 use crate::ask::decode_again;
 use crate::config::Mode;
 use crate::flight::{Home, Outcome, Round, recycle};
+use crate::form::{Form, debugs_key_of};
 use crate::gather::{self, Gathered};
 use crate::links::TRIAL;
+use crate::opaque::{Answer, Opaque};
 use crate::proxy::{Proxy, Settled};
-use crate::queue::Answer;
+use crate::queue::Served;
 use crate::route::{Kind, Silence};
-use crate::server::{Expected, State};
+use crate::server::Expected;
 use crate::shard;
 use crate::trace::Trace;
 use crate::verdict::Severity;
@@ -22,6 +24,11 @@ use crate::verdict::Severity;
 /// An answer of which so many more bytes have come is looked at, complete or not: a server that
 /// sends slowly is not one that does not answer.
 const PROGRESS_BYTES: usize = 64 * 1024;
+
+/// Why a server's connection is closed: its further answers could reach the wrong clients.
+const UNASKED: &str = "it sent what no request had asked for";
+const UNFIT: &str = "it sent an answer that does not fit its request";
+const REFUSED_VALUE: &str = "it refused a request with a value, and may read the value as commands";
 
 /// A conditional write's bytes are decoded in every round; the first time proved them sound.
 pub(crate) const UNREADABLE: &[u8] = b"SERVER_ERROR the condition could not be read again\r\n";
@@ -44,35 +51,53 @@ impl Proxy {
                 return input.len();
             }
             let Some(&expected) = upstream.expected.front() else {
-                self.lose(io, lane, server, "it sent what nobody had asked for".to_owned());
+                self.mistrust(io, lane, server, UNASKED);
                 return input.len();
             };
             upstream.since = io.now();
-            match upstream.decoder.decode(&input[used..], expected.expect) {
-                Decoded::Complete { consumed, item } => {
+            let trial = expected.flight == TRIAL;
+            let request =
+                if trial { b"" } else { self.flights[expected.flight].request_of(expected.part) };
+            let asked = expected.form.asked(request);
+            let expect = expected.form.expect();
+            match upstream.decoder.decode_asked(&input[used..], expect, asked) {
+                Decoded::Complete { consumed, item } if trial => {
                     upstream.expected.pop_front();
                     used += consumed;
-                    if upstream.state == State::Trying {
-                        debug_assert_eq!(expected.flight, TRIAL);
-                        self.stands(io, lane, server, &item);
-                    } else {
-                        answered = true;
-                        self.take_answer(io, expected, server, &item);
+                    self.stands(io, lane, server, &item);
+                }
+                Decoded::Complete { consumed, item } => {
+                    let Some(answer) = belonging(expected, request, item) else {
+                        self.mistrust(io, lane, server, UNFIT);
+                        return input.len();
+                    };
+                    upstream.expected.pop_front();
+                    used += consumed;
+                    answered = true;
+                    self.take_answer(io, expected, server, &answer);
+                    if expected.form.may_desynchronise(&item.status) {
+                        self.mistrust(io, lane, server, REFUSED_VALUE);
+                        return input.len();
                     }
                 }
                 Decoded::Incomplete { wanted, .. } => {
                     io.want(conn, wanted.min(input.len() - used + PROGRESS_BYTES));
                     break;
                 }
-                Decoded::Invalid { error, .. } => {
+                Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
+                    // Another server would give the same answer.
                     upstream.expected.pop_front();
-                    if expected.flight != TRIAL {
+                    if !trial {
                         let name = &self.servers[server].name;
                         let text = format!("SERVER_ERROR server {name}: {error}\r\n");
                         self.count_error(server);
                         self.fail(io, expected.flight, text.as_bytes());
                     }
                     self.lose(io, lane, server, error.to_string());
+                    return input.len();
+                }
+                Decoded::Invalid { error, .. } => {
+                    self.mistrust(io, lane, server, &error.to_string());
                     return input.len();
                 }
             }
@@ -83,13 +108,8 @@ impl Proxy {
         used
     }
 
-    fn take_answer(
-        &mut self,
-        io: &mut Io,
-        expected: Expected,
-        server: usize,
-        response: &Response<'_>,
-    ) {
+    fn take_answer(&mut self, io: &mut Io, expected: Expected, server: usize, answer: &Answer<'_>) {
+        let response = &answer.response;
         let id = expected.flight;
         let part = usize::from(expected.part);
         if response.status.is_error() {
@@ -97,14 +117,14 @@ impl Proxy {
         }
         let flight = &mut self.flights[id];
         match flight.route.kind {
-            Kind::Any | Kind::First => self.relay(io, id, response),
+            Kind::Any | Kind::First => self.relay(io, id, answer),
             Kind::All if flight.missing == 1 && flight.verdict.severity == Severity::Nothing => {
-                self.relay(io, id, response);
+                self.relay(io, id, answer);
             }
             Kind::All => {
                 flight.missing -= 1;
                 if flight.verdict.weigh(server, response) {
-                    set(&mut flight.reply, response.raw);
+                    rewrite(&mut flight.reply, answer, &flight.opaque);
                     flight.outcome.silent = is_silent(flight.route.silence, response);
                 }
                 self.settle_verdict(io, id);
@@ -117,22 +137,22 @@ impl Proxy {
                         set(&mut flight.reply, gather::error_line(response.raw));
                     }
                 } else {
-                    set(&mut flight.parts[part].bytes, response.raw);
+                    rewrite(&mut flight.parts[part].bytes, answer, &flight.opaque);
                     flight.parts[part].here = true;
                 }
                 self.settle_shards(io, id);
             }
             Kind::Gather => {
                 flight.missing -= 1;
-                set(&mut flight.parts[part].bytes, response.raw);
+                rewrite(&mut flight.parts[part].bytes, answer, &flight.opaque);
                 flight.parts[part].here = true;
                 self.settle_gathered(io, id);
             }
             Kind::Cas => {
                 flight.missing -= 1;
-                set(&mut flight.parts[part].bytes, response.raw);
+                rewrite(&mut flight.parts[part].bytes, answer, &flight.opaque);
                 flight.parts[part].here = true;
-                self.advance_cas(io, id, server, response);
+                self.advance_cas(io, id, server, answer);
             }
         }
     }
@@ -249,7 +269,7 @@ impl Proxy {
     /// Settles a flight with an answer that was put together here.
     fn settle_merged(&mut self, io: &mut Io, id: u32, merged: Gathered, reply: Vec<u8>) {
         let flight = &mut self.flights[id];
-        let expect = flight.route.expect;
+        let expect = flight.route.form.expect();
         let outcome = Outcome {
             hits: if flight.route.retrieves { merged.hits } else { 0 },
             error: merged.severity == Severity::Error,
@@ -266,7 +286,8 @@ impl Proxy {
     }
 
     /// Ends a flight with one server's answer as it is.
-    fn relay(&mut self, io: &mut Io, id: u32, response: &Response<'_>) {
+    fn relay(&mut self, io: &mut Io, id: u32, answer: &Answer<'_>) {
+        let response = &answer.response;
         let flight = &mut self.flights[id];
         let outcome = Outcome {
             hits: if flight.route.retrieves { hits(response) } else { 0 },
@@ -281,9 +302,10 @@ impl Proxy {
             // Nothing to wait for: from the server's bytes to the client's, without a stop.
             client.replied(response.raw.len());
             let mut written = 0;
-            if !outcome.silent {
-                written = response.raw.len();
-                io.write(conn, response.raw);
+            if !outcome.silent
+                && let Some(output) = io.output(conn)
+            {
+                written = answer.write(&self.flights[id].opaque, output);
             }
             let flight = &mut self.flights[id];
             flight.answered = io.now();
@@ -292,7 +314,8 @@ impl Proxy {
             self.complete(id, written);
             return self.reply_in_order(io, conn);
         }
-        set(&mut self.flights[id].reply, response.raw);
+        let flight = &mut self.flights[id];
+        rewrite(&mut flight.reply, answer, &flight.opaque);
         self.settle_answered(io, id, outcome);
     }
 
@@ -308,7 +331,7 @@ impl Proxy {
             }
             Home::Gone => self.complete(id, 0),
             Home::Thread { thread, flight: job } => {
-                let answer = Answer {
+                let served = Served {
                     flight: job,
                     reply: std::mem::take(&mut flight.reply),
                     request: std::mem::take(&mut flight.request),
@@ -320,7 +343,7 @@ impl Proxy {
                 };
                 self.guests -= 1;
                 self.flights.free(id);
-                self.shared.post(thread as usize, answer);
+                self.shared.post(thread as usize, served);
             }
         }
     }
@@ -414,6 +437,24 @@ fn is_silent(silence: Silence, response: &Response<'_>) -> bool {
         Silence::Noreply => true,
         Silence::Quiet(verb) => quiet_suppresses(verb, response.status),
     }
+}
+
+/// The answer, if it belongs to its request.
+fn belonging<'a>(expected: Expected, request: &[u8], item: Response<'a>) -> Option<Answer<'a>> {
+    if !expected.form.fits(&item.status) {
+        return None;
+    }
+    match expected.form {
+        Form::Meta(MetaVerb::Debug) => debugs_key_of(request, &item).then(|| Answer::plain(item)),
+        Form::Meta(_) => Answer::numbered(item, expected.number),
+        _ => Some(Answer::plain(item)),
+    }
+}
+
+/// Overwrites a buffer with an answer.
+fn rewrite(buffer: &mut Vec<u8>, answer: &Answer<'_>, opaque: &Opaque) {
+    recycle(buffer);
+    answer.write(opaque, buffer);
 }
 
 /// Overwrites a buffer.

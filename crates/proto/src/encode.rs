@@ -4,8 +4,8 @@ mod request;
 mod response;
 
 pub use request::{
-    arith, cache_memlimit, delete, flush_all, gat, get, meta, meta_noop, quit, request, shutdown,
-    stats, store, touch, verbosity, version,
+    arith, cache_memlimit, delete, flush_all, gat, get, meta, meta_noop, quit, request,
+    request_with_opaque, shutdown, stats, store, touch, verbosity, version,
 };
 pub use response::{
     DELETED, END, EXISTS, META_DONE, META_EXISTS, META_MISS, META_NOOP, META_NOT_FOUND,

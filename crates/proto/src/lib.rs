@@ -52,4 +52,4 @@ pub use meta::{Meta, MetaFlag, MetaFlags, MetaOptions, MetaVerb, quiet_suppresse
 pub use request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
 pub use request_decoder::RequestDecoder;
 pub use response::{Response, Status, Value, Values};
-pub use response_decoder::{Expect, ResponseDecoder, ResponseError};
+pub use response_decoder::{Asked, Expect, ResponseDecoder, ResponseError};

@@ -161,6 +161,11 @@ impl MetaOptions {
         letter.is_ascii_alphabetic() && self.present & bit(letter) != 0
     }
 
+    /// How many flags there are.
+    pub fn count(&self) -> usize {
+        self.present.count_ones() as usize
+    }
+
     /// Takes the flag `q` away.
     pub(crate) fn answered(mut self) -> Self {
         self.present &= !bit(b'q');

@@ -214,11 +214,12 @@ impl<'a> Iterator for Values<'a> {
 impl ExactSizeIterator for Values<'_> {}
 
 /// The line before a value.
+#[derive(Clone, Copy)]
 pub(crate) struct ValueHeader<'a> {
-    key: &'a [u8],
+    pub(crate) key: &'a [u8],
     flags: u32,
     pub(crate) value_bytes: usize,
-    cas: Option<u64>,
+    pub(crate) cas: Option<u64>,
 }
 
 impl<'a> ValueHeader<'a> {

@@ -21,6 +21,26 @@ pub enum Expect {
     Stats,
 }
 
+/// What a retrieval asked for: its response may have no other values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked<'k> {
+    /// The keys in order, separated by spaces.
+    pub keys: &'k [u8],
+    /// Whether each value comes with a cas token.
+    pub with_cas: bool,
+}
+
+impl Asked<'_> {
+    /// Whether `value` belongs to a key at or behind place `from`, which moves behind that key.
+    #[inline]
+    fn admits(&self, from: &mut usize, value: &ValueHeader<'_>) -> bool {
+        let mut words = Tokens::new(&self.keys[*from..]);
+        let found = words.by_ref().any(|key| key == value.key);
+        *from = self.keys.len() - words.rest().len();
+        found && value.cas.is_some() == self.with_cas
+    }
+}
+
 /// A response that cannot be followed: the connection it came from is of no more use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseError {
@@ -30,7 +50,9 @@ pub enum ResponseError {
     BadValueHeader,
     /// A value that does not end where its length says.
     BadValueEnd,
-    /// The response is longer than the decoder was told to accept.
+    /// A value of a key that was not asked for, or out of order, or a missing or needless token.
+    UnexpectedValue,
+    /// The response is longer than the decoder may accept.
     TooLong,
 }
 
@@ -40,6 +62,7 @@ impl std::fmt::Display for ResponseError {
             ResponseError::UnexpectedLine => "the server sent a line that answers no such request",
             ResponseError::BadValueHeader => "the server sent a malformed value header",
             ResponseError::BadValueEnd => "the server sent a value that misses its length",
+            ResponseError::UnexpectedValue => "the server sent a value that was not asked for",
             ResponseError::TooLong => "the server's response exceeds the limit",
         })
     }
@@ -69,6 +92,8 @@ struct Progress {
     wanted: usize,
     hits: usize,
     value_bytes: usize,
+    /// Up to which place of [`Asked::keys`] values have come.
+    keys_seen: usize,
 }
 
 /// Where a line took the walk.
@@ -79,8 +104,8 @@ enum Step<'a> {
     EndWithValue(Status<'a>, usize),
     /// The response goes on behind this line.
     More,
-    /// The response goes on behind this line and a value of so many bytes.
-    Value(usize),
+    /// The response goes on behind this line and a value.
+    Value(ValueHeader<'a>),
 }
 
 impl ResponseDecoder {
@@ -99,10 +124,21 @@ impl ResponseDecoder {
         input: &'a [u8],
         expect: Expect,
     ) -> Decoded<Response<'a>, ResponseError> {
+        self.decode_asked(input, expect, None)
+    }
+
+    /// As [`decode`](ResponseDecoder::decode). An answer to a retrieval may only have values that
+    /// were `asked` for, in that order.
+    pub fn decode_asked<'a>(
+        &mut self,
+        input: &'a [u8],
+        expect: Expect,
+        asked: Option<Asked<'_>>,
+    ) -> Decoded<Response<'a>, ResponseError> {
         if input.len() < self.progress.wanted {
             return Decoded::Incomplete { consumed: 0, wanted: self.progress.wanted };
         }
-        match self.walk(input, expect) {
+        match self.walk(input, expect, asked) {
             Ok(Some((end, status))) => {
                 let Progress { hits, value_bytes, .. } = std::mem::take(&mut self.progress);
                 let raw = &input[..end];
@@ -122,6 +158,7 @@ impl ResponseDecoder {
         &mut self,
         input: &'a [u8],
         expect: Expect,
+        asked: Option<Asked<'_>>,
     ) -> Result<Option<(usize, Status<'a>)>, ResponseError> {
         loop {
             let progress = &mut self.progress;
@@ -135,24 +172,33 @@ impl ResponseDecoder {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let first = progress.line_start == 0;
             let after_line = line_end + 1;
-            let (after, status, value_bytes) = match step(line, first, expect)? {
+            let (after, status, value) = match step(line, first, expect)? {
                 Step::End(status) => (after_line, Some(status), None),
                 Step::More => (after_line, None, None),
-                Step::Value(bytes) => (behind_value(after_line, bytes), None, Some(bytes)),
+                Step::Value(header) => {
+                    let bytes = header.value_bytes;
+                    (behind_value(after_line, bytes), None, Some((bytes, Some(header))))
+                }
                 Step::EndWithValue(status, bytes) => {
-                    (behind_value(after_line, bytes), Some(status), Some(bytes))
+                    (behind_value(after_line, bytes), Some(status), Some((bytes, None)))
                 }
             };
             if after > self.response_bytes_max {
                 return Err(ResponseError::TooLong);
             }
-            if let Some(bytes) = value_bytes {
+            if let Some((bytes, header)) = value {
                 if input.len() < after {
                     progress.scanned = line_end;
                     return self.wait_for(after);
                 }
                 if &input[after - 2..after] != b"\r\n" {
                     return Err(ResponseError::BadValueEnd);
+                }
+                // Only now: a value that is still incomplete would be looked for again.
+                if let (Some(asked), Some(header)) = (asked, header)
+                    && !asked.admits(&mut progress.keys_seen, &header)
+                {
+                    return Err(ResponseError::UnexpectedValue);
                 }
                 progress.hits += 1;
                 progress.value_bytes += bytes;
@@ -186,7 +232,7 @@ fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseEr
         Expect::Retrieval => {
             if line.starts_with(b"VALUE ") {
                 let header = ValueHeader::parse(line).ok_or(ResponseError::BadValueHeader)?;
-                return Ok(Step::Value(header.value_bytes));
+                return Ok(Step::Value(header));
             }
             if line == b"END" {
                 return Ok(Step::End(Status::Values));
@@ -267,6 +313,38 @@ mod tests {
         assert_eq!(consumed, input.len() - 5);
         assert!(item.status.is_error());
         assert_eq!(item.values().map(|value| value.value).collect::<Vec<_>>(), [b"x"]);
+    }
+
+    #[test]
+    fn values_must_be_asked_for() {
+        // (keys, tokens, keys of the answer, the token behind each, whether it is an answer)
+        let rows = [
+            ("a b", false, "a b", "", true),
+            ("a b", false, "b", "", true),
+            ("a c b a", false, "a b a", "", true),
+            ("a b", false, "", "", true),
+            ("a b", false, "b a", "", false),
+            ("a", false, "b", "", false),
+            ("a", false, "a a", "", false),
+            ("a", true, "a", "", false),
+            ("a", true, "a", " 7", true),
+        ];
+        for (keys, with_cas, answer, token, fits) in rows {
+            let values: Vec<String> = (answer.split_terminator(' '))
+                .map(|key| format!("VALUE {key} 0 1{token}\r\nx\r\n"))
+                .collect();
+            let input = format!("{}END\r\n", values.concat());
+            let mut decoder = ResponseDecoder::new(100);
+            // In pieces of one byte more each.
+            let outcome = (1..=input.len())
+                .map(|seen| {
+                    let asked = Some(Asked { keys: keys.as_bytes(), with_cas });
+                    decoder.decode_asked(&input.as_bytes()[..seen], Expect::Retrieval, asked)
+                })
+                .find(|outcome| !matches!(outcome, Decoded::Incomplete { .. }));
+            let complete = matches!(outcome, Some(Decoded::Complete { .. }));
+            assert_eq!(complete, fits, "{answer:?} for {keys:?}");
+        }
     }
 
     #[test]

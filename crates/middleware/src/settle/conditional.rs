@@ -1,6 +1,5 @@
 //! Conditional writes over several servers: each tells its token, the first decides, the rest follow.
 
-use knee_proto::Response;
 use knee_reactor::Io;
 
 use super::{UNREADABLE, set};
@@ -8,18 +7,14 @@ use crate::ask::decode_again;
 use crate::cas::{self, Standing};
 use crate::flight::Round;
 use crate::gather::{self, Gathered};
+use crate::opaque::Answer;
 use crate::proxy::Proxy;
 use crate::verdict::Severity;
 
 impl Proxy {
     /// A conditional write has one answer more.
-    pub(super) fn advance_cas(
-        &mut self,
-        io: &mut Io,
-        id: u32,
-        server: usize,
-        response: &Response<'_>,
-    ) {
+    pub(super) fn advance_cas(&mut self, io: &mut Io, id: u32, server: usize, answer: &Answer<'_>) {
+        let response = &answer.response;
         let flight = &mut self.flights[id];
         match &flight.round {
             Round::Asking if flight.missing > 0 => {}
@@ -30,7 +25,7 @@ impl Proxy {
             Round::Deciding(_) if Severity::of(&response.status) == Severity::Success => {
                 self.follow_cas(io, id);
             }
-            Round::Deciding(_) => self.relay(io, id, response),
+            Round::Deciding(_) => self.relay(io, id, answer),
             Round::Following => {
                 if Severity::of(&response.status) != Severity::Success {
                     let mut text = Vec::new();
@@ -76,7 +71,7 @@ impl Proxy {
         };
         let mut reply = std::mem::take(&mut flight.reply);
         reply.clear();
-        cas::refusal(&decoded, gone, &mut reply);
+        cas::refusal(&decoded, &flight.opaque, gone, &mut reply);
         flight.request = request;
         let severity = if gone { Severity::Missing } else { Severity::Exists };
         self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
@@ -124,7 +119,7 @@ impl Proxy {
         let mut reply = std::mem::take(&mut flight.reply);
         reply.clear();
         let frames: Vec<&[u8]> = flight.answers().collect();
-        let merged = if flight.route.expect == knee_proto::Expect::Meta {
+        let merged = if flight.route.form.expect() == knee_proto::Expect::Meta {
             gather::meta(&frames, true, &mut reply)
         } else {
             reply.extend_from_slice(frames.first().copied().unwrap_or_default());

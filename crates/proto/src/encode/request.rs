@@ -7,6 +7,16 @@ use crate::request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
 /// Appends any request. What was decoded comes out as an equivalent line: words in canonical form,
 /// ignored ones left out. Use [`Request::answered`] to drop `noreply` or `q`.
 pub fn request(request: &Request<'_>, out: &mut Vec<u8>) {
+    any(request, None, out);
+}
+
+/// As [`request`], and a meta command that is answered with its opaque gets this one, in place of
+/// its own.
+pub fn request_with_opaque(request: &Request<'_>, opaque: u64, out: &mut Vec<u8>) {
+    any(request, Some(opaque), out);
+}
+
+fn any(request: &Request<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
     match *request {
         Request::Get(ref retrieval) => {
             let Get { verb, exptime, .. } = *retrieval;
@@ -27,10 +37,10 @@ pub fn request(request: &Request<'_>, out: &mut Vec<u8>) {
         Request::CacheMemlimit { megabytes, noreply } => cache_memlimit(megabytes, noreply, out),
         Request::Shutdown { mode } => shutdown(mode, out),
         Request::Quit => quit(out),
-        Request::MetaGet(ref request) => meta(MetaVerb::Get, request, out),
-        Request::MetaSet(ref request) => meta(MetaVerb::Set, request, out),
-        Request::MetaDelete(ref request) => meta(MetaVerb::Delete, request, out),
-        Request::MetaArith(ref request) => meta(MetaVerb::Arith, request, out),
+        Request::MetaGet(ref request) => flagged(MetaVerb::Get, request, opaque, out),
+        Request::MetaSet(ref request) => flagged(MetaVerb::Set, request, opaque, out),
+        Request::MetaDelete(ref request) => flagged(MetaVerb::Delete, request, opaque, out),
+        Request::MetaArith(ref request) => flagged(MetaVerb::Arith, request, opaque, out),
         Request::MetaDebug(ref request) => meta(MetaVerb::Debug, request, out),
         Request::MetaNoop => meta_noop(out),
     }
@@ -170,6 +180,10 @@ pub fn quit(out: &mut Vec<u8>) {
 
 /// Appends a meta command with its flags and, for `ms`, its value.
 pub fn meta(verb: MetaVerb, request: &Meta<'_>, out: &mut Vec<u8>) {
+    flagged(verb, request, None, out);
+}
+
+fn flagged(verb: MetaVerb, request: &Meta<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
     out.extend_from_slice(match verb {
         MetaVerb::Get => b"mg ",
         MetaVerb::Set => b"ms ",
@@ -183,7 +197,15 @@ pub fn meta(verb: MetaVerb, request: &Meta<'_>, out: &mut Vec<u8>) {
         number(request.value.len() as u64, out);
     }
     for flag in request.flags() {
-        super::meta_flag(flag.letter, flag.argument, out);
+        match opaque {
+            Some(opaque) if flag.letter == b'O' => super::meta_flag_number(b'O', opaque, out),
+            _ => super::meta_flag(flag.letter, flag.argument, out),
+        }
+    }
+    if let Some(opaque) = opaque
+        && !request.has(b'O')
+    {
+        super::meta_flag_number(b'O', opaque, out);
     }
     out.extend_from_slice(b"\r\n");
     if verb == MetaVerb::Set {

@@ -1,7 +1,4 @@
 //! Lines that versions of memcached read differently, and HTTP requests.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::support::{Client, MODES, Memcached, Proxy, config};
 use knee_middleware::Mode;
-use support::{Client, MODES, Memcached, Proxy, config};
 
 /// A server that records requests and answers one line to each. Every request comes in one piece.
 fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
@@ -24,7 +21,7 @@ fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8
             let answer: &[u8] = match &bytes[..read] {
                 b"version\r\n" => b"VERSION 1.6.18\r\n",
                 [b'g', ..] => b"END\r\n",
-                [b'm', ..] => b"HD\r\n",
+                [b'm', ..] => b"HD O1\r\n",
                 _ => b"STORED\r\n",
             };
             if !bytes.starts_with(b"version") && record.send(bytes[..read].to_vec()).is_err() {
@@ -38,16 +35,14 @@ fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8
 
 #[test]
 fn servers_get_canonical_requests_only() {
-    let (address, recorded) = recording_server();
-    let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[address]));
     // (what a client sends, what the server gets of it)
     let rows: [(&str, Option<&str>); 16] = [
         (" get noreply\r\n", Some("get noreply\r\n")),
         (" set k 0 0 5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
         ("set k 0 0 +5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
-        ("ms k +5\r\nhello\r\n", Some("ms k 5\r\nhello\r\n")),
+        ("ms k +5\r\nhello\r\n", Some("ms k 5 O1\r\nhello\r\n")),
         ("set  k 007 -1 5  \r\nhello\r\n", Some("set k 7 -1 5\r\nhello\r\n")),
-        ("mg k  q v\r\nmn\r\n", Some("mg k v\r\n")),
+        ("mg k  q v\r\nmn\r\n", Some("mg k v O1\r\n")),
         ("mg a\0 q\r\n", None),
         ("get a\0b\r\n", None),
         ("delete k\0 noreply\r\n", None),
@@ -61,8 +56,9 @@ fn servers_get_canonical_requests_only() {
         ("delete noreply\r\n", None),
     ];
     for (sent, forwarded) in rows {
-        let mut client = proxy.client();
-        let answer = client.ask(sent);
+        let (address, recorded) = recording_server();
+        let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[address]));
+        let answer = proxy.client().ask(sent);
         let refused = answer.starts_with("CLIENT_ERROR bad command line format");
         assert_eq!(refused, forwarded.is_none(), "{sent:?}: {answer:?}");
         if let Some(forwarded) = forwarded {

@@ -1,12 +1,9 @@
 //! What is written is on every server, what is read comes from each in its turn.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{Client, MODES, Memcached, Proxy, addresses, config};
 use knee_middleware::Mode;
-use support::{Client, MODES, Memcached, Proxy, addresses, config};
 
 #[test]
 fn a_write_is_on_every_server_when_it_is_acknowledged() {

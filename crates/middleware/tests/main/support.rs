@@ -1,8 +1,7 @@
 //! Real servers, a middleware in front of them, and clients that speak bytes.
-#![allow(clippy::unwrap_used, dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write, sink};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -91,15 +90,42 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         connections_max: 2000,
         idle_timeout: None,
         exit_idle: None,
-        server_timeout: Duration::from_millis(1500),
+        // Longer than a busy machine takes.
+        server_timeout: PATIENCE,
         limits: Limits::default(),
         reply_bytes_max: 16 << 20,
         trace: false,
     }
 }
 
+/// As [`config`], with a server's answer due soon.
+pub(crate) fn impatient(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Config {
+    Config { server_timeout: Duration::from_millis(500), ..config(mode, threads, servers) }
+}
+
 pub(crate) fn addresses(servers: &[Memcached]) -> Vec<SocketAddr> {
     servers.iter().map(|server| server.address).collect()
+}
+
+/// A server that answers `version` and then behaves as given.
+pub(crate) fn impostor(behave: impl Fn(TcpStream) + Send + Sync + 'static) -> std::net::SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let behave = std::sync::Arc::new(behave);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, behave) = (stream.unwrap(), std::sync::Arc::clone(&behave));
+            std::thread::spawn(move || {
+                let mut request = [0; 9];
+                if stream.read_exact(&mut request).is_ok()
+                    && stream.write_all(b"VERSION 0\r\n").is_ok()
+                {
+                    behave(stream);
+                }
+            });
+        }
+    });
+    address
 }
 
 /// A middleware in this process, ended with the value.

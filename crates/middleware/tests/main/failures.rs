@@ -1,18 +1,17 @@
 //! Servers that die, lie or are silent; clients that are rude; shutdown in mid-traffic.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    Client, MODES, Memcached, Proxy, addresses, config, impatient, impostor, wait_until,
+};
 use knee_middleware::Mode;
 use knee_testkit::free_port;
-use support::{Client, MODES, Memcached, Proxy, addresses, config, wait_until};
 
 /// How long a shutdown waits at most, also one where threads wait for each other.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -76,27 +75,6 @@ fn a_server_that_dies_is_taken_out_and_returns() {
     }
 }
 
-/// A server that answers `version` and then does as told.
-fn impostor(behave: impl Fn(TcpStream) + Send + Sync + 'static) -> std::net::SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let behave = std::sync::Arc::new(behave);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (mut stream, behave) = (stream.unwrap(), std::sync::Arc::clone(&behave));
-            std::thread::spawn(move || {
-                let mut request = [0; 9];
-                if stream.read_exact(&mut request).is_ok()
-                    && stream.write_all(b"VERSION 0\r\n").is_ok()
-                {
-                    behave(stream);
-                }
-            });
-        }
-    });
-    address
-}
-
 #[test]
 fn a_server_that_never_answers_is_given_up() {
     for (mode, threads) in MODES {
@@ -106,7 +84,7 @@ fn a_server_that_never_answers_is_given_up() {
         });
         let good = Memcached::start();
         Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
-        let proxy = Proxy::start(&config(mode, threads, &[silent, good.address]));
+        let proxy = Proxy::start(&impatient(mode, threads, &[silent, good.address]));
         let mut client = proxy.client();
         // Whoever's turn it is, the answer comes.
         for _ in 0..4 {
@@ -175,7 +153,7 @@ fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
                 let answer: &[u8] = match &request[..3] {
                     begin if !dies_of.is_empty() && begin.starts_with(dies_of.as_bytes()) => return,
                     b"get" => b"VALUE a 0 1 5\r\nx\r\nEND\r\n",
-                    b"mg " => b"HD c5\r\n",
+                    b"mg " => &has_token(&request[..read]),
                     b"cas" => b"STORED\r\n",
                     _ => b"ERROR\r\n",
                 };
@@ -183,6 +161,12 @@ fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
             }
         })
     }
+    /// The answer to `mg a c` with the opaque of the request.
+    fn has_token(request: &[u8]) -> Vec<u8> {
+        let opaque = request.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap();
+        [b"HD c5 ", opaque, b"\r\n"].concat()
+    }
+
     // (what the first server dies of, what the second dies of, who is told of, what is told)
     let rows = [
         ("mg", "", 0, "is down: "),
@@ -271,7 +255,7 @@ fn a_sharded_multiget_is_answered_whole_or_by_one_error() {
             let mut servers = addresses(&good);
             servers.push(third);
             let settings =
-                knee_middleware::Config { sharded: true, ..config(mode, threads, &servers) };
+                knee_middleware::Config { sharded: true, ..impatient(mode, threads, &servers) };
             let proxy = Proxy::start(&settings);
             proxy.client().expect(&format!("{request}mn\r\n"), &format!("{answer}MN\r\n"));
         }

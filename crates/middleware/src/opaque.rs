@@ -1,0 +1,148 @@
+//! Opaque tokens of meta commands: they tie an answer to its request.
+//!
+//! Every meta command goes to servers with a number of the middleware as its opaque, and every
+//! answer must repeat it. The client's own opaque takes its place in the reply; without one the
+//! flag is left out.
+
+use std::ops::Range;
+
+use knee_proto::{Response, encode};
+
+/// Longest opaque of a client, see [`knee_proto::ErrorKind::MetaOpaqueTooLong`].
+const BYTES_MAX: usize = 31;
+
+/// The opaque of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opaque {
+    /// What servers get.
+    pub(crate) number: u32,
+    /// What the client sent, if it did.
+    bytes: [u8; BYTES_MAX],
+    length: Option<u8>,
+}
+
+impl Opaque {
+    /// Of a request that has none.
+    pub(crate) const NONE: Opaque = Opaque { number: 0, bytes: [0; BYTES_MAX], length: None };
+
+    /// Of a request that servers know by `number`. Its client's opaque was checked when decoded.
+    pub(crate) fn new(number: u32, client: Option<&[u8]>) -> Opaque {
+        let mut opaque = Opaque { number, ..Opaque::NONE };
+        if let Some(client) = client {
+            let length = client.len().min(BYTES_MAX);
+            opaque.bytes[..length].copy_from_slice(&client[..length]);
+            opaque.length = Some(length as u8);
+        }
+        opaque
+    }
+
+    /// What the client sent.
+    pub(crate) fn client(&self) -> Option<&[u8]> {
+        self.length.map(|length| &self.bytes[..usize::from(length)])
+    }
+}
+
+/// One server's answer, found to belong to its request.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer<'a> {
+    pub(crate) response: Response<'a>,
+    /// Where the flag with the middleware's number stands, the space before it included.
+    flag: Range<usize>,
+}
+
+impl<'a> Answer<'a> {
+    /// Without an opaque.
+    pub(crate) fn plain(response: Response<'a>) -> Answer<'a> {
+        Answer { flag: response.raw.len()..response.raw.len(), response }
+    }
+
+    /// An answer to a meta command with this number; `None` when it answers another one. Error
+    /// lines have no flags.
+    pub(crate) fn numbered(response: Response<'a>, number: u32) -> Option<Answer<'a>> {
+        if response.status.is_error() {
+            return Some(Answer::plain(response));
+        }
+        let flag = find_flag(response.raw, number)?;
+        Some(Answer { response, flag })
+    }
+
+    /// Appends the answer as its client gets it; returns how many bytes that are.
+    pub(crate) fn write(&self, opaque: &Opaque, out: &mut Vec<u8>) -> usize {
+        let before = out.len();
+        let raw = self.response.raw;
+        if self.flag.is_empty() {
+            out.extend_from_slice(raw);
+        } else {
+            out.extend_from_slice(&raw[..self.flag.start]);
+            if let Some(client) = opaque.client() {
+                encode::meta_flag(b'O', client, out);
+            }
+            out.extend_from_slice(&raw[self.flag.end..]);
+        }
+        out.len() - before
+    }
+}
+
+/// The place of ` O` and the number as a whole word of the first line.
+fn find_flag(raw: &[u8], number: u32) -> Option<Range<usize>> {
+    let mut start = 0;
+    // The code comes first.
+    loop {
+        start += raw[start..].iter().position(|&byte| byte == b' ' || byte == b'\n')?;
+        if raw[start] == b'\n' {
+            return None;
+        }
+        if raw.get(start + 1) == Some(&b'O') {
+            let digits = &raw[start + 2..];
+            let length = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let end = start + 2 + length;
+            if matches!(raw.get(end), Some(b' ' | b'\r' | b'\n'))
+                && is_number(&digits[..length], number)
+            {
+                return Some(start..end);
+            }
+        }
+        start += 1;
+    }
+}
+
+fn is_number(digits: &[u8], number: u32) -> bool {
+    let value =
+        digits.iter().take(11).fold(0u64, |value, digit| value * 10 + u64::from(digit - b'0'));
+    !digits.is_empty() && value == u64::from(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gather::parse;
+    use knee_proto::Expect;
+
+    #[test]
+    fn reply_has_the_clients_opaque() {
+        // (answer, client's opaque, reply)
+        let rows: [(&str, Option<&str>, Option<&str>); 10] = [
+            ("HD O12\r\n", None, Some("HD\r\n")),
+            ("HD O12\r\n", Some("mine"), Some("HD Omine\r\n")),
+            ("HD O12\r\n", Some(""), Some("HD O\r\n")),
+            ("VA 3 kO12 O12 W\r\nO12\r\n", Some("x"), Some("VA 3 kO12 Ox W\r\nO12\r\n")),
+            ("EN O12 kx\r\n", None, Some("EN kx\r\n")),
+            ("SERVER_ERROR busy\r\n", Some("x"), Some("SERVER_ERROR busy\r\n")),
+            // Another number, a longer one, none, and one in the value.
+            ("HD O13\r\n", None, None),
+            ("HD O123\r\n", None, None),
+            ("HD\r\n", None, None),
+            ("VA 4\r\n O12\r\n", None, None),
+        ];
+        for (answer, client, reply) in rows {
+            let response = parse(answer.as_bytes(), Expect::Meta).expect("an answer");
+            let opaque = Opaque::new(12, client.map(str::as_bytes));
+            let got = Answer::numbered(response, opaque.number).map(|answer| {
+                let mut out = Vec::new();
+                assert_eq!(answer.write(&opaque, &mut out), out.len());
+                String::from_utf8(out).expect("ASCII")
+            });
+            assert_eq!(got.as_deref(), reply, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A middleware in front of real servers, and of servers that fail or lie.
+#![allow(clippy::unwrap_used)]
+
+mod answers;
+mod failures;
+mod odd_lines;
+mod replication;
+mod support;
