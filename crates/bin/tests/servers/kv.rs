@@ -1,5 +1,6 @@
 //! `knee-kv` as a process: its output, start and end.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crate::program::{End, KV, Program, refused, talk};
@@ -73,6 +74,24 @@ fn trace_that_is_not_read_delays_no_request() {
         let rest = line.strip_prefix("knee-kv: trace set \"set k 0 0 1\" received=").expect(line);
         assert!(rest.contains(" bytes_in=16 bytes_out=8 status=STORED total="), "{line}");
     }
+}
+
+#[test]
+fn http_requests_are_hung_up_on_and_counted() {
+    let program = Program::serve(KV, &["--admin", "127.0.0.1:0"]);
+    let methods = ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"];
+    for method in methods {
+        let mut client = program.connect();
+        let request = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\nset http 0 0 1\r\nx\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // The store resets the connection if bytes of the request are unread.
+        let _ = client.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{method}");
+    }
+    talk(&mut program.connect(), b"get http\r\n", b"END\r\n");
+    program
+        .wait_for_metric(&format!("knee_http_requests_total{{role=\"store\"}} {}", methods.len()));
 }
 
 #[test]
