@@ -28,8 +28,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             '"load.clients"',
             '"workload.protocol"',
-            "x.toml:17: workload.protocol: cannot vary: it has one value for all points; make an experiment for "
-            "each",
+            "x.toml:17: workload.protocol: cannot vary: it has one value for all points; make an experiment for each",
         ),
         (
             CACHE,
