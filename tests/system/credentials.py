@@ -32,7 +32,7 @@ class Watch:
         self._thread.join()
 
     def _look_until_over(self) -> None:
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.1):
             if self._is_made:
                 # The file comes and goes.
                 with suppress(FileNotFoundError):
