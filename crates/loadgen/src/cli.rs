@@ -30,8 +30,8 @@ struct Cli {
 enum System {
     /// Sets and gets over the memcached text protocol.
     ///
-    /// The servers are asked nothing before the start, which knee-proxy would count: one that is silent, speaks TLS or
-    /// is something else is found out by the errors.
+    /// Nothing is sent before the start, as knee-proxy would count it. So errors alone show a server that is silent or
+    /// speaks another protocol.
     Memcached(Box<memcached::Memcached>),
     /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
     Kv(Box<kv::Kv>),
@@ -39,7 +39,7 @@ enum System {
     Queue(Box<queue::Queue>),
 }
 
-/// Parses the arguments, runs until the end or until told to stop, returns the exit code.
+/// Parses the arguments, runs to the end or a signal, returns the exit code.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().system {
         System::Memcached(flags) => flags.run(),

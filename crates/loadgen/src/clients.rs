@@ -1,4 +1,4 @@
-//! The clients of one thread: their connections, what they have in flight, when they send next.
+//! The clients of one thread: their connections, requests in flight, and next sends.
 //!
 //! # What is measured
 //!
@@ -10,12 +10,11 @@
 //! * in a closed loop with think time, when the think time after the last answer is over;
 //! * in an open loop, when the schedule says.
 //!
-//! The request is handed to the kernel a little later, at the end of the batch of events at hand.
-//! Whatever keeps this process from sending at once (other connections in the same batch, a
-//! processor that is busy elsewhere) is part of the response time, as is whatever keeps it from
-//! taking up the answer. So nothing of the load generator's own slowness is hidden; and as a client
-//! is at every moment either thinking or waiting, N = X (R + Z) holds for what is reported. Where
-//! the load generator's share is too large, the summary says so ([`crate::bottleneck`]).
+//! The kernel gets the request a little later, at the end of the batch of events. A delay of this process before the
+//! send, or before it reads the answer, is part of the response time: other connections in the batch, a busy processor.
+//! So the load generator's own slowness is never hidden. A client is always either thinking or waiting, so that
+//! N = X (R + Z) holds for the figures. The summary says when the load generator's share is too large
+//! ([`crate::bottleneck`]).
 
 mod events;
 
@@ -43,10 +42,10 @@ use crate::traffic::{Traffic, WrongValue};
 /// With more than this waiting to be sent, a connection has no room in an open loop.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Requests in flight per connection that memory is set aside for from the beginning.
+/// Requests in flight per connection for which memory is reserved at first.
 const IN_FLIGHT_USUAL: usize = 16;
 
-/// What a timer is for stands in the upper half of its key; in the lower: which one.
+/// The upper half of a timer's key is its kind, the lower half its number.
 const START: u64 = 1 << 32;
 const SECOND: u64 = 2 << 32;
 const END: u64 = 3 << 32;
@@ -62,9 +61,9 @@ pub(crate) struct Clients<T: Traffic> {
     /// `None` once the last window was handed over.
     recorder: Option<Recorder<Load>>,
     connections: Vec<Connection<T::Memory>>,
-    /// What each client asks for. In an open loop it may go out on another one's connection.
+    /// Each client's requests. In an open loop another client's connection may carry them.
     requests: Vec<T::Requests>,
-    /// Whose a connection is, by the connection's index.
+    /// The client of a connection, by the connection's index.
     owners: Vec<u32>,
     /// By server; empty in a closed loop.
     destinations: Vec<Destination>,
@@ -97,12 +96,11 @@ struct Connection<M> {
     backoff: Duration,
     decoder: ResponseDecoder,
     in_flight: VecDeque<Sent>,
-    /// What answers are verified against; kept only for that.
+    /// What answers are verified against.
     memory: M,
-    /// Think times: a stream apart from that of the requests, which shall not depend on when
-    /// answers come.
+    /// Think times. Requests have a stream of their own, so that they do not depend on answers.
     think_random: Random,
-    /// When the slots that think will have thought (closed loop).
+    /// When the thinking slots will have thought (closed loop).
     thinking: BinaryHeap<Reverse<Instant>>,
     /// Slots that would send if the connection stood (closed loop).
     stranded: usize,
@@ -192,7 +190,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Whether anything may still be sent to a client's server, also after the end.
+    /// Whether a client's server may still be asked, also after the end.
     fn is_wanted(&self, client: usize) -> bool {
         let server = self.connections[client].server;
         let is_due = |server: &Destination| server.arrivals.next_due().is_some();
@@ -203,8 +201,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Not at once: the kernel may still accept for a server that is being killed. Over gRPC that does no harm, as a server
-    /// counts as there when it has spoken; here it has nothing to say before it is asked.
+    /// Connects after a wait: the kernel still accepts for a server that is being killed, and this protocol has no greeting.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];
@@ -213,7 +210,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Tells that a client's connection is of no use: before the start, that ends the run.
+    /// Reports a connection of no use; before the start that ends the run.
     fn complain(&self, io: &mut Io, client: usize, why: &str) {
         let server = self.address(client);
         match self.phase {
@@ -331,8 +328,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Counts a send that had an intended time: how late it was, and how much of that was this
-    /// process's own fault.
+    /// Counts a send that had an intended time: how late it was, and whether this process alone was to blame.
     fn sent_late(&mut self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends += 1;
         self.own_late_sends += u64::from(own_late_ns > LATE_NS);
@@ -357,7 +353,7 @@ impl<T: Traffic> Clients<T> {
         self.in_flight += 1;
     }
 
-    /// The front request of a connection has its answer.
+    /// Counts the answer to the oldest request of a connection.
     #[inline]
     fn answered(&mut self, client: usize, response: &Response<'_>, now: Instant) {
         let connection = &mut self.connections[client];

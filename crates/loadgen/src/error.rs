@@ -1,4 +1,4 @@
-//! Why a run could not be had.
+//! Why a run failed.
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,13 @@ use std::time::Duration;
 /// Why the load generator gives up.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A server could not be asked before the start.
+    /// A server was of no use before the start.
     Connect { server: SocketAddr, why: Unusable },
-    /// Connections neither stood nor failed in time: by server, how many of how many.
+    /// Connections neither stood nor failed in time.
     ConnectTimeout { time: Duration, missing: Vec<Missing> },
-    /// All connections stand, and a thread did not tell so in time.
-    Untold { time: Duration },
     /// The process may not open so many connections.
     TooManyClients { clients: u64, open_files_max: u64 },
-    /// The agreed start was over when the connections stood.
+    /// The agreed start had passed when the connections stood.
     StartPassed { by: Duration },
     /// A signal came before the connections stood, or before every key was stored.
     Interrupted,
@@ -26,7 +24,7 @@ pub(crate) enum Error {
     Populate { server: SocketAddr, why: String },
     /// A server did not load a file.
     Init { server: SocketAddr, why: String },
-    /// A file or an address of this process's own.
+    /// A file or an address of this process.
     Own { what: String, error: io::Error },
     /// The system refused something else.
     System(io::Error),
@@ -40,12 +38,11 @@ pub(crate) struct Missing {
     pub(crate) wanted: u64,
 }
 
-/// What stays in a queue of a backlog that was not stored to its end: told after why it was not, and
-/// not at all where nothing stays.
+/// The messages of an unfinished backlog that stay in the queue. Follows the cause in a message; empty where none stays.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) stored: u64,
-    /// Messages on their way: nobody knows whether they are stored.
+    /// Messages sent without an answer: they may be stored.
     pub(crate) asked: u64,
     pub(crate) wanted: u64,
 }
@@ -61,7 +58,7 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a server cannot be asked.
+/// Why a server is of no use.
 #[derive(Debug)]
 pub(crate) enum Unusable {
     /// There is no connection to it.
@@ -81,7 +78,7 @@ pub(crate) enum Unusable {
 }
 
 impl Unusable {
-    /// Tells it of this server.
+    /// The message about a server.
     pub(crate) fn of(&self, server: SocketAddr) -> String {
         match self {
             Unusable::Unconnected(why) => format!("no connection to {server}: {why}"),
@@ -115,11 +112,6 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
-            Error::Untold { time } => write!(
-                f,
-                "all connections stand, but for {} s a thread did not tell so",
-                time.as_secs()
-            ),
             Error::TooManyClients { clients, open_files_max } => write!(
                 f,
                 "{clients} clients need as many connections, but this process may open only \

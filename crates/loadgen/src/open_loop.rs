@@ -1,4 +1,4 @@
-//! The open loop: requests become due by a schedule, whether or not earlier ones are answered.
+//! The open loop: requests become due by a schedule, whether or not earlier ones have answers.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -13,7 +13,7 @@ use crate::schedule::{Constant, Poisson, Schedule};
 /// Streams of arrival times, apart from the streams that requests are made from.
 const ARRIVAL_STREAMS: u64 = 1 << 63;
 
-/// How fast requests become due, over all clients.
+/// The rate at which requests become due, over all clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rate {
     /// Evenly spaced, so many a second.
@@ -33,16 +33,16 @@ impl Rate {
 
 /// The requests to come of the clients of one server, merged in the order in which they are due.
 ///
-/// Requests that are due and cannot be sent yet cost no memory: they stay in the schedules.
+/// Due requests that cannot be sent yet stay in the schedules, without memory of their own.
 pub(crate) struct Arrivals {
     streams: Vec<Stream>,
-    /// The next request of each stream, and the stream: where it is due by `seen`,
+    /// The next request of each stream that is due by `seen`, and the stream.
     due: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// and where it is due later.
+    /// The same for streams that are due later.
     later: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// Until when it was last asked what is due.
+    /// The latest time of a `due_by`.
     seen: Duration,
-    /// Nothing is due from here on.
+    /// No request is due from here on.
     end: Duration,
 }
 
@@ -53,14 +53,13 @@ struct Stream {
 }
 
 impl Arrivals {
-    /// No clients yet; nothing is due from `end` on, an offset from the start.
+    /// Without clients; no request is due from `end` on, an offset from the start.
     pub(crate) fn new(end: Duration) -> Arrivals {
         let (due, later) = (BinaryHeap::new(), BinaryHeap::new());
         Arrivals { streams: Vec::new(), due, later, seen: Duration::ZERO, end }
     }
 
-    /// Adds a client's requests. It is known as `client` here; `number` of `clients` is its place
-    /// among all of the process.
+    /// Adds a client's requests: `client` in this thread, `number` of `clients` in the process.
     pub(crate) fn add(&mut self, client: u32, rate: Rate, seed: u64, number: u64, clients: u64) {
         let mut stream = Stream {
             client,
@@ -85,8 +84,8 @@ impl Arrivals {
         self.due.peek().or(self.later.peek()).map(|Reverse((due, _))| *due)
     }
 
-    /// How many clients have a request that is due by `now`, and when the next of another is. From one time to the
-    /// next it goes through those only that have become due.
+    /// How many clients have a request that is due by `now`, and when another client's is. Costs time only for requests
+    /// that became due since the last call.
     fn due_by(&mut self, now: Duration) -> (usize, Option<Duration>) {
         self.seen = self.seen.max(now);
         while let Some(next) = self.later.peek_mut().filter(|next| next.0.0 <= self.seen) {
@@ -95,7 +94,7 @@ impl Arrivals {
         (self.due.len(), self.later.peek().map(|Reverse((due, _))| *due))
     }
 
-    /// Takes the next request out: when it is due, and whose it is.
+    /// Takes the next request: when it is due, and its client.
     pub(crate) fn pop(&mut self) -> Option<(Duration, u32)> {
         let Reverse((due, index)) = self.due.pop().or_else(|| self.later.pop())?;
         let stream = &mut self.streams[index as usize];
@@ -104,7 +103,7 @@ impl Arrivals {
         Some((due, client))
     }
 
-    /// Nothing is due from `end` on, if that is earlier than what was said before.
+    /// Brings the end forward.
     pub(crate) fn stop_at(&mut self, end: Duration) {
         self.end = self.end.min(end);
         for heap in [&mut self.due, &mut self.later] {
@@ -112,7 +111,7 @@ impl Arrivals {
         }
     }
 
-    /// Gives up on everything that is left, and tells how much that was.
+    /// Drops all requests that are left, and returns their number.
     pub(crate) fn abandon(&mut self) -> u64 {
         let mut left = 0;
         while self.pop().is_some() {
@@ -124,23 +123,22 @@ impl Arrivals {
 
 /// The connections to one server, and which of them takes the next request.
 ///
-/// One that is idle, longest first: an arrival shall not wait behind another as long as it need not.
-/// Where all are busy, they take turns.
+/// The connection that is idle longest, so that no arrival waits behind another without need. Busy ones take turns.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     connections: Vec<u32>,
-    /// Those that became idle, in that order; some may not be any more.
+    /// Connections in the order in which they became idle; some are busy again.
     idle: VecDeque<u32>,
     turn: usize,
 }
 
 impl Room {
-    /// Adds a connection, to be told idle as soon as it is.
+    /// Adds a connection, busy until `is_idle`.
     pub(crate) fn add(&mut self, connection: u32) {
         self.connections.push(connection);
     }
 
-    /// `connection` has nothing in flight.
+    /// `connection` has no request in flight.
     #[inline]
     pub(crate) fn is_idle(&mut self, connection: u32) {
         self.idle.push_back(connection);
@@ -177,9 +175,9 @@ pub(crate) struct Destination {
     pub(crate) armed: Option<Instant>,
     /// Since when requests could be sent; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
-    /// Connections that are lost and not being opened: opened again when they are wanted.
+    /// Lost connections, to be opened again when they are wanted.
     pub(crate) lost: VecDeque<u32>,
-    /// How many of those are being opened again.
+    /// How many are being opened.
     pub(crate) opening: usize,
 }
 
@@ -189,8 +187,7 @@ pub(crate) fn server_of(client: u64, servers: usize) -> usize {
 }
 
 impl Destination {
-    /// The servers as the thread sees them that has the clients with these `numbers`, of `clients`:
-    /// it knows them as 0, 1, ….
+    /// The servers of the thread whose clients have these `numbers`, of `clients`. The thread knows them as 0, 1, ….
     pub(crate) fn of_clients(
         servers: usize,
         rate: Rate,
@@ -216,8 +213,8 @@ impl Destination {
         destinations
     }
 
-    /// The lost connections that are wanted by `now`, to be opened again: with those that are being opened, as
-    /// many as clients have a request that is due; and when another one is.
+    /// The lost connections to open again by `now`, and when more may be wanted. With those that are being opened, they
+    /// are as many as clients have a due request.
     pub(crate) fn open_again(&mut self, now: Duration) -> (Vec<u32>, Option<Duration>) {
         if self.lost.is_empty() {
             return (Vec::new(), None);
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_arrive_alike_however_they_share_threads() {
+    fn arrivals_do_not_depend_on_threads() {
         let together = all(arrivals(Rate::Poisson(500.0), 0..6, 6, 5));
         let mut apart = all(arrivals(Rate::Poisson(500.0), 0..2, 6, 5));
         apart.extend(all(arrivals(Rate::Poisson(500.0), 2..6, 6, 5)));
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn stopping_keeps_what_was_due_before() {
+    fn stop_keeps_requests_due_before() {
         let mut stopped = arrivals(Rate::Constant(100.0), 0..4, 4, 10);
         for _ in 0..30 {
             stopped.pop();
@@ -286,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_counted_by_client_and_taken_out_in_order() {
+    fn due_requests_count_by_client_and_come_in_order() {
         let length = Duration::from_secs(10);
         let mut every = all(arrivals(Rate::Poisson(50.0), 0..20, 20, 10)).into_iter().peekable();
         let mut arrivals = arrivals(Rate::Poisson(50.0), 0..20, 20, 10);
@@ -299,7 +296,7 @@ mod tests {
                 left.iter().find(|(due, client)| *due > now && !clients.contains(client));
             let later = of_another.map(|(due, _)| *due);
             assert_eq!(arrivals.due_by(now), (clients.len(), later), "after {now:?}");
-            // Of what is due some is left, and some is taken out that is not.
+            // Leaves some due requests, and takes some that are not due.
             for _ in 0..number % 11 {
                 assert_eq!(arrivals.next_due(), every.peek().map(|(due, _)| *due));
                 assert_eq!(arrivals.pop(), every.next());
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_lost_connections_are_opened_again_than_requests_are_due() {
+    fn due_requests_limit_reopened_connections() {
         // One is due each second, each of another client.
         let (rate, length) = (Rate::Constant(1.0), Duration::from_secs(10));
         let mut server = Destination::of_clients(1, rate, length, 1, 0..4, 4).remove(0);
@@ -327,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_come_first_then_those_with_room_in_turn() {
+    fn idle_connections_come_before_busy_ones_in_turn() {
         let mut room = Room::default();
         for connection in 0..3 {
             room.add(connection);
@@ -335,7 +332,7 @@ mod tests {
         room.is_idle(2);
         room.is_idle(0);
         assert_eq!(room.take(|_| true, |_| true), Some(2));
-        // 0 was lost, or used otherwise, since it said that it was idle.
+        // 0 was lost, or used otherwise, since it was idle.
         assert_eq!(room.take(|connection| connection != 0, |_| true), Some(0));
         assert_eq!(room.take(|_| true, |_| true), Some(1));
         assert_eq!(room.take(|_| true, |connection| connection != 2), Some(0));

@@ -1,4 +1,4 @@
-//! The phase that only fills the stores: the first keys, in order, on every server.
+//! The phase that only fills memcacheds: the first keys, in order, on every server.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,8 +14,7 @@ use crate::error::Error;
 use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
-/// Sets in flight on each server's connection: enough to keep it busy, few enough to be fair to
-/// other clients of the same servers.
+/// Sets in flight on each server's connection: enough to keep it busy, and few enough for other clients.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// With more than this waiting to be sent, no more sets are made.
@@ -24,10 +23,10 @@ const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The longest answer to a set.
 const RESPONSE_BYTES_MAX: usize = 4096;
 
-/// How often progress is told.
+/// How often progress is printed.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
-/// A server that owes an answer for so long is given up.
+/// How long an answer may take.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timer keys.
@@ -47,7 +46,7 @@ pub(crate) fn populate(
     let total = items.keys.count();
     let keys = share_of(total, share);
     if keys > 0 {
-        let (outcome, told) = channel();
+        let (outcome, outcomes) = channel();
         let mut filling = Some(Filling {
             items,
             keys,
@@ -60,7 +59,7 @@ pub(crate) fn populate(
         .map_err(Error::System)?;
         let shutdown = group.shutdown();
         end_with(parent, move || shutdown.begin())?;
-        let outcome = told.recv().unwrap_or(Err(Error::Interrupted));
+        let outcome = outcomes.recv().unwrap_or(Err(Error::Interrupted));
         group.join().map_err(Error::System)?;
         outcome?;
     }
@@ -72,7 +71,7 @@ pub(crate) fn share_of(total: u64, share: f64) -> u64 {
     (total as f64 * share).round() as u64
 }
 
-/// What is printed when every server has `stored` keys, a share of `keys`.
+/// The summary when every server has `stored` keys, a share of `keys`.
 pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64) -> String {
     let servers = servers.iter().map(|address| Populated { address: *address, stored });
     let populate = Populate { keys, share, servers: servers.collect() };
@@ -80,7 +79,7 @@ pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64
     serde_json::to_string(&summary).expect("plain data is always JSON")
 }
 
-/// Tells how far it is.
+/// Prints progress.
 pub(crate) fn tell_progress(stored: u64, wanted: u64) {
     let percent = stored * 100 / wanted;
     tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
@@ -121,7 +120,7 @@ struct Connection {
     id: Option<ConnId>,
     /// The keys in flight, in order.
     in_flight: VecDeque<u32>,
-    /// Since when the next answer is waited for.
+    /// When the last answer came, or the connection.
     since: Instant,
     next: u64,
     stored: u64,
@@ -158,7 +157,7 @@ impl Connection {
 
 impl Filling {
     fn fail(&self, io: &mut Io, server: SocketAddr, why: String) {
-        // Only the first failure is waited for.
+        // The receiver takes only the first failure.
         let _ = self.outcome.send(Err(Error::Populate { server, why }));
         io.stop();
     }

@@ -17,52 +17,52 @@ use crate::schedule::Think;
 /// Requests in flight per connection of an open loop, unless a flag says otherwise.
 const OPEN_PIPELINE: usize = 256;
 
-/// What every kind of load has.
+/// Flags of every kind of load.
 #[derive(Args, Debug)]
 pub(super) struct Common {
-    /// A server (host:port); more than one: the clients are dealt to them in turn.
+    /// Servers (host:port); clients are dealt to them in turn.
     #[arg(long, required = true, num_args = 1.., value_delimiter = ',', value_parser = address)]
     pub(super) server: Vec<SocketAddr>,
     /// Virtual clients, with a connection each.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(super) clients: u64,
-    /// Threads that the clients share.
+    /// Threads, which share the clients.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
-    /// Start at this second of the Unix epoch, together with other processes.
+    /// Start at this second of the Unix epoch, at the same time as other processes.
     #[arg(long, value_name = "UNIX_S", value_parser = unix_second)]
     start_at: Option<f64>,
-    /// Seed of everything random; processes that run side by side need different ones.
+    /// Seed of all random numbers; processes side by side need different ones.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
-    /// Closed loop: how long a client thinks between an answer and its next request.
+    /// Closed loop: think time between an answer and the next request.
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
     think_ms: Duration,
-    /// Closed loop: whether that time is always the same or the mean of an exponential.
+    /// Closed loop: whether think times are constant or exponential with that mean.
     #[arg(long, value_enum, default_value_t = ThinkKind::Constant)]
     think: ThinkKind,
-    /// Open loop: requests a second over all clients, sent whether or not answers have come.
+    /// Open loop: requests per second of all clients together, sent whether or not earlier ones are answered.
     #[arg(long, value_name = "PER_S", value_parser = rate, conflicts_with_all = ["think_ms", "think"])]
     rate: Option<f64>,
-    /// Open loop: whether requests are evenly spaced or a Poisson process.
+    /// Open loop: evenly spaced requests, or a Poisson process.
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
-    /// How long answers that are outstanding at the end are waited for; what comes later is an error.
+    /// How long to wait for outstanding answers after the end; later ones count as errors.
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     drain_s: Duration,
-    /// Check everything that comes back.
+    /// Verify all values that come back.
     #[arg(long)]
     verify: bool,
-    /// Also write the histograms of every second to this file, as an HdrHistogram log.
+    /// Write the histograms of every second to this file, too, as an HdrHistogram log.
     #[arg(long, value_name = "FILE")]
     hdr_log: Option<PathBuf>,
-    /// Serve Prometheus text here (host:port), on GET /metrics.
+    /// Serve Prometheus metrics here (host:port), on GET /metrics.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
     /// What to print on standard output.
     #[arg(long, value_enum, default_value_t = StatsKind::Json)]
     stats: StatsKind,
-    /// End when the parent process, which has this process id, does.
+    /// End when the parent process ends, which has this process id.
     #[arg(long, value_name = "PID")]
     pub(super) tied_to_parent: Option<u32>,
 }
@@ -104,8 +104,7 @@ impl From<Error> for Failure {
 }
 
 impl Common {
-    /// The plan of a run of this length; `pipeline` is the number of requests in flight per
-    /// connection if that is said.
+    /// The plan of a run of this length; `pipeline`: requests in flight per connection, if given.
     pub(super) fn plan(&self, length: Option<Duration>, pipeline: Option<usize>) -> Plan {
         let pace = match (self.rate, self.arrivals) {
             (Some(rate), ArrivalKind::Constant) => Pace::Open(Rate::Constant(rate)),
@@ -151,10 +150,10 @@ impl Common {
         Ok(reporter)
     }
 
-    /// Prints the one line of a phase of its own.
+    /// Prints the line of a phase that is no run.
     pub(super) fn print(&self, summary: &str) {
         if self.stats == StatsKind::Json {
-            // Where nobody reads any more there is nobody to tell.
+            // A closed pipe has no reader.
             let _ = writeln!(io::stdout(), "{summary}");
         }
     }

@@ -21,56 +21,53 @@ pub(super) struct Kv {
     common: Common,
     #[command(flatten)]
     keyed: Keyed,
-    /// How the server is spoken to. Only over gRPC is it asked before the start whether it is one.
+    /// The protocol. Only gRPC checks before the start that the server is a store.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
-    /// How long to send.
+    /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present_any = ["populate", "init"],
           value_parser = seconds)]
     seconds: Option<Duration>,
-    /// How often each operation is asked for: OPERATION:WEIGHT,… of read, insert, update, put,
-    /// append, delete, scan, atomic_scan and bulk_put (the last three over gRPC only). Every request
-    /// is drawn by these weights.
+    /// Weights by which every request is drawn: OPERATION:WEIGHT,… of read, insert, update, put, append, delete, scan,
+    /// atomic_scan and bulk_put (the last three over gRPC only).
     #[arg(long, value_name = "MIX", default_value = "read:90,put:10")]
     mix: Mix,
-    /// How a key's number is written: with zeros before it, so that all keys are of one length, or
-    /// as people write it, such as the users of a graph.
+    /// How a key's number is written: padded with zeros to one length, or plain, as the users of a graph are.
     #[arg(long, value_enum, default_value_t = KeyFormat::Padded)]
     key_format: KeyFormat,
-    /// Draw so many keys once, by --key-choice: every client goes over the same ones again and again.
+    /// Draw so many keys once, by --key-choice; every client goes over them again and again.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     key_draws: Option<u32>,
-    /// Seed of these draws, which processes side by side have in common; --seed unless given.
+    /// Seed of these draws, to share them between processes side by side; default: --seed.
     #[arg(long, value_name = "SEED", requires = "key_draws")]
     draws_seed: Option<u64>,
-    /// Each client has keys of its own: KEYS/CLIENTS of them, one at least.
+    /// Each client has its own keys: KEYS/CLIENTS of them, at least one.
     #[arg(long)]
     own_keys: bool,
-    /// This is process number I of N that put load on side by side, from 1 on: its clients' own keys are
-    /// in the I-th of N equal parts.
+    /// This is process I of N side by side, counted from 1: its clients' own keys are in the I-th of N equal parts.
     #[arg(long, value_name = "I/N", requires = "own_keys")]
     part: Option<Part>,
-    /// Write without request ids (gRPC only): the server then remembers none, and cannot tell a
-    /// write that comes again, so that none is sent again when its connection breaks.
+    /// Write without request ids (gRPC only). The server cannot recognise a repeated write then, so none is sent again
+    /// after its connection was lost.
     #[arg(long)]
     no_request_ids: bool,
-    /// Keys that a scan is about: so many consecutive ones of the key space.
+    /// Length of a scan: so many consecutive keys of the key space.
     #[arg(long, value_name = "K", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     scan_keys: u32,
-    /// Keys of a bulk put, each once.
+    /// Keys of a bulk put, all different.
     #[arg(long, value_name = "K", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BULK_KEYS_MAX)))]
     bulk_keys: u32,
-    /// Count reads of values of so many bytes or more apart, as read_large.
+    /// Count reads of values of so many bytes or more as read_large.
     #[arg(long, value_name = "B")]
     large_bytes: Option<u64>,
-    /// Only put the first keys, this share of all (0 to 1), on every server, and exit.
+    /// Only put the first keys, this share of all (0 to 1), on every server; then exit.
     #[arg(long, value_name = "SHARE", value_parser = share,
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
     populate: Option<f64>,
-    /// Only ask every server to load this list of edges, a file of its --init-dir, wait until it has, and
-    /// exit (gRPC only). A load that was cut off goes on where it was.
+    /// Only make every server load this list of edges, a file in its --init-dir; then exit (gRPC only). A load that was
+    /// cut off continues.
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin", "populate"])]
     init: Option<String>,
@@ -97,7 +94,7 @@ impl Kv {
         }
         if let Some(file) = &self.init {
             if self.protocol != Protocol::Grpc {
-                return Err(Failure::Flags("--init is asked for over gRPC only".into()));
+                return Err(Failure::Flags("--init needs gRPC: --protocol grpc".into()));
             }
             common.print(&kv::init(&common.server, file, parent)?);
             return Ok(());
@@ -129,8 +126,7 @@ impl Kv {
             && self.mix.asks_for(Op::Append)
         {
             return Err(
-                "over gRPC an append to a key that has expired makes one that never does: \
-                        no --ttl-s with it"
+                "over gRPC an append to an expired key makes one that never expires: leave out --ttl-s"
                     .into(),
             );
         }
@@ -140,7 +136,7 @@ impl Kv {
     fn items(&self) -> Result<Items, String> {
         let common = &self.common;
         let keys = match (self.part, self.keyed.keys) {
-            // Other processes may have other numbers of clients: more keys for these would be theirs.
+            // Other processes may have fewer clients: more keys here would reach into their parts.
             (Some(Part { of, .. }), keys) if keys < common.clients * of => {
                 return Err(format!(
                     "{of} parts with a key for each of {} clients need --keys {} or more, not {keys}",
@@ -148,7 +144,7 @@ impl Kv {
                     common.clients * of
                 ));
             }
-            // Clients with keys of their own have one at least.
+            // Every client has at least one key.
             (None, 1..) if self.own_keys => self.keyed.keys.max(common.clients),
             (_, keys) => keys,
         };

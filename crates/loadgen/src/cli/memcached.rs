@@ -22,21 +22,21 @@ pub(super) struct Memcached {
     common: Common,
     #[command(flatten)]
     keyed: Keyed,
-    /// How long to send.
+    /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Sets and gets: every client sends so many sets, then so many gets, over and over.
+    /// Every client sends S sets, then G gets, over and over.
     #[arg(long, value_name = "S:G", default_value = "1:10")]
     set_get: SetGet,
     /// Keys of each get.
     #[arg(long, value_name = "K", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
     multiget: u32,
-    /// Requests in flight per connection: so many in a closed loop (default 1), at most so many in
-    /// an open one (default 256; what is due beyond that waits here, and its waiting counts).
+    /// Requests in flight per connection: exactly so many in a closed loop (default 1), at most so many in an open one
+    /// (default 256). A request that waits here for room has its waiting time counted.
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
     pipeline: Option<u32>,
-    /// Only set the first keys, this share of all (0 to 1), on every server, and exit.
+    /// Only set the first keys, this share of all (0 to 1), on every server; then exit.
     #[arg(long, value_name = "SHARE", value_parser = share,
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
     populate: Option<f64>,

@@ -15,25 +15,24 @@ use crate::run;
 pub(super) struct Queue {
     #[command(flatten)]
     common: Common,
-    /// How long to ask.
+    /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present = "backlog", value_parser = seconds)]
     seconds: Option<Duration>,
     /// What each client does, over and over.
     #[arg(long = "loop", value_enum, default_value_t = Round::SendListReadRemove)]
     round: Round,
-    /// Whom a client sends to.
+    /// The receivers of a client's messages.
     #[arg(long, value_enum, default_value_t = Receivers::Itself)]
     receivers: Receivers,
-    /// Length of the messages.
+    /// Length of a message.
     #[arg(long, value_name = "N", default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=CHARACTERS_MAX as i64))]
     characters: u32,
-    /// Clients that were registered earlier, and the queues that count as theirs: the virtual clients are
-    /// these, in turn.
+    /// Registered clients and their own queues; the virtual clients act as these, in turn.
     #[arg(long = "as", value_name = "CLIENT:QUEUE", value_delimiter = ',', value_parser = identity)]
     registered: Vec<Identity>,
-    /// Only register the clients and store so many messages from and to them, through the first server;
-    /// say who they are, and exit.
+    /// Only register the clients and store so many messages between them, through the first server; print the clients,
+    /// then exit.
     #[arg(long, value_name = "N",
           conflicts_with_all = ["seconds", "round", "registered", "threads", "start_at", "think_ms", "think", "rate",
                                 "verify", "hdr_log", "admin"])]
@@ -44,7 +43,7 @@ fn identity(text: &str) -> Result<Identity, String> {
     let numbers = text.split_once(':').and_then(|(client, queue)| {
         Some(Identity { client: client.parse().ok()?, queue: queue.parse().ok()? })
     });
-    numbers.ok_or_else(|| "it is the numbers of a client and a queue, as in 3:7".to_owned())
+    numbers.ok_or_else(|| "expected CLIENT:QUEUE, such as 3:7".to_owned())
 }
 
 impl Queue {

@@ -1,4 +1,4 @@
-//! What happens to the clients of one thread: their handler on the event loop.
+//! The handler of one thread's clients on the event loop.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -85,7 +85,7 @@ impl<T: Traffic> Handler for Clients<T> {
                         {
                             recorder.gauges.thought(think.as_nanos() as u64);
                         }
-                        // What was checked is in nobody's time.
+                        // Verification is part of no request's time.
                         let from = if self.run.plan.verify { Instant::now() } else { now };
                         self.send_after(io, client, from, think);
                     }
@@ -127,7 +127,7 @@ impl<T: Traffic> Handler for Clients<T> {
         }
         let client = self.owners[conn.index()] as usize;
         match why {
-            // That was told when it was decided.
+            // The decision was reported.
             Close::Local => {}
             Close::Refused(error) | Close::Failed(error) => {
                 self.complain(io, client, &error.to_string());
@@ -180,7 +180,7 @@ impl<T: Traffic> Handler for Clients<T> {
             Phase::Waiting => {
                 self.run.interrupted.store(true, Ordering::Relaxed);
                 if self.standing < self.connections.len() {
-                    // Whoever waits for the connections shall not do so in vain.
+                    // The run waits for the connections.
                     let _ = self.run.standing.send(Err(Error::Interrupted));
                 }
                 io.stop();

@@ -13,19 +13,19 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub(crate) struct Alarms {
     alarm: AsyncFd<knee_reactor::Alarm>,
-    /// Who waits, by when and by the number of the wait.
+    /// Waiting tasks, by their time and the number of the wait.
     waiting: RefCell<BTreeMap<(Instant, u64), Waker>>,
     waits: Cell<u64>,
 }
 
-/// A wait, which nobody is woken from any more once it is over or given up.
+/// A wait. It is removed when it is over or dropped.
 struct Wait<'a> {
     alarms: &'a Alarms,
     key: (Instant, u64),
 }
 
 impl Alarms {
-    /// None yet; made within the runtime.
+    /// Made within the runtime.
     pub(crate) fn new() -> io::Result<Alarms> {
         let alarm = knee_reactor::Alarm::new()?;
         // SAFETY: an alarm owns its one descriptor, which is open as long as it lives.
@@ -58,7 +58,7 @@ impl Alarms {
         Wait { alarms: self, key }
     }
 
-    /// Wakes whoever's time has come, for ever.
+    /// Wakes tasks at their times, for ever.
     pub(crate) async fn ring(&self) -> io::Result<()> {
         loop {
             // The alarm is not read: setting it again resets it.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_wake_in_the_order_of_their_times_and_not_before() {
+    fn tasks_wake_in_order_and_not_early() {
         run(async || {
             let alarms = Rc::new(Alarms::new().unwrap());
             let ringing = Rc::clone(&alarms);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_wait_that_is_over_or_given_up() {
+    fn finished_and_dropped_waits_are_removed() {
         run(async || {
             let alarms = Rc::new(Alarms::new().unwrap());
             let ringing = Rc::clone(&alarms);

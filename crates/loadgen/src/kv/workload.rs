@@ -17,25 +17,25 @@ pub(crate) const BULK_KEYS_MAX: u32 = 1000;
 /// The stream from which keys are drawn that all clients go over.
 const DRAWS_STREAM: u64 = 1 << 61;
 
-/// One of several equal parts of the keys: that of one of several processes.
+/// The part of the keys that one of several processes has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Which one, from 0 on.
+    /// Its number, from 0.
     pub(crate) number: u64,
-    /// Of how many.
+    /// The number of parts.
     pub(crate) of: u64,
 }
 
 impl Part {
-    /// All of them.
+    /// All keys.
     pub(crate) const WHOLE: Part = Part { number: 0, of: 1 };
 
-    /// The first of `keys` that is in it.
+    /// Its first key, of `keys`.
     fn first(self, keys: u64) -> u64 {
         (u128::from(keys) * u128::from(self.number) / u128::from(self.of)) as u64
     }
 
-    /// How many of `keys` are in each part, at least.
+    /// The length of a part of `keys`, at least.
     fn length(self, keys: u64) -> u64 {
         keys / self.of
     }
@@ -57,23 +57,23 @@ impl FromStr for Part {
     }
 }
 
-/// What is asked for, as it is said.
+/// What clients ask, as the flags say.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) mix: Mix,
     pub(crate) choice: KeyChoice,
-    /// Every client goes over so many drawn keys again and again.
+    /// Every client repeats so many drawn keys.
     pub(crate) key_draws: Option<u32>,
     /// Each client has keys of its own, of this part of them.
     pub(crate) own_keys: Option<Part>,
-    /// Keys that a scan is about.
+    /// Keys of a scan.
     pub(crate) scan_keys: u32,
     /// Keys of a bulk put.
     pub(crate) bulk_keys: u32,
     /// A read of so many bytes or more is a large one.
     pub(crate) large_bytes: Option<u64>,
     pub(crate) seed: u64,
-    /// Of the keys that are drawn once: processes side by side have this one in common.
+    /// Seed of keys that are drawn once. Processes side by side share it.
     pub(crate) draws_seed: u64,
 }
 
@@ -84,10 +84,9 @@ pub(crate) struct Workload {
     pub(crate) shape: Shape,
     /// How many keys a client chooses among.
     pub(crate) keys_each: u64,
-    /// The keys that every client goes over, where they are drawn once: the first key a client may
-    /// choose is 0.
+    /// The keys that every client repeats, if they are drawn once; relative to a client's first key.
     pub(crate) draws: Option<Arc<[u32]>>,
-    /// Whether values may be there several times over: then something appends.
+    /// Whether a key may hold its value several times, as there are appends.
     grows: bool,
 }
 
@@ -122,7 +121,7 @@ impl Workload {
         (part.first(self.items.keys.count()) + client * self.keys_each) as u32
     }
 
-    /// What a read that found a value of so many bytes is counted as.
+    /// The operation of a read that found a value of so many bytes.
     #[inline]
     pub(crate) fn found(&self, value_bytes: usize) -> Op {
         match self.shape.large_bytes {
@@ -131,16 +130,16 @@ impl Workload {
         }
     }
 
-    /// What is wrong with what came back as the value of a key; `None` when nothing is.
+    /// What is wrong with the value of a key, if anything.
     ///
-    /// What an append adds is the key's value once more: so nobody has to know how many there were.
+    /// An append adds the key's value once more, so that any number of copies is right.
     pub(crate) fn differs(&self, key: u32, flags: u32, content: &[u8]) -> Option<Difference> {
         let expected = self.items.value(key);
         let once = expected.bytes as usize;
         if !self.grows || once == 0 || content.is_empty() {
             return expected.differs(flags, content);
         }
-        // Over gRPC an append makes a key that was not there, without flags.
+        // Over gRPC an append to an absent key makes one without flags.
         let flags = if flags == 0 { expected.flags() } else { flags };
         if !content.len().is_multiple_of(once) {
             return Some(Difference::Length { expected: expected.bytes, found: content.len() });
@@ -188,7 +187,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn values_may_be_there_several_times_where_something_appends() {
+    fn value_may_repeat_where_mix_appends() {
         let (fixed, growing) =
             (workload("read:1,put:1", 9, 1, |_| {}), workload("read:1,append:0", 9, 1, |_| {}));
         let value = fixed.items.value(3);
@@ -213,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_bulk_put_has_no_more_keys_than_there_are() {
+    fn bulk_put_of_too_many_keys_is_refused() {
         let workload = workload("read:1", 9, 2, |_| {});
         let shape = Shape { mix: "bulk_put:1".parse().unwrap(), ..workload.shape.clone() };
         let new = |own_keys| {
@@ -225,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn parts_are_read_and_wrong_ones_refused() {
+    fn wrong_parts_are_refused() {
         assert_eq!("1/1".parse(), Ok(Part::WHOLE));
         assert_eq!("3/7".parse(), Ok(Part { number: 2, of: 7 }));
         for wrong in ["", "1", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "a/b"] {

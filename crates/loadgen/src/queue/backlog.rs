@@ -23,8 +23,8 @@ use crate::run::{CONNECT_TIMEOUT, end_with};
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
 
-/// How long a batch may take: a little longer than a knee-queue waits for a connection, unless it was told otherwise, so
-/// that it can say so.
+/// How long a batch may take: a little longer than knee-queue waits for a connection by default, so that its own message
+/// comes first.
 const ANSWER_MAX: Duration = Duration::from_secs(13);
 
 /// What is to be stored.
@@ -38,10 +38,10 @@ pub(crate) struct Backlog {
     pub(crate) seed: u64,
 }
 
-/// Stores it through `server`, and returns a summary as a line of JSON, with who the clients are.
+/// Stores it through `server`, and returns a summary with the clients, as a line of JSON.
 ///
 /// # Errors
-/// When anything is not stored, with the server's answer; when interrupted; with how much is stored by then.
+/// When a batch is not stored, or a signal comes; with the number of messages that stay stored.
 pub(crate) fn backlog(
     server: SocketAddr,
     backlog: Backlog,
@@ -82,7 +82,7 @@ async fn store(
     let Backlog { messages, characters, receivers, seed, .. } = backlog;
     let mut random = Random::stream(seed, 0);
     let room = (BATCH_CHARACTERS / characters).max(1) as u64;
-    // As everybody later does, each sends messages in its own queue.
+    // As in the load, each client sends messages in its own queue.
     let batch = BATCH_MESSAGES.min(room).min(messages.div_ceil(backlog.clients));
     for &Identity { client: sender, queue } in clients.iter().cycle() {
         let Left { stored, .. } = left.get();
@@ -117,7 +117,7 @@ async fn store(
     Ok(clients)
 }
 
-/// What a batch leaves that failed so.
+/// What a failed batch leaves.
 fn left_by(failure: &Failure, left: Left) -> Left {
     match failure {
         Failure::Refused { .. } => Left { asked: 0, ..left },
@@ -132,30 +132,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_refused_is_known_not_to_be_stored() {
+    fn refused_batch_is_not_stored() {
         let left = Left { stored: 2000, asked: 1000, wanted: 5000 };
-        let told = |code| {
+        let message = |code| {
             let failure = Failure::from(Status::new(code, "why"));
             format!("it {}{}", failure.of("send"), left_by(&failure, left))
         };
         let stays = "2000 of 5000 messages are stored and stay there";
         for code in [Code::NotFound, Code::Unavailable, Code::ResourceExhausted] {
-            assert_eq!(told(code), format!("it refused a send: {code:?}: why; {stays}"));
+            assert_eq!(message(code), format!("it refused a send: {code:?}: why; {stays}"));
         }
         for code in [Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::Internal] {
             let unknown = format!("it did not say whether it did a send: {code:?}: why");
-            assert_eq!(told(code), format!("{unknown}; {stays}, and perhaps 1000 more"));
+            assert_eq!(message(code), format!("{unknown}; {stays}, and perhaps 1000 more"));
         }
     }
 
     #[test]
-    fn where_nothing_is_stored_nothing_is_said_to_stay() {
-        let told = |asked| {
+    fn empty_backlog_leaves_no_messages() {
+        let message = |asked| {
             let left = Left { asked, wanted: 5000, ..Left::default() };
             Error::BacklogInterrupted(left).to_string()
         };
-        assert_eq!(told(0), "interrupted: it is not done");
+        assert_eq!(message(0), "interrupted: it is not done");
         let stays = "0 of 5000 messages are stored and stay there, and perhaps 7 more";
-        assert_eq!(told(7), format!("interrupted: it is not done; {stays}"));
+        assert_eq!(message(7), format!("interrupted: it is not done; {stays}"));
     }
 }

@@ -1,4 +1,4 @@
-//! What one client asks next, and what it makes of the answers.
+//! One client: what it asks next, and what it learns from answers.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ impl Request {
     }
 }
 
-/// What a client knows.
+/// A client's state.
 #[derive(Debug)]
 pub(crate) struct Talk {
     workload: Workload,
@@ -41,9 +41,9 @@ pub(crate) struct Talk {
     random: Random,
     step: usize,
     sent: u64,
-    /// The queue with messages for it that it chose when it last asked.
+    /// The queue that it chose from the last list.
     chosen: Option<u32>,
-    /// The last message that it removed, by queue: what comes behind it has a higher number.
+    /// The last message that it removed, by queue. Later ones have higher numbers.
     removed: HashMap<u32, u64>,
 }
 
@@ -55,7 +55,7 @@ impl Talk {
         Talk { workload, me, own, random, step, sent, chosen, removed }
     }
 
-    /// What it asks next. What is about a queue is left out where there is none.
+    /// Its next request. It leaves out requests about a queue when it has none.
     pub(super) fn next(&mut self, everybody: &[u32]) -> Request {
         let receiver = self.me;
         loop {
@@ -92,14 +92,13 @@ impl Talk {
         }
     }
 
-    /// The queues with messages for it are these.
+    /// Takes a list of queues with messages for it.
     pub(super) fn listed(&mut self, queues: &[u32]) {
         let drawn = |random: &mut Random| queues[random.below(queues.len() as u64) as usize];
         self.chosen = (!queues.is_empty()).then(|| drawn(&mut self.random));
     }
 
-    /// Why these messages are no answer to a request, if they are none. Answers come `in_turn` where a
-    /// client has one request in flight at a time.
+    /// Why these messages are a wrong answer to a request. `in_turn`: the client has one request in flight at a time.
     pub(super) fn fault(
         &mut self,
         request: &Request,
@@ -118,13 +117,13 @@ impl Talk {
                 return Some("a message is of another queue");
             }
             if receiver != self.me && receiver != 0 {
-                return Some("a message is somebody else's");
+                return Some("a message is for another client");
             }
             if id <= std::mem::replace(&mut last, id) {
                 return Some("messages are not in the order of their numbers");
             }
             if !is_of(content, sender, self.workload.characters) {
-                return Some("a message does not say what its sender says");
+                return Some("a message has not the content that its sender sends");
             }
         }
         let before = if is_removed && in_turn { last } else { 0 };
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_a_queue_is_left_out_where_there_is_none() {
+    fn client_without_queue_skips_reads_and_removes() {
         let mut seed = talk(Round::SendListReadRemove, Receivers::Itself);
         assert_eq!(ops(&mut seed, 4), [Op::Send, Op::ListQueues, Op::Send, Op::ListQueues]);
         seed.listed(&[7]);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_of_ones_own_queue_which_need_not_be_listed() {
+    fn send_remove_uses_own_queue_unlisted() {
         let mut pairs = talk(Round::SendRemove, Receivers::Itself);
         assert_eq!(ops(&mut pairs, 3), [Op::Send, Op::Remove, Op::Send]);
         let Request::Remove(removal) = pairs.next(&[]) else { panic!("it is its turn") };
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_to_oneself_or_to_anybody() {
+    fn receivers_are_self_or_any_client() {
         let receivers = |receivers| {
             let mut talk = talk(Round::ListReceiveSend, receivers);
             let message = |_| talk.message(&[3, 4]).messages[0].receiver;
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_checked() {
+    fn wrong_messages_are_found() {
         let removal = RemoveRequest { receiver: 3, queue: 9, count: 1, wait_ms: 0 };
         let removal = Request::Remove(removal);
         let mut talk = talk(Round::ListReceiveSend, Receivers::Itself);

@@ -104,9 +104,9 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
         ("--seconds 1 --own-keys --part 3/2", "expected I/N"),
         ("--seconds 1 --own-keys --part 1/2 --clients 5 --keys 9", "need --keys 10 or more, not 9"),
         ("--seconds 1 --draws-seed 1", "--key-draws"),
-        ("--seconds 1 --mix append:1 --ttl-s 5", "no --ttl-s with it"),
+        ("--seconds 1 --mix append:1 --ttl-s 5", "leave out --ttl-s"),
         ("--seconds 1 --protocol memcached --no-request-ids", "has no request ids"),
-        ("--init list.txt --protocol memcached", "over gRPC only"),
+        ("--init list.txt --protocol memcached", "needs gRPC"),
         ("--init list.txt --populate 1", "--init"),
     ];
     for (flags, why) in rows {
