@@ -1,14 +1,14 @@
-//! The wait between two tries to open a connection, where clients ask over gRPC.
+//! The wait before a connection is opened again.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The first wait, and the longest, whatever clients ask over.
+/// The first wait, and the longest, over gRPC and memcached.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// When a connection may be tried again. A wait begins with the try before, so that one that stood for longer is opened
-/// at once: what is due waits for it. Each is twice as long as the one before, until there is an answer.
+/// When a connection may be tried again. The wait counts from the last try, so that a connection that stood for longer is
+/// opened at once. Waits double until a request is answered.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     tried: Cell<Instant>,
@@ -16,24 +16,24 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Of a connection that was tried at `now`.
+    /// For a connection that was tried at `now`.
     pub(crate) fn new(now: Instant) -> Backoff {
         Backoff { tried: Cell::new(now), wait: Cell::new(BACKOFF_MIN) }
     }
 
-    /// When it may be tried next; the wait after that is longer.
+    /// When to try next. The wait after that doubles.
     pub(crate) fn next(&self) -> Instant {
         let wait = self.wait.get();
         self.wait.set((wait * 2).min(BACKOFF_MAX));
         self.tried.get() + wait
     }
 
-    /// It was tried, and stands or does not.
+    /// A try ended.
     pub(crate) fn tried(&self, now: Instant) {
         self.tried.set(now);
     }
 
-    /// It was of use. Not when it stands: a server may speak, and close at once.
+    /// A request was answered. A connection that stands is not enough: a server may close it at once.
     pub(crate) fn answered(&self) {
         self.wait.set(BACKOFF_MIN);
     }
@@ -46,7 +46,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn who_stood_for_long_is_opened_at_once_and_who_is_turned_away_waits_longer_each_time() {
+    fn waits_double_and_count_from_the_last_try() {
         let mut now = Instant::now();
         let backoff = Backoff::new(now);
         now += 3600 * 1000 * MS;

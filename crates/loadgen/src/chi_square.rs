@@ -47,7 +47,7 @@ fn upper_tail(z: f64) -> f64 {
 }
 
 #[test]
-fn fair_and_loaded_dice_are_told_apart() {
+fn loaded_dice_do_not_fit() {
     let sixth = [1.0 / 6.0; 6];
     assert!(p_value(&[1003, 989, 1011, 1017, 970, 1010], &sixth) > 0.05);
     assert!(p_value(&[1200, 989, 1011, 1017, 773, 1010], &sixth) < 1e-9);

@@ -1,16 +1,16 @@
-//! What a run's keys are, what is stored under each, and for how long.
+//! The keys of a run and their values.
 
 use knee_proto::encode;
 
 use crate::keys::KeySpace;
 use crate::values::{KeyValue, ValueSize};
 
-/// The keys, how large their values are, and how long they last.
+/// Keys, the size of their values, and their time to live.
 #[derive(Debug, Clone)]
 pub(crate) struct Items {
     pub(crate) keys: KeySpace,
     pub(crate) value_size: ValueSize,
-    /// Seconds after which what was stored expires; 0: it does not.
+    /// Seconds until a value expires; 0: never.
     pub(crate) ttl_s: u32,
 }
 

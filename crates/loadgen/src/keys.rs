@@ -1,4 +1,4 @@
-//! The keys, and how clients choose among them.
+//! Keys, and how clients choose among them.
 
 use std::str::FromStr;
 
@@ -19,11 +19,10 @@ const KEY_BYTES_MAX: usize = 250;
 /// How a key's number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum KeyFormat {
-    /// With zeros before it: all keys are of one length, so that the bytes on the wire do not depend
-    /// on which are chosen, and the order of their bytes is that of their numbers.
+    /// Padded with zeros to one length. Requests for all keys are equally long, and byte order is the order of numbers.
     #[default]
     Padded,
-    /// As people write it, such as the users of a graph.
+    /// Plain, as the users of a graph.
     Plain,
 }
 
@@ -61,17 +60,17 @@ impl KeySpace {
         Ok(KeySpace { prefix: prefix.as_bytes().into(), prefix_hash, format, count })
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// What every key begins with.
+    /// The prefix of every key.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// How the numbers are written.
+    /// The format of the numbers.
     pub(crate) fn format(&self) -> KeyFormat {
         self.format
     }
@@ -87,8 +86,7 @@ impl KeySpace {
         self.append_number(u64::from(key), out);
     }
 
-    /// Appends what would be the name of a key of this number, ten digits at most, which may lie
-    /// behind the last key.
+    /// Appends the name of a key of this number, of at most ten digits. It may lie behind the last key.
     #[inline]
     pub(crate) fn append_number(&self, number: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.prefix);
@@ -133,7 +131,7 @@ impl KeySpace {
         (number < self.count).then_some(number as u32)
     }
 
-    /// 64 bits that depend on the whole name: the source of everything about the key's value.
+    /// 64 bits that depend on the whole name; the key's value follows from them.
     #[inline]
     pub(crate) fn hash(&self, key: u32) -> u64 {
         mix(self.prefix_hash ^ u64::from(key).wrapping_mul(GOLDEN))
@@ -143,16 +141,16 @@ impl KeySpace {
 /// How keys are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum KeyChoice {
-    /// Each client walks through all keys in order, over and over; the clients begin evenly spaced.
+    /// Each client repeats all keys in order; the clients begin evenly spaced.
     Sequential,
-    /// Every key alike.
+    /// Uniform.
     Uniform,
     /// The key of rank r with probability proportional to r^−θ.
     Zipf {
         /// The exponent θ, 0 (uniform) or above.
         theta: f64,
     },
-    /// A share of the keys gets a share of the requests, evenly; the other keys get the rest.
+    /// The hot keys get a share of the requests, uniformly; the other keys get the rest.
     HotSet {
         /// Share of the keys that is hot.
         share: f64,
@@ -220,7 +218,7 @@ impl KeyPicker {
         KeyPicker { keys, scatter: Scatter::new(keys), way }
     }
 
-    /// The number of the key that comes next.
+    /// The number of the next key.
     #[inline]
     pub(crate) fn pick(&mut self, random: &mut Random) -> u32 {
         let key = match &mut self.way {
@@ -244,11 +242,10 @@ impl KeyPicker {
     }
 }
 
-/// Scatters popularity over the key space: a bijection of 0..keys, the same for every process and
-/// seed, so that what is populated (the first keys) has nothing to do with what is popular.
+/// Scatters popular keys over the key space: a bijection of 0..keys, the same for every process and seed. So the populated
+/// keys, which are the first, are not the popular ones.
 ///
-/// It multiplies by a number coprime to the number of keys, close to its golden section: popular
-/// neighbours come to lie as far apart as can be.
+/// It multiplies by a number coprime to the number of keys, close to its golden section. That puts popular keys far apart.
 #[derive(Debug, Clone, Copy)]
 struct Scatter {
     keys: u64,
@@ -294,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_are_inverse_and_of_one_length() {
+    fn padded_names_have_one_length_and_their_number() {
         let space = KeySpace::new("knee-", KeyFormat::Padded, KEYS_MAX).unwrap();
         for key in [0, 1, 9, 10, 4_294_967_295] {
             let mut name = Vec::new();
@@ -308,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_are_as_people_write_them() {
+    fn plain_names_have_no_zeros_before_them() {
         let space = KeySpace::new("", KeyFormat::Plain, 1_000_000).unwrap();
         for (key, written) in [(0, "0"), (7, "7"), (10, "10"), (999_999, "999999")] {
             let mut name = Vec::new();
@@ -339,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn key_spaces_that_the_protocol_cannot_carry_are_refused() {
+    fn impossible_key_spaces_are_refused() {
         let space = |prefix: &str, count| KeySpace::new(prefix, KeyFormat::Padded, count);
         assert!(space(&"p".repeat(240), 1).is_ok());
         assert!(space(&"p".repeat(241), 1).is_err());
@@ -350,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_read_and_wrong_ones_refused() {
+    fn wrong_choices_are_refused() {
         let read = |text: &str| text.parse::<KeyChoice>();
         assert_eq!(read("sequential"), Ok(KeyChoice::Sequential));
         assert_eq!(read("uniform"), Ok(KeyChoice::Uniform));
@@ -362,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_clients_begin_evenly_spaced_and_cover_everything() {
+    fn sequential_clients_begin_spaced_and_cover_all_keys() {
         let mut random = Random::stream(0, 0);
         let mut walks: Vec<KeyPicker> =
             (0..4).map(|client| KeyPicker::new(KeyChoice::Sequential, 10, client, 4)).collect();
@@ -391,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hot_set_gets_its_share_evenly() {
+    fn hot_set_gets_its_share_evenly() {
         let (keys, hot) = (200, 20);
         let scatter = Scatter::new(keys);
         let choice = KeyChoice::HotSet { share: 0.1, probability: 0.75 };

@@ -1,10 +1,10 @@
-//! How sets and gets alternate.
+//! The order of sets and gets.
 
 use std::str::FromStr;
 
 use knee_random::Random;
 
-/// `S:G`: every client sends S sets, then G gets, over and over.
+/// `S:G`: every client repeats S sets and G gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SetGet {
     sets: u32,
@@ -26,10 +26,9 @@ impl FromStr for SetGet {
     }
 }
 
-/// Where one client is in its round.
+/// A client's place in its round.
 ///
-/// The ratio is kept exactly within each round, as memtier does it, not only on average; but each
-/// client begins its first round at a random place, so that they do not all write at once.
+/// Each round has the exact ratio, as in memtier. Clients begin at random places, so that they do not all write at once.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     mix: SetGet,

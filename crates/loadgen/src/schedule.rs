@@ -1,11 +1,10 @@
-//! When things happen: gaps between arrivals, and thinking.
+//! Arrival times and think times.
 
 use std::time::Duration;
 
 use knee_random::Random;
 
-/// Streams of think times, apart from those of requests and of arrivals: these shall not depend on
-/// when answers come.
+/// Streams of think times. Requests and arrivals have others, so that they do not depend on answers.
 const THINK_STREAMS: u64 = 1 << 62;
 
 /// The think times of client number `client`.
@@ -13,10 +12,9 @@ pub(crate) fn thinking(seed: u64, client: u64) -> Random {
     Random::stream(seed, THINK_STREAMS | client)
 }
 
-/// A stream of instants, as offsets from the start: when the requests of one client are due
-/// (open loop).
+/// When the requests of one client are due in an open loop, as offsets from the start.
 pub(crate) trait Schedule: Send {
-    /// When the next one is due. Never earlier than the one before.
+    /// When the next request is due, never earlier than the one before.
     fn next(&mut self, random: &mut Random) -> Duration;
 }
 
@@ -41,14 +39,14 @@ impl Constant {
 
 impl Schedule for Constant {
     fn next(&mut self, _random: &mut Random) -> Duration {
-        // From the count, not from the last instant: rounding errors do not add up.
+        // Computed from the count, so that rounding errors do not add up.
         let due_s = self.phase_s + self.issued as f64 * self.interval_s;
         self.issued += 1;
         saturating_duration(due_s)
     }
 }
 
-/// A Poisson process: exponential gaps. That of all clients together is one too.
+/// A Poisson process, with exponential gaps. All clients together are one, too.
 #[derive(Debug)]
 pub(crate) struct Poisson {
     mean_gap_s: f64,
@@ -69,23 +67,22 @@ impl Schedule for Poisson {
     }
 }
 
-/// How long a client of a closed loop thinks between an answer and its next request.
+/// The time between an answer and the next request in a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Think {
-    /// Not at all.
+    /// None.
     Never,
-    /// Always the same time.
+    /// Constant.
     Constant(Duration),
     /// Exponentially distributed.
     Exponential { mean_s: f64 },
 }
 
 impl Think {
-    /// What is left of a think time at a moment chosen at random within it.
+    /// The rest of a think time from a random moment within it.
     ///
-    /// A run begins with this: clients that all began with a request, or with a whole think time,
-    /// would send in step with each other, and for as long as they think for a constant time they
-    /// would stay in step.
+    /// A run begins with this. Clients that all began with a request, or with a whole think time, would send in step, and
+    /// with constant think times they would stay in step.
     pub(crate) fn remainder(self, random: &mut Random) -> Duration {
         match self {
             Think::Never => Duration::ZERO,
@@ -112,7 +109,7 @@ fn exponential(random: &mut Random) -> f64 {
     -(1.0 - random.unit()).ln()
 }
 
-/// Rates and times far out of proportion mean "not within any run": about 30 years.
+/// Bounds absurd times at about 30 years, which no run reaches.
 fn saturating_duration(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.min(1e9))
 }

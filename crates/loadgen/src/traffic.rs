@@ -1,4 +1,4 @@
-//! What the clients of the memcached protocol say to a server, and how its answers are judged.
+//! Requests in the memcached protocol, and what their answers mean.
 
 use knee_proto::{Expect, Response, Value};
 use knee_telemetry::Op;
@@ -8,10 +8,9 @@ use crate::values::Difference;
 
 /// What all clients of a run have in common.
 pub(crate) trait Traffic: Send + Sync + 'static {
-    /// One client's stream of requests. It depends on the run and the client's number only: not on
-    /// the answers, on time, or on how clients share threads.
+    /// One client's stream of requests. It depends on the run and the client's number only, not on answers, time or threads.
     type Requests: Send;
-    /// What a connection remembers, to verify what comes back.
+    /// What a connection remembers to verify answers.
     type Memory: Default + Send;
 
     /// The stream of client number `client` of `clients`.
@@ -20,8 +19,7 @@ pub(crate) trait Traffic: Send + Sync + 'static {
     /// The longest answer.
     fn response_bytes_max(&self) -> usize;
 
-    /// Appends the next request to `out` and tells its type. What is to be verified of its answer
-    /// is remembered where there is a `memory`.
+    /// Appends the next request to `out` and returns its operation. With `memory`, remembers what its answer must be.
     fn append_next(
         &self,
         requests: &mut Self::Requests,
@@ -29,17 +27,16 @@ pub(crate) trait Traffic: Send + Sync + 'static {
         memory: Option<&mut Self::Memory>,
     ) -> Op;
 
-    /// Keys that each request of this type names.
+    /// The number of keys in a request of this operation.
     fn keys_of(&self, op: Op) -> u32;
 
-    /// The shape of the answer to a request of this type.
+    /// The form of the answer to this operation.
     fn expect(&self, op: Op) -> Expect;
 
-    /// What an answer to a request of this type says.
+    /// Interprets an answer to this operation.
     fn judge(&self, op: Op, response: &Response<'_>) -> Judgement;
 
-    /// Checks the values of the answer to the oldest request that `memory` has, and tells `wrong` of
-    /// those that are not right.
+    /// Checks the answer to the oldest request in `memory`; calls `wrong` for each wrong value.
     fn verify(
         &self,
         memory: &mut Self::Memory,
@@ -48,40 +45,40 @@ pub(crate) trait Traffic: Send + Sync + 'static {
         wrong: impl FnMut(&Value<'_>, Fault),
     );
 
-    /// The connection is lost: what was asked for will not be answered.
+    /// Forgets the requests in flight, as the connection was lost.
     fn forget(memory: &mut Self::Memory);
 }
 
-/// What an answer says.
+/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judgement {
-    /// What the request is counted as.
+    /// The operation that it counts as.
     pub(crate) op: Op,
-    /// Keys for which it had an effect, or found something.
+    /// Keys for which the request had an effect or found a value.
     pub(crate) hits: u32,
-    /// Keys for which it did not.
+    /// The other keys.
     pub(crate) misses: u32,
-    /// Whether it is none of the answers that such a request has.
+    /// Whether it is no answer to such a request.
     pub(crate) error: bool,
 }
 
 /// What is wrong with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It has a key that is none of the run's.
+    /// Its key is not of this run.
     ForeignKey,
-    /// It has a key that the request did not ask for (or not so often).
+    /// The request did not ask for its key, or not so often.
     NotAsked,
-    /// It is not the value that belongs to its key.
+    /// It is not its key's value.
     Differs(Difference),
-    /// The client saw a newer version of its key before it asked.
+    /// A newer version of its key was seen before the request.
     WentBack {
         /// The newer version.
         seen: u64,
         /// The version that came.
         found: u64,
     },
-    /// The client saw this version of its key, or a newer one, before it asked for a new one.
+    /// A write made a version that is not newer than one seen before the request.
     NotNew {
         /// The version that it saw.
         seen: u64,

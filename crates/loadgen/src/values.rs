@@ -1,8 +1,7 @@
-//! What is stored under a key: everything about it follows from the key.
+//! The value of a key, which follows from the key alone.
 //!
-//! Any process can therefore tell whether a value is the right one without having stored it, and
-//! replicas agree whoever writes to them. For that the size is drawn per *key*, not per request: a
-//! hash of the key takes the place of the random number.
+//! So any process can verify a value that another one stored, and replicas agree. The size is drawn per *key*, not per
+//! request: a hash of the key takes the place of the random number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,15 +11,15 @@ use knee_random::{GOLDEN, below, mix, unit};
 /// The largest value.
 pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 
-/// How large the values are.
+/// The sizes of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ValueSize {
-    /// All alike.
+    /// One size.
     Fixed {
         /// Bytes of every value.
         bytes: u32,
     },
-    /// Every size from the lowest to the highest alike.
+    /// Uniform from the lowest to the highest.
     Uniform {
         /// Bytes of the smallest values.
         low: u32,
@@ -85,15 +84,15 @@ impl KeyValue {
         KeyValue { hash, bytes }
     }
 
-    /// The flags stored with it: not 0, so that a system that loses them is found out, and always
-    /// five digits, so that the length of what is sent depends on the value's size only.
+    /// The flags stored with it. They are not 0, so that their loss shows. They have five digits, so that a request's
+    /// length depends on the value's size only.
     #[inline]
     pub(crate) fn flags(self) -> u32 {
         (self.hash >> 48) as u32 | 0x8000
     }
 
-    /// Appends its content: words of 64 bits, each of its own, so that bytes lost, doubled or moved
-    /// show. There are line ends among them, as values may have.
+    /// Appends its content: different words of 64 bits, so that lost, doubled and moved bytes show. There are line ends
+    /// among them, as in real values.
     #[inline]
     pub(crate) fn append(self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -108,7 +107,7 @@ impl KeyValue {
         rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
     }
 
-    /// What is wrong with what came back in its place; `None` when nothing is.
+    /// How a received value differs from it, if it does.
     pub(crate) fn differs(self, flags: u32, content: &[u8]) -> Option<Difference> {
         if flags != self.flags() {
             return Some(Difference::Flags { expected: self.flags(), found: flags });
@@ -128,7 +127,7 @@ impl KeyValue {
         None
     }
 
-    /// The first word. It depends on the length too: a value cut to another length is another one.
+    /// The first word. It depends on the length, so that a value cut short differs at once.
     fn seed(self) -> u64 {
         self.hash ^ mix(u64::from(self.bytes))
     }
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_and_wrong_ones_refused() {
+    fn wrong_sizes_are_refused() {
         let read = |text: &str| text.parse::<ValueSize>();
         assert_eq!(read("4096"), Ok(ValueSize::Fixed { bytes: 4096 }));
         assert_eq!(read("uniform:1:9"), Ok(ValueSize::Uniform { low: 1, high: 9 }));
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn exponential_sizes_follow_the_rounded_up_exponential() {
+    fn exponential_sizes_follow_their_distribution() {
         let mean = 20.0;
         let mut counts = vec![0; 400];
         for bytes in sizes(ValueSize::Exponential { mean_bytes: mean }, 200_000) {

@@ -1,4 +1,4 @@
-//! Sets and gets: what clients ask a memcached for, and whether the answers are right.
+//! Sets and gets, and whether their answers are right.
 
 use std::collections::VecDeque;
 
@@ -28,13 +28,12 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// What retrievals are counted as.
+    /// The operation of a retrieval.
     fn retrieval(&self) -> Op {
         if self.multiget == 1 { Op::Get } else { Op::Multiget }
     }
 
-    /// Checks the values that a retrieval of the keys in `asked` brought, and tells `wrong` of those
-    /// that are not right. `asked` is reordered.
+    /// Checks the values that a retrieval of the keys in `asked` brought; calls `wrong` for each wrong one. Reorders `asked`.
     fn verify_values<'a>(
         &self,
         asked: &mut [u32],
@@ -47,8 +46,8 @@ impl Workload {
                 wrong(&value, Fault::ForeignKey);
                 continue;
             };
-            // Servers answer in the order asked, so this is a short walk; a system that shards may
-            // answer in any order. A key asked for twice may come twice, and no more often.
+            // A server answers in the order asked, so that this is a short walk; a sharded system answers in any order.
+            // A key that was asked for twice may come twice.
             let Some(ahead) = asked[found..].iter().position(|asked| *asked == key) else {
                 wrong(&value, Fault::NotAsked);
                 continue;
@@ -74,7 +73,7 @@ impl Traffic for Workload {
         Requests { random, turn, picker }
     }
 
-    /// A retrieval whose values are all as large as can be.
+    /// A retrieval of the largest values.
     fn response_bytes_max(&self) -> usize {
         self.multiget as usize * (VALUE_BYTES_MAX as usize + 512) + 4096
     }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_what_a_server_decodes() {
+    fn requests_decode_as_drawn() {
         let workload = workload("1:2", 3);
         let mut requests = workload.requests(4, 9);
         let mut decoder = RequestDecoder::new(Limits::default());
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_requests_repeat_for_a_seed_and_differ_from_another_clients() {
+    fn requests_repeat_for_a_seed_and_differ_by_client() {
         let workload = workload("1:1", 2);
         let stream = |client| {
             let mut requests = workload.requests(client, 8);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_checked_for_key_flags_and_content() {
+    fn wrong_key_flags_or_content_is_a_fault() {
         let workload = workload("0:1", 3);
         let (name, flags, content) = stored(&workload, 7);
         let (other_name, other_flags, _) = stored(&workload, 8);
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_come_back_as_often_as_it_was_asked_for_in_any_order() {
+    fn key_may_come_as_often_as_asked_in_any_order() {
         let workload = workload("0:1", 3);
         let (seven, flags_seven, content_seven) = stored(&workload, 7);
         let (nine, flags_nine, content_nine) = stored(&workload, 9);

@@ -107,9 +107,9 @@ mod tests {
         }
     }
 
-    /// The generator of the 1994 paper, to show that the test above can tell.
+    /// The generator of the 1994 paper, to show that the test above can fail.
     #[test]
-    fn the_published_approximation_would_not_pass() {
+    fn published_approximation_does_not_fit() {
         let (ranks, theta) = (1000_u64, 0.99_f64);
         let probabilities = probabilities(ranks, theta);
         let zeta_n: f64 = (1..=ranks).map(|rank| (rank as f64).powf(-theta)).sum();

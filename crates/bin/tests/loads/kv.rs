@@ -1,4 +1,4 @@
-//! `knee-load kv` against `knee-kv`: what it counts is what the server counts.
+//! `knee-load kv` against `knee-kv`.
 
 mod counts;
 mod losses;

@@ -1,4 +1,4 @@
-//! memcached and knee-load as processes, ended when a test lets go of them.
+//! memcached and knee-load as processes, which end when a test drops them.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use knee_testkit::free_port;
 use serde_json::Value;
 
-/// How long anything may take that is bound to happen.
+/// How long a test waits for a condition.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Debian's memcached on a free port.
@@ -78,7 +78,7 @@ pub(crate) struct Load {
     output: BufReader<std::process::ChildStdout>,
 }
 
-/// What became of one.
+/// The output of a load.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -90,7 +90,7 @@ impl Load {
     pub(crate) fn start(servers: &[&Memcached], flags: &str) -> Load {
         let addresses: Vec<String> =
             servers.iter().map(|server| format!("--server={}", server.address)).collect();
-        // A slow machine does not make errors of answers that come.
+        // Late answers on a slow machine are no errors.
         let drain: &[&str] = if flags.contains("--drain-s") { &[] } else { &["--drain-s", "30"] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_knee-load"))
             .arg("memcached")
@@ -105,7 +105,7 @@ impl Load {
         Load { child, output }
     }
 
-    /// Runs one to its end.
+    /// Runs a load to its end.
     pub(crate) fn run(servers: &[&Memcached], flags: &str) -> Outcome {
         Load::start(servers, flags).finish()
     }
@@ -128,7 +128,7 @@ impl Load {
         send(self.child.id(), signal);
     }
 
-    /// Waits until a signal would no longer end it at once.
+    /// Waits until the load handles a signal.
     pub(crate) fn wait_until_it_handles(&self, signal: i32) {
         eventually("a signal handler", || {
             let status =
@@ -139,12 +139,12 @@ impl Load {
         });
     }
 
-    /// What it says on standard error from now on, nobody reads.
+    /// Closes the reading end of its standard error.
     pub(crate) fn close_errors(&mut self) {
         self.child.stderr = None;
     }
 
-    /// What it prints up to its end, where that is no JSON.
+    /// Its whole output, which is no JSON.
     pub(crate) fn printed(mut self) -> String {
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();

@@ -1,9 +1,9 @@
-//! Programs that may write no more than so much.
+//! Limits of the files that programs write.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Limits the files that a running program may write, from now on.
+/// Limits the files that a running program may write.
 pub(crate) fn limit_files(program: u32, bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     let (pid, none) = (program as libc::pid_t, std::ptr::null_mut());
@@ -12,7 +12,7 @@ pub(crate) fn limit_files(program: u32, bytes: libc::rlim_t) {
     assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// It gets an error at a limit, as from a full disk, and no signal.
+/// Makes a limit an error of the write, as on a full disk, instead of a signal.
 pub(crate) fn with_limits(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec one system call is made, which is safe there.
     unsafe {

@@ -1,4 +1,4 @@
-//! One of the programs as a process, ended when a test lets go of it.
+//! A program as a process, which ends when a test drops it.
 
 pub(crate) mod limits;
 
@@ -15,7 +15,7 @@ pub(crate) const PROXY: &str = env!("CARGO_BIN_EXE_knee-proxy");
 pub(crate) const QUEUE: &str = env!("CARGO_BIN_EXE_knee-queue");
 pub(crate) const LOAD: &str = env!("CARGO_BIN_EXE_knee-load");
 
-/// Nothing that is waited for here takes nearly as long.
+/// How long a test waits for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Program {
@@ -25,7 +25,7 @@ pub(crate) struct Program {
     pub(crate) ready: Value,
 }
 
-/// What became of a program.
+/// The end of a program.
 #[derive(Debug, PartialEq)]
 pub(crate) struct End {
     pub(crate) code: Option<i32>,
@@ -35,7 +35,7 @@ pub(crate) struct End {
 }
 
 impl Program {
-    /// Starts one that prints JSON lines.
+    /// Starts a program that prints JSON lines.
     pub(crate) fn start(program: &str, flags: &[&str]) -> Program {
         Program::spawn(Command::new(program).args(flags))
     }
@@ -49,7 +49,7 @@ impl Program {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = read(child.stdout.take().unwrap(), |_| true);
         let errors = read(child.stderr.take().unwrap(), |line| !is_progress(line));
-        // From here on whatever is not as it should be ends it.
+        // Ends the process when a check fails.
         let mut program = Program { child, lines, errors, ready: Value::Null };
         match program.lines.recv_timeout(PATIENCE) {
             Ok(ready) => program.ready = value(&ready),
@@ -78,17 +78,17 @@ impl Program {
         connect(self.address())
     }
 
-    /// Where it serves gRPC: it has said so on standard error, first of all.
+    /// Its gRPC address, from the first line on standard error.
     pub(crate) fn grpc(&mut self) -> String {
         let line = self.next_error();
         let address = line.strip_prefix("knee-kv: gRPC on ").unwrap_or_else(|| panic!("{line}"));
         format!("http://{address}")
     }
 
-    /// Waits for the next line on standard error that is no progress.
+    /// Waits for the next line on standard error but progress.
     pub(crate) fn next_error(&mut self) -> String {
         let line = match self.errors.recv_timeout(PATIENCE) {
-            Err(RecvTimeoutError::Timeout) => panic!("it tells of nothing"),
+            Err(RecvTimeoutError::Timeout) => panic!("no line on standard error"),
             line => line.unwrap_or_default(),
         };
         line.trim_end_matches('\n').to_owned()
@@ -133,7 +133,7 @@ impl Program {
         page
     }
 
-    /// Waits until the metrics page, which tells of the seconds that are over, has this line.
+    /// Waits until the metrics page has this line. The page counts whole seconds.
     pub(crate) fn wait_for_metric(&self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         while !self.metrics().lines().any(|metric| metric == line) {
@@ -145,7 +145,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -163,7 +163,7 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// What becomes of a program that does not get as far as its ready line.
+/// The output of a program that ends before its ready line.
 pub(crate) fn refused(program: &str, flags: &[&str]) -> Output {
     Command::new(program).args(flags).output().unwrap()
 }
@@ -174,7 +174,7 @@ pub(crate) fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends a request and returns the answer, which has this end.
+/// Sends a request and returns the answer up to this end.
 pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
@@ -187,13 +187,13 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8
     answer
 }
 
-/// Whether a line of a store says how far something is: there is one for each second that it takes.
+/// Whether a line of a store is progress, which it prints once a second.
 pub(crate) fn is_progress(line: &str) -> bool {
     let message = line.strip_prefix("knee-kv: ").unwrap_or_default();
     ["loading ", "opening ", "writing "].iter().any(|what| message.starts_with(what))
 }
 
-/// Reads from now on: a program that nobody reads from waits for that, and does not end. Each line with its end.
+/// Reads lines on a thread of its own, so that the program never waits for a reader.
 fn read(
     from: impl Read + Send + 'static,
     is_wanted: impl Fn(&str) -> bool + Send + 'static,
@@ -205,7 +205,7 @@ fn read(
         while from.read_line(&mut line).unwrap() > 0 {
             let line = std::mem::take(&mut line);
             if is_wanted(&line) {
-                // Who lets go of the program wants none any more.
+                // The receiver ends with the program.
                 let _ = read.send(line);
             }
         }

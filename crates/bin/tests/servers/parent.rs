@@ -1,4 +1,4 @@
-//! `--tied-to-parent`: no program outlives the one that started it.
+//! `--tied-to-parent`: no program outlives its parent.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use knee_testkit::free_address;
 
 use crate::program::{KV, LOAD, PROXY, Program, QUEUE, wait};
 
-/// Each program with flags that let it run for long.
+/// Each program, with flags of a long run.
 fn programs(store: &Program, grpc: &str, queue: &str) -> [(&'static str, String); 6] {
     let store = store.address();
     [
@@ -21,7 +21,7 @@ fn programs(store: &Program, grpc: &str, queue: &str) -> [(&'static str, String)
 }
 
 #[test]
-fn ends_at_once_when_the_parent_is_gone() {
+fn program_without_its_parent_ends_at_once() {
     let grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &grpc]);
     let queue = Program::serve(QUEUE, &["--database", "null"]);
@@ -39,7 +39,7 @@ fn ends_at_once_when_the_parent_is_gone() {
 }
 
 #[test]
-fn ends_in_order_when_the_parent_is_killed() {
+fn kill_of_the_parent_ends_a_program_in_order() {
     let grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &grpc]);
     let queue = Program::serve(QUEUE, &["--database", "null"]);
@@ -54,7 +54,7 @@ fn ends_in_order_when_the_parent_is_killed() {
         assert!(ready.starts_with("{\"type\":\"ready\""), "{ready}");
         shell.kill().unwrap();
         shell.wait().unwrap();
-        // Standard output is the program's own now, and ends with it.
+        // Standard output ends with the program.
         let mut rest = String::new();
         lines.read_to_string(&mut rest).unwrap();
         let last = rest.lines().last().unwrap_or_default();

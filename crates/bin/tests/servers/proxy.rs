@@ -1,4 +1,4 @@
-//! `knee-proxy` as a process: its flags, what it prints, and how it ends.
+//! `knee-proxy` as a process: its flags, output and end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use crate::program::{End, KV, PROXY, Program, connect, refused, talk, wait};
 
 /// A middleware with two worker slots in front of a store.
 fn proxy(store: &Program, flags: &[&str]) -> Program {
-    // So few that no limit of open files is complained of.
+    // So few connections that no limit of open files is reported.
     let given = ["--server", store.address(), "--workers", "2", "--connections-max", "100"];
     let flags = [&given, flags].concat();
     Program::serve(PROXY, &flags)
 }
 
 #[test]
-fn says_what_it_did_and_ends_on_sigterm_whatever_its_clients_do() {
+fn sigterm_ends_it_with_a_summary_despite_clients() {
     let stores = [Program::serve(KV, &[]), Program::serve(KV, &[])];
     let proxy = proxy(&stores[0], &["--server", stores[1].address()]);
     assert_eq!(proxy.ready["role"], "middleware");
@@ -50,7 +50,7 @@ fn says_what_it_did_and_ends_on_sigterm_whatever_its_clients_do() {
 }
 
 #[test]
-fn disconnects_clients_that_are_silent_for_too_long() {
+fn silent_client_is_disconnected() {
     let store = Program::serve(KV, &[]);
     let proxy = proxy(&store, &["--idle-timeout-s", "0.2"]);
     let mut silent = proxy.connect();
@@ -58,7 +58,7 @@ fn disconnects_clients_that_are_silent_for_too_long() {
 }
 
 #[test]
-fn ends_by_itself_when_no_more_requests_come() {
+fn exit_idle_ends_it_without_requests() {
     let store = Program::serve(KV, &[]);
     let proxy = proxy(&store, &["--exit-idle-s", "0.2"]);
     talk(&mut proxy.connect(), b"get k\r\n", b"END\r\n");
@@ -68,7 +68,7 @@ fn ends_by_itself_when_no_more_requests_come() {
 }
 
 #[test]
-fn serves_prometheus_on_the_admin_address() {
+fn admin_address_serves_prometheus() {
     let store = Program::serve(KV, &[]);
     let proxy = proxy(&store, &["--admin", "127.0.0.1:0"]);
     talk(&mut proxy.connect(), b"get k\r\n", b"END\r\n");
@@ -79,7 +79,7 @@ fn serves_prometheus_on_the_admin_address() {
 }
 
 #[test]
-fn traces_each_request_when_told_to() {
+fn trace_prints_each_request() {
     let store = Program::serve(KV, &[]);
     for (flags, lines) in [(&["--trace"][..], 2), (&[], 0)] {
         let proxy = proxy(&store, flags);
@@ -98,7 +98,7 @@ fn traces_each_request_when_told_to() {
 }
 
 #[test]
-fn prints_the_seeds_columns_when_told_to() {
+fn stats_csv_prints_the_columns_of_the_seed() {
     let store = Program::serve(KV, &[]);
     let mut child = Command::new(PROXY)
         .args(["--listen", "127.0.0.1:0", "--server", store.address(), "--pipelined"])
@@ -126,7 +126,7 @@ fn prints_the_seeds_columns_when_told_to() {
 }
 
 #[test]
-fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
+fn wrong_flag_exits_with_2_and_the_reason() {
     let rows: [(&[&str], &str); 8] = [
         (&["--workers", "2"], "--server"),
         (&["--server", "127.0.0.1:1"], "--workers"),

@@ -10,10 +10,10 @@ use knee_telemetry::Op;
 use super::workload::Workload;
 use crate::keys::KeyPicker;
 
-/// Keys that a client took away and remembers, to put them back.
+/// How many deleted keys a client remembers, to put them back.
 const TAKEN_MAX: usize = 1 << 16;
 
-/// What a request asks for.
+/// An operation and its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drawn {
     pub(crate) op: Op,
@@ -25,21 +25,20 @@ pub(crate) struct Drawn {
 
 /// One client's stream of operations.
 ///
-/// It depends on the workload and the client's number only: not on the answers, on time, or on how
-/// clients share threads.
+/// It depends on the workload and the client's number only, not on answers, time or threads.
 #[derive(Debug)]
 pub(crate) struct Draws {
     random: Random,
-    /// The first key that this client may choose.
+    /// The first key of this client.
     first: u32,
     way: Way,
-    /// Keys that were taken away and not put back, oldest first.
+    /// Deleted keys that were not put back, oldest first.
     taken: VecDeque<u32>,
-    /// Those of the bulk put at hand.
+    /// The keys of the current bulk put.
     bulk: HashSet<u32, BuildHasherDefault<KeyHasher>>,
 }
 
-/// Mixes a key's number: more is not needed to tell a thousand of them apart.
+/// Mixes a key's number, which suffices for a thousand keys.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 
@@ -59,9 +58,9 @@ impl Hasher for KeyHasher {
 
 #[derive(Debug)]
 enum Way {
-    /// Each key is drawn.
+    /// Every key is drawn.
     Anew(KeyPicker),
-    /// These are gone over again and again.
+    /// These keys are repeated.
     Over { keys: Arc<[u32]>, next: usize },
 }
 
@@ -84,7 +83,7 @@ impl Draws {
         }
     }
 
-    /// What comes next.
+    /// The next operation.
     #[inline]
     pub(crate) fn next(&mut self, workload: &Workload) -> Drawn {
         let op = workload.shape.mix.draw(&mut self.random);
@@ -106,7 +105,7 @@ impl Draws {
             self.bulk.clear();
             self.bulk.insert(key);
             while others.len() < count {
-                // One that is there already gives way to the next one that is not.
+                // A key that is in already gives way to the next one.
                 let mut other = self.key();
                 while !self.bulk.insert(other) {
                     other = self.after(other, workload.keys_each);
@@ -130,7 +129,7 @@ impl Draws {
         self.first + key
     }
 
-    /// The client's key behind this one; behind the last one comes the first.
+    /// The client's next key, after the last one the first.
     fn after(&self, key: u32, keys_each: u64) -> u32 {
         let next = u64::from(key - self.first) + 1;
         self.first + if next == keys_each { 0 } else { next as u32 }
@@ -153,14 +152,14 @@ mod tests {
     const ALL: &str = "read:9,insert:2,update:2,put:2,append:2,delete:2,scan:1,bulk_put:3";
 
     #[test]
-    fn a_clients_stream_repeats_and_differs_from_anothers() {
+    fn stream_repeats_and_differs_between_clients() {
         let workload = workload(ALL, 1000, 4, |_| {});
         assert_eq!(drawn(&workload, 2, 4, 200), drawn(&workload, 2, 4, 200));
         assert_ne!(drawn(&workload, 2, 4, 200), drawn(&workload, 3, 4, 200));
     }
 
     #[test]
-    fn the_same_drawn_keys_come_again_and_again_and_are_everybodys() {
+    fn key_draws_repeat_for_all_clients() {
         let of_process = |seed| {
             workload("read:1,put:1", 1000, 3, |shape| {
                 shape.key_draws = Some(25);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_away_is_put_back_first() {
+    fn deleted_keys_are_put_back_first() {
         let workload = workload("insert:1,delete:1", 1_000_000, 1, |_| {});
         let mut gone = VecDeque::new();
         let mut put_back = 0;

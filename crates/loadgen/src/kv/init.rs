@@ -1,4 +1,4 @@
-//! Loading a file that the servers have, each its own: asked for, and waited for.
+//! The phase in which servers load a file of their own.
 
 use std::net::SocketAddr;
 
@@ -14,12 +14,10 @@ use crate::error::Error;
 use crate::grpc::Failure;
 use crate::run::end_with;
 
-/// Asks each of `servers` to load the edges in `file`, a file of the directory that it loads from,
-/// and returns a summary as a line of JSON.
+/// Makes each of `servers` load the edges in `file`, which lies in its --init-dir. Returns a summary as a line of JSON.
 ///
 /// # Errors
-/// When a server does not load it to its end, with its answer; when interrupted. What was loaded
-/// stays, and the next time goes on behind it.
+/// When a server does not finish, with its answer; when interrupted. Loaded edges stay, and the next load continues.
 pub(crate) fn init(
     servers: &[SocketAddr],
     file: &str,
@@ -53,20 +51,20 @@ struct Init<'a> {
     servers: Vec<Loaded>,
 }
 
-/// What one server has loaded.
+/// The progress of one server.
 #[derive(Serialize)]
 struct Loaded {
     address: SocketAddr,
     lines: u64,
     edges: u64,
     bytes: u64,
-    /// Of these edges, those that earlier loads of the file did.
+    /// Edges that earlier loads of the file did.
     resumed_edges: u64,
     edges_per_s: f64,
     seconds: f64,
 }
 
-/// In the order of `servers`; all load at the same time.
+/// Returns results in the order of `servers`, which load at the same time.
 async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Error> {
     let mut loading = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {

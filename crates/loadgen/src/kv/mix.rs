@@ -1,11 +1,11 @@
-//! How often each operation is asked for.
+//! The mix of operations.
 
 use std::str::FromStr;
 
 use knee_random::Random;
 use knee_telemetry::Op;
 
-/// What can be asked for.
+/// The operations of a mix.
 const OPS: [Op; 9] = [
     Op::Read,
     Op::Insert,
@@ -18,15 +18,15 @@ const OPS: [Op; 9] = [
     Op::BulkPut,
 ];
 
-/// `read:90,put:10`: operations and their weights. Each request is drawn by them.
+/// Operations and the weights by which requests are drawn, as in `read:90,put:10`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// Each operation, and the weights up to and with it, summed.
+    /// Each operation with the sum of the weights up to its own.
     bounds: Vec<(Op, u64)>,
 }
 
 impl Mix {
-    /// What the next request asks for.
+    /// Draws an operation.
     #[inline]
     pub(crate) fn draw(&self, random: &mut Random) -> Op {
         let point = random.below(self.total());
@@ -34,12 +34,12 @@ impl Mix {
         self.bounds[place].0
     }
 
-    /// Whether it has this operation, of whatever weight.
+    /// Whether it names this operation, maybe with weight 0.
     pub(crate) fn names(&self, op: Op) -> bool {
         self.bounds.iter().any(|(named, _)| *named == op)
     }
 
-    /// Whether it asks for this operation.
+    /// Whether this operation has a weight above 0.
     pub(crate) fn asks_for(&self, op: Op) -> bool {
         let mut below = 0;
         self.bounds.iter().any(|(named, bound)| {
@@ -85,7 +85,7 @@ mod tests {
     use crate::chi_square;
 
     #[test]
-    fn operations_are_drawn_by_their_weights() {
+    fn weights_decide_how_often_operations_come() {
         let mix: Mix = "read:900,put:70,append:0,scan:1,bulk_put:29".parse().unwrap();
         assert!(mix.names(Op::Append) && !mix.asks_for(Op::Append));
         assert!(mix.asks_for(Op::Read) && mix.asks_for(Op::Scan) && !mix.asks_for(Op::Delete));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_mixes_are_refused_and_say_why() {
+    fn wrong_mixes_are_refused_with_the_reason() {
         let rows = [
             ("", "such as read:90,put:10"),
             ("read", "such as read:90,put:10"),

@@ -19,12 +19,12 @@ use crate::populate::{ANSWER_TIMEOUT, PROGRESS, share_of, summary, tell_progress
 use crate::run::end_with;
 use crate::values::VALUE_BYTES_MAX;
 
-/// Keys of a commit, and bytes of values with which one is full: with the last value, of at most as
-/// many, that is half of the 4 MiB that every server takes.
+/// Keys of a commit, and bytes of values that fill one. With the last value it has at most half of the 4 MiB that every
+/// server takes.
 const BATCH_KEYS: u64 = 1000;
 const BATCH_BYTES: u64 = VALUE_BYTES_MAX as u64;
 
-/// Commits on their way to each server: one is made while another is awaited.
+/// Commits in flight to each server.
 const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Puts the first `share` of the keys on each of `servers`, and returns a summary as a line of JSON.
@@ -56,10 +56,10 @@ pub(crate) fn populate(
     Ok(summary(servers, total, share, keys))
 }
 
-/// How far one server is.
+/// The progress of one server.
 #[derive(Debug, Default)]
 struct Filled {
-    /// The first key that is in no batch yet.
+    /// The first key of the next batch.
     next: AtomicU64,
     stored: AtomicU64,
 }
@@ -101,7 +101,7 @@ async fn fill_all(
     Ok(())
 }
 
-/// Puts batches of keys on one server until there are no more.
+/// Puts batches of keys on one server until all are there.
 async fn fill(
     mut stub: Stub,
     workload: &Workload,

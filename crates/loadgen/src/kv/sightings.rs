@@ -1,4 +1,4 @@
-//! Which versions a connection has seen: none may go back.
+//! The versions that a connection has seen. None may go back.
 
 use std::collections::HashMap;
 
@@ -6,47 +6,47 @@ use crate::traffic::Fault;
 
 /// The newest version of each key that a connection has seen.
 ///
-/// An answer may be older than one that came before it, if it was asked for before that came: only
-/// what was seen when a request was sent binds its answer.
+/// An answer must not be older than what was seen when its request was sent. It may be older than an answer that came later
+/// than that.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     newest: HashMap<u32, Sighting>,
-    /// Counts what is seen.
+    /// Counts sightings.
     now: u64,
 }
 
 #[derive(Debug)]
 struct Sighting {
     version: u64,
-    /// When it was seen.
+    /// The count when it was seen.
     at: u64,
 }
 
-/// When a request was sent, in terms of what had been seen.
+/// The count of sightings when a request was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked(u64);
 
 impl Sightings {
-    /// A request is sent.
+    /// To be called when a request is sent.
     pub(crate) fn ask(&self) -> Asked {
         Asked(self.now)
     }
 
-    /// A key was read in this version.
+    /// Notes a version that a read found.
     pub(crate) fn read(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
         let seen = self.bound(key, asked);
         self.see(key, version);
         (version < seen).then_some(Fault::WentBack { seen, found: version })
     }
 
-    /// A key was written, which made this version.
+    /// Notes a version that a write made.
     pub(crate) fn wrote(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
         let seen = self.bound(key, asked);
         self.see(key, version);
         (version <= seen).then_some(Fault::NotNew { seen, made: version })
     }
 
-    /// The version of a key that had been seen; 0 if none had, or if that is not known any more.
+    /// The version of a key that had been seen; 0 if none had, or a later one replaced it.
     fn bound(&self, key: u32, Asked(asked): Asked) -> u64 {
         self.newest.get(&key).filter(|seen| seen.at <= asked).map_or(0, |seen| seen.version)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_goes_back_is_found() {
+    fn version_that_goes_back_is_found() {
         let mut seen = Sightings::default();
         assert_eq!(seen.read(1, 5, seen.ask()), None);
         assert_eq!(seen.read(1, 5, seen.ask()), None);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_after_a_request_was_sent_does_not_bind_it() {
+    fn later_sightings_do_not_bind_a_request() {
         let mut seen = Sightings::default();
         assert_eq!(seen.read(1, 5, seen.ask()), None);
         let early = seen.ask();

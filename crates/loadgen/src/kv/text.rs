@@ -11,15 +11,15 @@ use super::workload::Workload;
 use crate::grpc::ANSWER_BYTES_MAX;
 use crate::traffic::{Fault, Judgement, Traffic};
 
-/// A read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. To verify, a read is
-/// a `gets`: the cas token is the version.
+/// A read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. With verification a read is a `gets`, as
+/// the cas token is the version.
 #[derive(Debug)]
 pub(crate) struct Text(pub(crate) Workload);
 
-/// What a connection remembers.
+/// What a connection remembers for verification.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// The keys of the reads in flight, in order, and when they were sent.
+    /// The keys of reads in flight, in order, and what had been seen when they were sent.
     asked: VecDeque<(u32, Asked)>,
     sightings: Sightings,
 }
@@ -141,7 +141,7 @@ mod tests {
     const MIX: &str = "read:1,insert:1,update:1,put:1,append:1,delete:1";
 
     #[test]
-    fn requests_are_what_a_server_decodes() {
+    fn requests_decode_as_drawn() {
         let text = Text(workload(MIX, 50, 1, |_| {}));
         let mut expected = Draws::new(&text.0, 0, 1);
         let mut requests = text.requests(0, 1);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_a_request_has_are_outcomes_and_others_errors() {
+    fn unexpected_answers_are_errors() {
         let text = Text(workload(MIX, 50, 1, |shape| shape.large_bytes = Some(3)));
         let large = "VALUE k 0 3\r\nabc\r\nEND\r\n";
         let (hit, miss, error) = ((1, 0, false), (0, 1, false), (0, 0, true));

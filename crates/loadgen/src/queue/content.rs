@@ -1,6 +1,5 @@
-//! What messages say: who sent them and the how manieth they are, and then what no database can store in
-//! less than its length. PostgreSQL compresses what is long: of a word that is said over and over it
-//! writes a hundredth, and what is measured is its compression.
+//! The content of messages: sender, number, and random letters. PostgreSQL compresses long values: it would store a repeated
+//! word in a hundredth of its length, and the load would measure compression.
 
 use std::iter;
 use std::sync::LazyLock;
@@ -10,13 +9,13 @@ use knee_random::Random;
 /// The longest content.
 pub(crate) const CHARACTERS_MAX: usize = 1 << 28;
 
-/// What random content consists of: of six bits each.
+/// The letters of random content, of six bits each.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Letters that a random number of 64 bits is good for.
+/// Letters from a random number of 64 bits.
 const PER_NUMBER: usize = 10;
 
-/// Random letters that all messages are cut out of: to draw each of theirs would be time between two requests
-/// that no law knows of. They are more than what compresses a message looks back on, 4 KiB or 64.
+/// Random letters from which all messages are cut, as drawing them for each would take time between requests. The block is
+/// larger than the window of PostgreSQL's compressors, 4 or 64 KiB.
 static BLOCK: LazyLock<String> = LazyLock::new(|| {
     let mut random = Random::stream(0, 0);
     let mut block = String::with_capacity(BLOCK_BYTES + PER_NUMBER);
@@ -30,7 +29,7 @@ static BLOCK: LazyLock<String> = LazyLock::new(|| {
 });
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What the message with this number says, of so many characters.
+/// The content of a message, of so many characters.
 pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     let mut content = format!("{sender}:{number} ");
     content.truncate(characters);
@@ -39,7 +38,7 @@ pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     content
 }
 
-/// What it says behind its head, of so many characters, in pieces.
+/// The content behind its head, in pieces.
 fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &'static str> {
     let mut left = characters;
     let mut from = Random::stream(u64::from(sender), number).bits() as usize % BLOCK_BYTES;
@@ -50,13 +49,13 @@ fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &
     })
 }
 
-/// Whether a message of `sender` says what one of its messages does.
+/// Whether this is the content of a message of `sender`.
 pub(super) fn is_of(said: &str, sender: u32, characters: usize) -> bool {
     let head = format!("{sender}:");
     let number = said.split_once(' ').map(|(first, _)| first.strip_prefix(&head));
     said.len() == characters
         && match number {
-            // Too short to tell which one.
+            // Too short for its number.
             None => said.starts_with(&head) || head.starts_with(said),
             Some(number) => number
                 .and_then(|number| number.parse().ok())
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_says_who_sent_it() {
+    fn content_names_its_sender() {
         assert!(content(7, 12, 12).starts_with("7:12 "));
         for characters in [1, 2, 3, 4, 5, 6, 200] {
             let said = content(7, 12, characters);
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_may_be_longer_than_what_it_is_cut_out_of() {
+    fn content_may_be_longer_than_the_block() {
         let characters = 2 * BLOCK_BYTES + 100;
         let said = content(1, 2, characters);
         assert!(said.len() == characters && is_of(&said, 1, characters));
@@ -102,10 +101,9 @@ mod tests {
         assert_ne!(said["1:2 ".len()..][..100], content(1, 3, 200)["1:3 ".len()..][..100]);
     }
 
-    /// All 64 letters are about as frequent, and no four of them follow each other twice in what a
-    /// compressor looks back on, but by chance.
+    /// All letters are about as frequent, and sequences of four repeat by chance only.
     #[test]
-    fn what_a_message_says_cannot_be_compressed() {
+    fn content_cannot_be_compressed() {
         let said = content(7, 12, 4096);
         let said = &said.as_bytes()["7:12 ".len()..];
         let mut counts = [0; 256];

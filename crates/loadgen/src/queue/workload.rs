@@ -1,4 +1,4 @@
-//! What the clients of a queue do, and as whom.
+//! The work of queue clients, and their identities.
 
 use clap::ValueEnum;
 use knee_telemetry::Op;

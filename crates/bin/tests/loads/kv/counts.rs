@@ -1,4 +1,4 @@
-//! What a load counts, of whichever operations and keys.
+//! Counts of a load are those of its server, for all operations and kinds of keys.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use super::store::{
 };
 
 #[test]
-fn what_it_counts_over_grpc_is_what_the_server_counts() {
+fn grpc_counts_are_those_of_the_server() {
     let rows = [
         ("--consistency linearizable", "--clients 7 --threads 2"),
         ("--consistency sequential", "--clients 4 --own-keys --key-choice zipf:0.8"),
@@ -42,13 +42,13 @@ fn what_it_counts_over_grpc_is_what_the_server_counts() {
         assert_eq!(line["in_flight"], 0, "{flags}");
         assert_eq!(errors(line), 0, "{flags}");
         let windows = end.lines.iter().filter(|line| line["type"] == "window");
-        let told: u64 = windows.map(|line| sum(line, &WRITES, "count")).sum();
-        assert_eq!(told, sum(line, &WRITES, "count"), "{flags}");
+        let written: u64 = windows.map(|line| sum(line, &WRITES, "count")).sum();
+        assert_eq!(written, sum(line, &WRITES, "count"), "{flags}");
     }
 }
 
 #[test]
-fn what_it_counts_over_memcached_is_what_the_server_counts() {
+fn memcached_counts_are_those_of_the_server() {
     let store = Store::start(&[]);
     let address = store.program.address();
     let output = run(&format!("--server {address} --protocol memcached --keys 300 --populate 0.9"));
@@ -74,7 +74,7 @@ fn what_it_counts_over_memcached_is_what_the_server_counts() {
 }
 
 #[test]
-fn populating_a_share_leaves_the_rest_missing() {
+fn populate_of_a_share_leaves_the_rest_missing() {
     let stores = [Store::start(&[]), Store::start(&["--consistency", "sequential"])];
     let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
     let output =
@@ -85,7 +85,7 @@ fn populating_a_share_leaves_the_rest_missing() {
 }
 
 #[test]
-fn an_open_loop_asks_for_every_key_of_a_walk() {
+fn open_loop_asks_for_every_key_of_a_walk() {
     let store = Store::start(&[]);
     store.populate("--keys 200 --populate 0.9");
     // Each client walks through all keys in order: of 400 requests 40 are for missing ones.
@@ -101,10 +101,10 @@ fn an_open_loop_asks_for_every_key_of_a_walk() {
 }
 
 #[test]
-fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
+fn open_loop_counts_the_wait_for_a_stopped_server() {
     let store = Store::start(&[]);
-    let mut load = store.load("--clients 4 --rate 150 --arrivals constant --seconds 10");
-    // In its midst.
+    let mut load = store.load("--clients 4 --rate 150 --arrivals constant --seconds 5");
+    // In the middle of the run.
     assert_eq!(load.line()["type"], "window");
     store.program.signal(libc::SIGSTOP);
     let stopped = Instant::now();
@@ -114,9 +114,9 @@ fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
     let end = finished(load);
     let line = summary(&end);
     let ops = ["read_missing", "read", "put"];
-    assert_eq!(sum(line, &ops, "count"), 1500);
+    assert_eq!(sum(line, &ops, "count"), 750);
     assert_eq!((&line["unsent"], errors(line)), (&0.into(), 0));
-    // One came due every 7 ms of the stop, and has waited for its end.
+    // One became due every 7 ms of the stop, and waited for its end.
     let slowest = line["histograms"].as_array().unwrap().iter().map(|line| &line["max"]);
     let slowest = slowest.map(|max| max.as_u64().unwrap()).max().unwrap();
     assert!(slowest >= stopped.as_nanos() as u64 - 10_000_000, "{stopped:?}: {line}");
@@ -126,7 +126,7 @@ fn an_open_loop_counts_the_waiting_of_requests_that_a_stopped_server_delays() {
 }
 
 #[test]
-fn a_graph_has_large_ordinary_and_missing_users() {
+fn reads_of_a_graph_count_by_size_of_the_user() {
     let store = Store::start(&[]);
     store.set("3", &[b'7'; 200_000]);
     store.set("10", b"7\n");
@@ -139,13 +139,13 @@ fn a_graph_has_large_ordinary_and_missing_users() {
     assert!(READS.iter().all(|op| count(line, op, "count") > 0), "{line}");
     assert!(count(line, "read_large", "bytes_in") > 200_000 * count(line, "read_large", "count"));
     assert_eq!(count(line, "read_large", "hits"), count(line, "read_large", "count"));
-    // In the order of bytes, the user behind the last one is none: "4" and above.
+    // No user follows the last one in byte order.
     assert!(count(line, "scan", "items") <= count(line, "scan", "count"), "{line}");
     assert!(count(line, "scan", "items") > 0, "{line}");
 }
 
 #[test]
-fn a_list_is_loaded_once_and_by_every_server() {
+fn init_loads_a_list_once_on_every_server() {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let list = format!("kv-load-{}.txt", std::process::id());
     std::fs::write(directory.join(&list), "3\t10\n3\t11\n12\t3\n").unwrap();
@@ -155,10 +155,10 @@ fn a_list_is_loaded_once_and_by_every_server() {
     for resumed in [0, 3] {
         let output = run(&format!("{servers} --init {list}"));
         let line: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let told = line["init"]["servers"].as_array().unwrap();
-        for (store, told) in stores.iter().zip(told) {
-            assert_eq!(told["address"], store.grpc);
-            assert_eq!((&told["edges"], &told["resumed_edges"]), (&3.into(), &resumed.into()));
+        let loaded = line["init"]["servers"].as_array().unwrap();
+        for (store, loaded) in stores.iter().zip(loaded) {
+            assert_eq!(loaded["address"], store.grpc);
+            assert_eq!((&loaded["edges"], &loaded["resumed_edges"]), (&3.into(), &resumed.into()));
         }
     }
     std::fs::remove_file(directory.join(&list)).unwrap();
@@ -166,19 +166,20 @@ fn a_list_is_loaded_once_and_by_every_server() {
         "--clients 2 --keys 13 --mix read:1 --key-format plain --key-choice sequential --rate 260 \
          --arrivals constant --seconds 0.1 --key-prefix=",
     );
-    // Both have walked over all thirteen: users 3 and 12 have followers.
+    // Both walked over all 13 users, and 3 and 12 have followers.
     assert_eq!(count(summary(&end), "read", "count"), 4);
     let elsewhere = Store::start(&[]);
     for (store, file) in [(&stores[0], "nothing-of-this-name"), (&elsewhere, &*list)] {
         let output = run(&format!("--server {} --init {file}", store.grpc));
         assert_eq!(output.status.code(), Some(1));
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains(&format!("loading at {} failed: ", store.grpc)), "{told}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        let failed = format!("loading at {} failed: ", store.grpc);
+        assert!(message.contains(&failed), "{message}");
     }
 }
 
 #[test]
-fn what_has_a_time_to_live_is_missing_when_that_is_over() {
+fn expired_values_count_as_missing() {
     let store = Store::start(&["--consistency", "sequential"]);
     for (protocol, server) in [("grpc", &*store.grpc), ("memcached", store.program.address())] {
         let flags = format!(
@@ -202,7 +203,7 @@ fn what_has_a_time_to_live_is_missing_when_that_is_over() {
         assert_eq!(read(), 0, "{protocol}");
         populated(1);
         until("all have expired", || read() == 40);
-        // And what is written since has newer versions.
+        // Later writes have newer versions.
         let mut load = load(&format!(
             "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 400 --arrivals constant \
              --seconds 60 --verify"
@@ -221,7 +222,7 @@ fn what_has_a_time_to_live_is_missing_when_that_is_over() {
 }
 
 #[test]
-fn processes_side_by_side_have_keys_of_their_own() {
+fn processes_side_by_side_have_their_own_keys() {
     let store = Store::start(&[]);
     for (part, keys) in [("1/2", 50), ("2/2", 100)] {
         let end = store.loaded(&format!(
@@ -234,7 +235,7 @@ fn processes_side_by_side_have_keys_of_their_own() {
 }
 
 #[test]
-fn writes_without_ids_are_made_like_others() {
+fn writes_without_ids_are_done() {
     let store = Store::start(&[]);
     let end = store.loaded(&format!(
         "--mix {ALL} --keys 50 --no-request-ids --rate 300 --arrivals constant --seconds 0.5"

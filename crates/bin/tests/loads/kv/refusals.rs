@@ -1,4 +1,4 @@
-//! Answers that are errors, servers that are none, wrong flags, and signals.
+//! Error answers, wrong servers, wrong flags, and signals.
 
 use knee_testkit::free_address;
 
@@ -7,7 +7,7 @@ use crate::loads::peers::Memcached;
 use crate::program::{Program, QUEUE};
 
 #[test]
-fn answers_that_are_errors_are_counted_and_told_once() {
+fn error_answers_are_counted_and_printed_once() {
     let store = Store::start(&["--value-bytes-max", "2048"]);
     let end = store.loaded("--clients 3 --mix put:1 --value-bytes 4096 --seconds 0.3");
     let line = summary(&end);
@@ -17,12 +17,12 @@ fn answers_that_are_errors_are_counted_and_told_once() {
     assert_eq!(end.errors.lines().count(), 1, "{}", end.errors);
     let output = run(&format!("--server {} --keys 5 --value-bytes 4096 --populate 1", store.grpc));
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(&store.grpc) && told.contains("InvalidArgument"), "{told}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains(&store.grpc) && message.contains("InvalidArgument"), "{message}");
 }
 
 #[test]
-fn a_server_that_is_not_there_or_speaks_something_else_is_named() {
+fn absent_or_wrong_server_is_named() {
     let store = Store::start(&[]);
     let rows = [
         (free_address(), "--seconds 1 --clients 3"),
@@ -35,14 +35,14 @@ fn a_server_that_is_not_there_or_speaks_something_else_is_named() {
         let output = run(&format!("--server {address} {flags}"));
         assert_eq!(output.status.code(), Some(1), "{flags}");
         assert!(output.stdout.is_empty(), "{flags}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains(&address), "{flags}: {told}");
-        assert_eq!(told.lines().count(), 1, "{flags}: {told}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(&address), "{flags}: {message}");
+        assert_eq!(message.lines().count(), 1, "{flags}: {message}");
     }
 }
 
 #[test]
-fn what_is_no_store_is_told_of_as_what_it_is() {
+fn server_that_is_no_store_is_reported() {
     let queue = Program::serve(QUEUE, &["--clients-max", "100", "--database", "null"]);
     let memcached = Memcached::start(&[]);
     let rows = [
@@ -55,15 +55,15 @@ fn what_is_no_store_is_told_of_as_what_it_is() {
     for (address, why) in rows {
         for flags in ["--seconds 1 --clients 3", "--populate 1", "--init edges.txt"] {
             let output = run(&format!("--server {address} {flags}"));
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{flags}: {told}");
-            assert!(told.starts_with(&format!("knee-load: {why}")), "{flags}: {told}");
+            let message = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{flags}: {message}");
+            assert!(message.starts_with(&format!("knee-load: {why}")), "{flags}: {message}");
         }
     }
 }
 
 #[test]
-fn a_signal_ends_it_early_with_a_summary() {
+fn signal_ends_a_load_with_a_summary() {
     let store = Store::start(&[]);
     for (signal, flags) in [(libc::SIGTERM, "--threads 2"), (libc::SIGINT, "--rate 200")] {
         let before = store.stats().reads;
@@ -77,14 +77,14 @@ fn a_signal_ends_it_early_with_a_summary() {
         assert_eq!(sum(line, &READS, "count"), store.stats().reads - before);
         assert_eq!(errors(line), 0);
     }
-    // While it waits for its start.
+    // While the load waits for its start.
     let load = store.load("--seconds 60 --start-at 99999999999");
     load.signal(libc::SIGTERM);
     assert_eq!(summary(&finished(load))["interrupted"], true);
 }
 
 #[test]
-fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
+fn wrong_flag_exits_with_2_and_the_reason() {
     let rows = [
         ("", "--seconds"),
         ("--seconds 1 --mix get:1", "\"get\" is none of read"),
@@ -112,7 +112,7 @@ fn wrong_flags_exit_with_2_and_say_what_is_wrong() {
     for (flags, why) in rows {
         let output = run(&format!("--server {} {flags}", free_address()));
         assert_eq!(output.status.code(), Some(2), "{flags}: {output:?}");
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.contains(why), "{flags}: {told}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(why), "{flags}: {message}");
     }
 }

@@ -1,5 +1,5 @@
-//! What stands between a load and its store, frame by frame (RFC 9113, section 4.1): it holds the
-//! store's answers back, says in its place that a connection or a request ends, and cuts.
+//! A relay between a load and its store, frame by frame (RFC 9113, section 4.1). It holds answers back, ends connections
+//! or requests in the store's place, and cuts.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const CANCEL: u32 = 8;
-/// Of streams with higher numbers a server that goes away would have seen nothing.
+/// The last stream that a server which goes away has seen.
 const HIGHEST_STREAM: u32 = i32::MAX as u32;
 
 pub(crate) struct Relay {
@@ -22,7 +22,7 @@ pub(crate) struct Relay {
     passages: Arc<Mutex<Vec<Arc<Passage>>>>,
 }
 
-/// One connection of the load, and the one to the store that belongs to it.
+/// A connection of the load, and its counterpart to the store.
 struct Passage {
     client: TcpStream,
     server: TcpStream,
@@ -31,14 +31,14 @@ struct Passage {
 
 #[derive(Default)]
 struct State {
-    /// What the store has answered since answers are held back.
+    /// Answers held back; `None` while they pass.
     held: Option<Vec<Vec<u8>>>,
     /// How many requests were made.
     asked: usize,
 }
 
 impl State {
-    /// The streams of the requests of whose answers something is held back, be it the rest.
+    /// The streams with an answer, or a part of one, held back.
     fn held_back(&self) -> BTreeSet<u32> {
         let answers =
             self.held.iter().flatten().filter(|frame| [DATA, HEADERS].contains(&frame[3]));
@@ -67,7 +67,7 @@ impl Relay {
         relay
     }
 
-    /// Holds back what the store answers, on the connections that there are.
+    /// Holds answers back on the present connections.
     pub(crate) fn hold(&self) {
         self.each(|passage| {
             passage.state.lock().unwrap().held.get_or_insert_default();
@@ -79,13 +79,13 @@ impl Relay {
         self.sum(|state| state.held_back().len())
     }
 
-    /// How many requests were made, on the connections from the `first` on.
+    /// How many requests were made on connections from number `first` on.
     pub(crate) fn asked(&self, first: usize) -> usize {
         let passages = self.passages.lock().unwrap();
         passages.iter().skip(first).map(|passage| passage.state.lock().unwrap().asked).sum()
     }
 
-    /// Lets go of what was held back, and holds nothing any more.
+    /// Passes the answers held back, and all later ones.
     pub(crate) fn release(&self) {
         self.each(|passage| {
             let mut state = passage.state.lock().unwrap();
@@ -95,15 +95,14 @@ impl Relay {
         });
     }
 
-    /// Says on every connection that it takes no requests but those that it has.
+    /// Says on every connection that the server goes away.
     pub(crate) fn go_away(&self) {
         let no_error = 0_u32;
         let payload = [HIGHEST_STREAM.to_be_bytes(), no_error.to_be_bytes()].concat();
         self.each(|passage| passage.say(&frame(GOAWAY, 0, &payload)));
     }
 
-    /// Says on every connection that the last request of those whose answers are held back is not answered: one that
-    /// was made later may have been answered before.
+    /// Resets the last request with a held answer on every connection.
     pub(crate) fn reset(&self) {
         self.each(|passage| {
             let last = passage.state.lock().unwrap().held_back().last().copied();
@@ -111,7 +110,7 @@ impl Relay {
         });
     }
 
-    /// Cuts the first so many connections.
+    /// Cuts the first connections.
     pub(crate) fn cut(&self, connections: usize) {
         self.passages.lock().unwrap().iter().take(connections).for_each(|passage| passage.cut());
     }
@@ -153,15 +152,15 @@ impl Passage {
         });
     }
 
-    /// Puts a frame between those of the store.
+    /// Inserts a frame.
     fn say(&self, frame: &[u8]) {
         let _state = self.state.lock().unwrap();
         self.answer(frame);
     }
 
-    /// Only with the state locked: frames are whole.
+    /// Sends a frame; call it with the state locked.
     fn answer(&self, frame: &[u8]) {
-        // Who is not there any more needs no answer.
+        // The client may have left.
         let _ = (&self.client).write_all(frame);
     }
 
@@ -182,7 +181,7 @@ fn stream_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[5..HEAD_BYTES].try_into().unwrap())
 }
 
-/// The next frame; `None` when there is none any more.
+/// The next frame; `None` at the end.
 fn next(mut from: &TcpStream) -> Option<Vec<u8>> {
     let mut frame = vec![0; HEAD_BYTES];
     from.read_exact(&mut frame).ok()?;

@@ -1,4 +1,4 @@
-//! A store and a load on it as processes, ended when a test lets go of them.
+//! A store and a load on it as processes, which end when a test drops them.
 
 use std::process::Output;
 use std::thread::sleep;
@@ -16,7 +16,7 @@ pub(crate) const ALL: &str =
 pub(crate) const WRITES: [&str; 6] = ["insert", "update", "put", "append", "delete", "bulk_put"];
 pub(crate) const READS: [&str; 3] = ["read", "read_missing", "read_large"];
 
-/// A versioned store, and where it speaks gRPC.
+/// A versioned store and its gRPC address.
 pub(crate) struct Store {
     pub(crate) program: Program,
     pub(crate) grpc: String,
@@ -32,7 +32,7 @@ impl Store {
         Store { program, grpc }
     }
 
-    /// What it counted.
+    /// Its counters.
     pub(crate) fn stats(&self) -> StatsResponse {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -77,7 +77,7 @@ pub(crate) fn load(flags: &str) -> Program {
     Program::start(LOAD, &flags)
 }
 
-/// One that does not get as far as its ready line.
+/// A load that ends before its ready line.
 pub(crate) fn run(flags: &str) -> Output {
     let flags: Vec<&str> = ["kv"].into_iter().chain(flags.split_whitespace()).collect();
     refused(LOAD, &flags)
@@ -98,7 +98,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Waits until a load has opened so many connections again, and ends it.
+/// Ends a load when it has opened so many connections again.
 pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End {
     let mut again = 0;
     while again < connections {

@@ -1,9 +1,9 @@
-//! What it finds of values and versions that are not what they have to be.
+//! `--verify` finds wrong values and versions.
 
 use super::store::{Store, finished, load, summary, until};
 
 #[test]
-fn a_value_changed_behind_its_back_is_found() {
+fn changed_value_is_found() {
     let store = Store::start(&[]);
     store.populate("--keys 100 --populate 1");
     store.set("knee-0000000042", &[b'x'; 32]);
@@ -13,15 +13,15 @@ fn a_value_changed_behind_its_back_is_found() {
         let flags = format!("--server {server} --protocol {protocol} {flags}");
         let end = finished(load(&format!("{flags} --verify")));
         assert_eq!(summary(&end)["wrong_values"], 2, "{}", end.errors);
-        let told = &end.errors;
-        assert!(told.contains("wrong value") && told.contains("knee-0000000042"), "{told}");
-        assert!(told.contains(server) && told.lines().count() == 1, "{told}");
+        let errors = &end.errors;
+        assert!(errors.contains("wrong value") && errors.contains("knee-0000000042"), "{errors}");
+        assert!(errors.contains(server) && errors.lines().count() == 1, "{errors}");
     }
     assert_eq!(summary(&store.loaded(flags))["wrong_values"], 0);
 }
 
 #[test]
-fn a_version_that_goes_back_is_found() {
+fn version_that_goes_back_is_found() {
     let store = Store::start(&[]);
     store.loaded("--keys 1 --mix put:1 --rate 100 --arrivals constant --seconds 0.2");
     let load = store.load("--keys 1 --mix read:1 --seconds 60 --think-ms 5 --verify");
@@ -29,7 +29,7 @@ fn a_version_that_goes_back_is_found() {
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
-    // What comes back has the right value, but has forgotten what it promised.
+    // The new store has the right value in an older version.
     let store = Store::at(grpc, &[]);
     store.populate("--keys 1 --populate 1");
     let before = store.stats().reads;
