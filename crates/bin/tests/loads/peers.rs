@@ -10,7 +10,7 @@ use knee_testkit::free_port;
 use serde_json::Value;
 
 /// How long a test waits for a condition.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Debian's memcached on a free port.
 pub(crate) struct Memcached {

@@ -16,7 +16,7 @@ pub(crate) const QUEUE: &str = env!("CARGO_BIN_EXE_knee-queue");
 pub(crate) const LOAD: &str = env!("CARGO_BIN_EXE_knee-load");
 
 /// How long a test waits for a condition.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Program {
     child: Child,

@@ -16,7 +16,7 @@ fn grpc_counts_are_those_of_the_server() {
         ("--consistency linearizable", "--clients 7 --threads 2"),
         ("--consistency sequential", "--clients 4 --own-keys --key-choice zipf:0.8"),
         ("--consistency linearizable", "--clients 3 --key-draws 20 --think-ms 1"),
-        ("--consistency linearizable", "--clients 3 --rate 300 --arrivals constant"),
+        ("--consistency linearizable", "--clients 3 --rate 100 --arrivals constant"),
     ];
     for (server, flags) in rows {
         let store = Store::start(&server.split(' ').collect::<Vec<_>>());
@@ -205,7 +205,7 @@ fn expired_values_count_as_missing() {
         until("all have expired", || read() == 40);
         // Later writes have newer versions.
         let mut load = load(&format!(
-            "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 400 --arrivals constant \
+            "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 100 --arrivals constant \
              --seconds 60 --verify"
         ));
         let (mut inserted, mut missed) = (0, 0);
