@@ -91,7 +91,7 @@ def test_a_store_that_dies_and_returns_under_direct_load(systems: Systems) -> No
 
 
 @modes
-def test_a_client_that_dies_in_mid_request_takes_nobody_along(systems: Systems, mode: str) -> None:
+def test_a_client_that_dies_in_mid_request_harms_no_other(systems: Systems, mode: str) -> None:
     store = systems.memcached()
     proxy = systems.proxy(*MODES[mode], servers=[store.endpoint])
     assert systems.load(proxy, "--populate", "1", *KEYS).wait() == 0

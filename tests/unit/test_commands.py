@@ -46,7 +46,7 @@ def load(configuration: spec.Configuration, index: int = 0) -> Command:
     return memcached.load(index, configuration, ["h:1", "h:2"], start_at=1_700_000_000, seconds=70, seed=5000)
 
 
-def test_clients_are_split_over_the_hosts_and_never_outnumbered_by_threads() -> None:
+def test_clients_are_split_over_hosts_and_threads() -> None:
     command = flags(load(point()))
     assert command.startswith("memcached --server h:1 --server h:2 --clients 4 --threads 4 --seconds 70")
     assert "--start-at 1700000000 --seed 5000 --think-ms 0.0 --think constant --set-get 1:3 --multiget 9" in command
@@ -55,7 +55,7 @@ def test_clients_are_split_over_the_hosts_and_never_outnumbered_by_threads() -> 
     assert "--pipeline" not in command
 
 
-def test_each_load_host_begins_with_another_server_and_has_a_seed_of_its_own() -> None:
+def test_each_load_host_has_its_first_server_and_its_seed() -> None:
     command = flags(load(point(), index=1))
     assert "--server h:2 --server h:1" in command
     assert "--seed 5001" in command

@@ -58,7 +58,7 @@ def test_a_store_behind_grpc_keeps_versions_in_memory_by_default() -> None:
         assert flag not in flags(command)
 
 
-def test_a_store_behind_the_memcached_protocol_is_a_cache_by_default() -> None:
+def test_a_memcached_store_is_a_cache_by_default() -> None:
     cache = store("workload.interface=memcached", "workload.mix=put:1")
     assert cache.answers == "listen"
     assert "--grpc" not in flags(cache) and "--consistency" not in flags(cache)
@@ -98,7 +98,7 @@ def test_all_load_hosts_go_over_the_same_draws() -> None:
     assert "--draws-seed" not in load()
 
 
-def test_load_hosts_share_out_the_keys_that_clients_have_for_themselves() -> None:
+def test_load_hosts_share_out_the_clients_own_keys() -> None:
     own = ("load.hosts=2", "workload.own_keys=true")
     assert "--own-keys --part 1/2 " in load(*own, index=0)
     assert "--own-keys --part 2/2 " in load(*own, index=1)

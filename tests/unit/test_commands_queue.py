@@ -80,7 +80,7 @@ def test_only_the_labs_database_ignores_libpqs_variables() -> None:
     assert postgresql.initdb("initdb", CLUSTER).own_database
 
 
-def test_psql_never_asks_for_the_password_of_a_database_elsewhere() -> None:
+def test_psql_never_prompts_for_a_password() -> None:
     url = "postgresql://bench@h:5432/messages"
     command = postgresql.statements("schema", url, ["SELECT 1", "SELECT 2"])
     assert "--no-password" in command.argv and "--command SELECT 1 --command SELECT 2" in " ".join(command.argv)

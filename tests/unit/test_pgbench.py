@@ -24,7 +24,7 @@ def script(workload: Workload) -> str:
     return one.text
 
 
-def test_transactions_are_counted_in_the_second_in_which_they_end(tmp_path: Path) -> None:
+def test_transactions_count_in_the_second_of_their_end(tmp_path: Path) -> None:
     first, second = tmp_path / "log.1", tmp_path / "log.1.1"
     first.write_text("0 0 1500 0 1700000000 250000\n0 1 2500 0 1700000001 1\n")
     second.write_text("1 0 failed 0 1700000001 999999\n")
@@ -60,7 +60,7 @@ def test_late_starts_of_a_rate_are_no_part_of_what_it_took(tmp_path: Path) -> No
     assert window["ops"][OPERATION]["response_sum_ns"] == 1_500_000
 
 
-def test_what_ends_behind_the_last_window_is_in_no_figure(tmp_path: Path) -> None:
+def test_transactions_after_the_last_window_do_not_count(tmp_path: Path) -> None:
     log = tmp_path / "log.1"
     log.write_text("0 0 1500 0 1700000000 250000\n0 1 1500 0 1700000001 2\n")
     window, summary = lines([log], ONE, clients=1, started_unix_s=1_700_000_000, seconds=1)
@@ -90,13 +90,13 @@ def test_a_script_asks_for_more_at_each_level() -> None:
     assert asked == [1, 2, 4]
 
 
-def test_what_is_asked_of_more_messages_than_memory_answers_no_more_where_there_are_more() -> None:
+def test_queue_beyond_memory_lists_no_backlog() -> None:
     file = Path(__file__).resolve().parents[2] / "experiments" / "queue-beyond-memory.toml"
     asked = script(spec.parse(spec.read(file), str(file), {}).base.workload)
     assert [name for name in ("send(", "take(", "read(", "list_queues(") if name in asked] == ["send(", "take("]
 
 
-def test_what_is_sent_cannot_be_compressed_and_is_the_same_again() -> None:
+def test_messages_are_constant_and_incompressible() -> None:
     workload = Workload(protocol="queue", level=0, characters=20_000)
     _, content, _ = script(workload).split("'")
     assert len(content) == 20_000

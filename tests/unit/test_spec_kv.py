@@ -30,7 +30,7 @@ def test_a_foreign_store_has_nothing_of_ours() -> None:
     assert f"x.toml:6: store.durability: {expected}" in found
 
 
-def test_a_graph_can_be_made_smaller_from_the_command_line_but_does_not_vary() -> None:
+def test_a_graph_can_be_replaced_but_does_not_vary() -> None:
     smaller = read(GRAPH, "workload.graph.users=50", "workload.graph.largest=20")
     assert smaller.base.workload.graph == spec.Graph(users=50, largest=20)
     (problem,) = problems(GRAPH, "workload.graph.users=[500, 600]")

@@ -26,7 +26,7 @@ def test_clients_that_pass_messages_are_read_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "null"])
-def test_a_store_within_the_middleware_keeps_nothing_unless_told_to(kind: str) -> None:
+def test_a_store_within_the_middleware_keeps_nothing_by_default(kind: str) -> None:
     factors = MESSAGES[: MESSAGES.index("[factors]")]
     assert not keeps_data(read(factors, f"store.kind={kind}"))
 
@@ -61,7 +61,7 @@ def test_a_problem_is_named_with_its_reason(override: str, expected: str) -> Non
     assert any(problem.startswith(expected) for problem in found), found
 
 
-def test_what_runs_elsewhere_is_as_it_is() -> None:
+def test_a_store_elsewhere_has_no_settings() -> None:
     found = reasons('store.address=["127.0.0.1:5432"]', "store.memory_mb=16")
     assert "store.memory_mb: cannot be set: this tier already runs elsewhere (address = …)" in found, found
 
@@ -75,7 +75,7 @@ def test_what_runs_elsewhere_is_as_it_is() -> None:
         ("store.threads", 'does not apply to "{}"'),
     ],
 )
-def test_what_only_postgresql_has_is_no_setting_of_others(kind: str, field: str, reason: str) -> None:
+def test_settings_of_postgresql_apply_to_no_other_store(kind: str, field: str, reason: str) -> None:
     found = reasons(f"store.kind={kind}", f"{field}=16")
     assert f"{field}: {reason.format(kind)}" in found, found
 
@@ -95,7 +95,7 @@ def test_a_backlog_needs_a_file_that_keeps_it(durability: str | None, refused: b
         assert read(text, *overrides).base.workload.backlog == 5
 
 
-def test_a_backlog_that_nobody_removes_is_no_factor() -> None:
+def test_a_backlog_that_stays_is_no_factor() -> None:
     alone = changed(MESSAGES, "middleware = { workers = 8 }", 'middleware = { address = ["h:1"] }')
     alone = changed(alone[: alone.index("[factors]")], 'store = { kind = "postgresql" }\n', "")
     assert read(alone, "workload.backlog=[5]").base.workload.backlog == 5

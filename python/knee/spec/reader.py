@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
@@ -15,22 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from knee.errors import SpecError
 from knee.spec.checks import cross_checks
+from knee.spec.expectations import depth, expectation, nearest
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
-    OPERATIONS,
     TIERS,
     Configuration,
     Experiment,
-    Graph,
     Level,
-    Load,
     Measure,
-    Middleware,
     Spec,
-    Store,
-    System,
     Table,
-    Workload,
     factor_names,
     field_path,
     names_of_one_value,
@@ -148,7 +141,7 @@ class _Reader:
         tables = ["experiment", "system", "workload", "factors", "measure"]
         for name, value in self._document.items():
             if name not in tables:
-                self._problem((name,), "no such table" + _nearest(name, tables))
+                self._problem((name,), "no such table" + nearest(name, tables))
             elif not isinstance(value, dict):
                 self._problem((name,), "should be a table")
         if "system" not in self._document:
@@ -180,8 +173,8 @@ class _Reader:
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
             elif short not in known:
-                nearest = _nearest(short, known) or "; a name is for example measure.seconds"
-                self._problems.setdefault(f"{flag}: no such name{nearest}", 0)
+                hint = nearest(short, known) or "; a name is for example measure.seconds"
+                self._problems.setdefault(f"{flag}: no such name{hint}", 0)
             elif isinstance(value, list) and path[-1] != "address":
                 factors[short] = value
                 self._set_by[("factors", short)] = flag
@@ -212,7 +205,7 @@ class _Reader:
             elif name in names_of_one_value():
                 self._problem(path, "cannot vary: it has one value for all points; make an experiment for each")
             elif name not in names:
-                self._problem(path, "no such factor" + _nearest(name, names))
+                self._problem(path, "no such factor" + nearest(name, names))
             elif not isinstance(levels, list) or not levels:
                 self._problem(path, f"should be a list of at least one level, not {levels!r}")
             elif not all(isinstance(level, Level) for level in levels):
@@ -301,13 +294,12 @@ class _Reader:
     ) -> None:
         seen = set()
         for detail in error.errors(include_url=False):
-            depth = _depth(detail["loc"], prefix)
-            loc: Path = (*prefix, *detail["loc"][:depth])
+            loc: Path = (*prefix, *detail["loc"][: depth(detail["loc"], prefix)])
             # Each alternative of a union reports; together they are one problem.
             if loc in seen:
                 continue
             seen.add(loc)
-            self._problem(self._origin(loc, blamed), _expectation(dict(detail), table))
+            self._problem(self._origin(loc, blamed), expectation(dict(detail), table))
 
     def _problem(self, path: Path, message: str) -> None:
         where, line = self._where(path)
@@ -347,80 +339,3 @@ def _trims_all(measure: Measure) -> str | None:
         f"should be more than {given} together, not {measure.seconds}: that leaves nothing to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )
-
-
-def _depth(loc: tuple[int | str, ...], prefix: Path) -> int:
-    """How much of pydantic's location is the document's own: unions append the alternative's name."""
-    nested = loc[0] == "system" or tuple(loc[:2]) == ("workload", "graph")
-    return min(len(loc), (1 if prefix else 3 if nested else 2))
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """“; did you mean …?” with the nearest right spelling, or a short list of all."""
-    known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if near:
-        return f'; did you mean "{near[0]}"?'
-    return "; there are: " + ", ".join(known) if len(known) <= 16 else ""
-
-
-_NOT_REPEATED = ("address", "user", "database")
-"""Fields whose wrong values no message repeats: a password may stand in them."""
-
-_EXPECTED: dict[tuple[str, str], str] = {
-    ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
-    ("workload", "set_get"): 'sets to gets, such as "1:9"',
-    ("workload", "value_bytes"): 'bytes (1 to 1000000), "uniform:LOW:HIGH" or "exponential:MEAN"',
-    (
-        "workload",
-        "key_choice",
-    ): '"sequential", "uniform", "zipf:THETA" or "hotset:SHARE:PROBABILITY"',
-    ("workload", "mix"): f'operations and weights, such as "read:90,put:10"; operations are {", ".join(OPERATIONS)}',
-    ("middleware", "address"): 'a list of "HOST:PORT"',
-    ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
-    ("store", "history_s"): 'seconds, or "all"',
-    ("store", "address"): 'a list of "HOST:PORT"; a database\'s user is store.user, its name store.database',
-    (
-        "store",
-        "user",
-    ): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
-    ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",
-}
-
-
-def _expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
-    """What pydantic found wrong, in the words of the experiment file."""
-    loc = [part for part in detail["loc"] if isinstance(part, str)]
-    if detail["type"] == "missing":
-        return "missing"
-    if detail["type"] == "extra_forbidden":
-        return "no such field" + _nearest(loc[-1], _fields(table, loc[:-1]))
-    names = [table.__name__.lower(), *loc]
-    for place, expected in _EXPECTED.items():
-        if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
-            return f"should be {expected}{_but_is(loc, detail['input'])}"
-    message = str(detail["msg"]).replace("Input should be", "should be")
-    if detail["type"] == "literal_error" and isinstance(detail["input"], str):
-        choices = [choice.strip("'") for choice in detail["ctx"]["expected"].split(" or ")]
-        choices = [part.strip("' ") for choice in choices for part in choice.split(",")]
-        near = difflib.get_close_matches(detail["input"], choices, n=1)
-        return message + _but_is(loc, detail["input"]) + (f'; did you mean "{near[0]}"?' if near else "")
-    return message + _but_is(loc, detail["input"])
-
-
-def _but_is(path: Iterable[str | int], value: object) -> str:
-    """“, not …” with the value, unless no message may repeat it."""
-    return "" if any(part in _NOT_REPEATED for part in path) else f", not {value!r}"
-
-
-def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The fields of the table that stands at a path below another one."""
-    tables: dict[str, type[BaseModel]] = {
-        "system": System,
-        "workload": Workload,
-        "graph": Graph,
-        "load": Load,
-        "middleware": Middleware,
-        "store": Store,
-    }
-    return list((tables[path[-1]] if path else table).model_fields)
