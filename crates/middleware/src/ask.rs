@@ -1,29 +1,39 @@
 //! From a flight to the servers.
 
-use knee_proto::{Decoded, Limits, MetaVerb, Request, RequestDecoder};
+use knee_proto::{MetaVerb, Request, encode};
 use knee_reactor::Io;
 
-use crate::cas;
 use crate::flight::Round;
 use crate::form::Form;
 use crate::proxy::Proxy;
 use crate::route::Kind;
 use crate::server::Expected;
-use crate::settle::UNREADABLE;
 use crate::shard;
 
-/// Decodes a request that has been decoded before.
-pub(crate) fn decode_again(bytes: &[u8]) -> Option<Request<'_>> {
-    let limits = Limits { value_bytes_max: bytes.len(), ..Limits::default() };
-    match RequestDecoder::new(limits).decode(bytes) {
-        Decoded::Complete { item, .. } => Some(item),
-        Decoded::Incomplete { .. } | Decoded::Invalid { .. } => None,
+/// A request on its way to the servers.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// As parsed, with its number: it is sent once to each server and not kept.
+    Parsed(&'a Request<'a>, u32),
+    /// In canonical form.
+    Canonical(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// Appends the canonical form.
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Source::Parsed(request, number) => {
+                encode::request_with_opaque(&request.answered(), number.into(), out);
+            }
+            Source::Canonical(request) => out.extend_from_slice(request),
+        }
     }
 }
 
 impl Proxy {
     /// Sends a flight's request over `lane`.
-    pub(crate) fn dispatch(&mut self, io: &mut Io, id: u32, lane: u32, request: &[u8]) {
+    pub(crate) fn dispatch(&mut self, io: &mut Io, id: u32, lane: u32, request: Source<'_>) {
         let now = io.now();
         let slots = self.config.mode != crate::config::Mode::Pipelined;
         if slots && let Some(recorder) = self.recorder() {
@@ -36,23 +46,26 @@ impl Proxy {
         flight.lane = Some(lane);
         flight.dequeued = now;
         flight.sent = now;
-        match flight.route.kind {
-            Kind::Any | Kind::First => self.ask_one(io, id, request),
-            Kind::Shards => self.ask_shards(io, id, request),
-            Kind::All | Kind::Gather => self.ask_all(io, id, request),
-            Kind::Cas => self.ask_tokens(io, id, request),
+        match (flight.route.kind, request) {
+            (Kind::Any | Kind::First, _) => self.ask_one(io, id, request),
+            (Kind::Shards, Source::Canonical(request)) => self.ask_shards(io, id, request),
+            (Kind::Cas, Source::Canonical(request)) => self.ask_tokens(io, id, request),
+            (Kind::All | Kind::Gather, _) => self.ask_all(io, id, request),
+            (Kind::Shards | Kind::Cas, Source::Parsed(..)) => {
+                unreachable!("their canonical form is kept")
+            }
         }
     }
 
     /// Asks the next server that is up and was not asked before.
-    pub(crate) fn ask_one(&mut self, io: &mut Io, id: u32, request: &[u8]) {
+    pub(crate) fn ask_one(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
         let flight = &self.flights[id];
         let start = if flight.route.kind == Kind::First { 0 } else { self.next_turn() };
         let flight = &self.flights[id];
         let Some(server) = self.untried(flight.lane, flight.tried, start) else {
             return self.refuse_all_down(io, id);
         };
-        self.ask(io, id, server, 0, |out| out.extend_from_slice(request));
+        self.ask(io, id, server, 0, |out| request.write(out));
     }
 
     /// The servers take turns, each thread counting for itself.
@@ -158,7 +171,7 @@ impl Proxy {
     }
 
     /// All servers are asked before any answer is waited for.
-    fn ask_all(&mut self, io: &mut Io, id: u32, request: &[u8]) {
+    fn ask_all(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
         let Some(up) = self.all_servers(io, id) else { return };
         let servers = self.servers.len();
         let flight = &mut self.flights[id];
@@ -167,7 +180,7 @@ impl Proxy {
             flight.clear_parts(servers);
         }
         for server in (0..servers).filter(|server| up >> server & 1 == 1) {
-            self.ask(io, id, server, server, |out| out.extend_from_slice(request));
+            self.ask(io, id, server, server, |out| request.write(out));
         }
     }
 
@@ -176,10 +189,7 @@ impl Proxy {
         if self.all_servers(io, id).is_none() {
             return;
         }
-        let decoded = decode_again(request);
-        let Some((_, key, base64)) = decoded.as_ref().and_then(cas::condition) else {
-            return self.refuse(io, id, UNREADABLE);
-        };
+        let condition = self.flights[id].condition;
         let servers = self.servers.len();
         let flight = &mut self.flights[id];
         flight.round = Round::Asking;
@@ -192,7 +202,7 @@ impl Proxy {
             flight.tried |= 1 << server;
             let Some(lane) = flight.lane else { return };
             let expected = Expected { flight: id, part: server as u16, form, number };
-            self.send(io, lane, server, expected, |out| cas::ask(key, base64, number, out));
+            self.send(io, lane, server, expected, |out| condition.ask(request, number, out));
         }
     }
 }

@@ -3,8 +3,9 @@
 //! Each server numbers its items by itself, so an item has another token on each. The client is
 //! given one that stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
 
-use knee_proto::{Expect, Request, Response, Status, Store, encode};
+use knee_proto::{Expect, Request, Response, Status, encode};
 
+use crate::form::Form;
 use crate::gather::parse;
 use crate::opaque::Opaque;
 
@@ -45,7 +46,7 @@ pub(crate) enum Standing {
     Unknown(Vec<u8>),
 }
 
-/// Compares the client's token with the answers to [`ask`], one per server.
+/// Compares the client's token with the answers to [`Condition::ask`], one per server.
 pub(crate) fn standing<'a>(held: u64, answers: impl Iterator<Item = &'a [u8]>) -> Standing {
     let mut tokens = Vec::new();
     let (mut present, mut missing) = (false, false);
@@ -73,80 +74,125 @@ pub(crate) fn meta_token(response: &Response<'_>) -> Option<u64> {
     std::str::from_utf8(flag.argument).ok()?.parse().ok()
 }
 
-/// The token a conditional request holds, its key, and whether that is in base64.
-pub(crate) fn condition<'a>(request: &Request<'a>) -> Option<(u64, &'a [u8], bool)> {
-    match request {
-        Request::Store(store) => Some((store.cas, store.key, false)),
-        Request::MetaSet(meta) | Request::MetaDelete(meta) | Request::MetaArith(meta) => {
-            Some((meta.options.cas, meta.key, meta.has(b'b')))
-        }
-        _ => None,
+/// Where the parts of a conditional request stand in its canonical form.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// The token that the client holds.
+    pub(crate) held: u64,
+    key: Place,
+    /// The digits of the token.
+    token: Place,
+    base64: bool,
+}
+
+/// Bytes of a request, from the first to behind the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+impl Place {
+    fn of(self, request: &[u8]) -> &[u8] {
+        &request[self.start as usize..self.end as usize]
     }
 }
 
-/// Appends the question for an item's present token, with `number` as its opaque.
-pub(crate) fn ask(key: &[u8], base64: bool, number: u32, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"mg ");
-    out.extend_from_slice(key);
-    out.extend_from_slice(if base64 { b" c b" } else { b" c" });
-    encode::meta_flag_number(b'O', number.into(), out);
-    encode::line_end(out);
-}
-
-/// Appends a conditional request with the server's own token in place of the client's. `raw` is
-/// what `request` was decoded from.
-pub(crate) fn with_token(request: &Request<'_>, raw: &[u8], token: u64, out: &mut Vec<u8>) {
-    match request {
-        Request::Store(store) => encode::store(&Store { cas: token, ..*store }, out),
-        _ => replace_flag(raw, b'C', token, out),
-    }
-}
-
-/// What a conditional request is answered with when its token no longer holds, or the item is gone.
-pub(crate) fn refusal(request: &Request<'_>, opaque: &Opaque, gone: bool, out: &mut Vec<u8>) {
-    let flags = match request {
-        Request::MetaSet(meta) | Request::MetaDelete(meta) | Request::MetaArith(meta) => {
-            out.extend_from_slice(if gone { encode::META_NOT_FOUND } else { encode::META_EXISTS });
-            meta.flags()
-        }
-        _ => return out.extend_from_slice(if gone { encode::NOT_FOUND } else { encode::EXISTS }),
-    };
-    // As memcached, which repeats these two whatever became of the request.
-    for flag in flags {
-        match flag.letter {
-            b'O' => {
-                if let Some(client) = opaque.client() {
-                    encode::meta_flag(b'O', client, out);
-                }
+impl Condition {
+    /// Of a request and its canonical form; `None` for requests without a token.
+    pub(crate) fn new(request: &Request<'_>, canonical: &[u8]) -> Option<Condition> {
+        let (held, base64) = match request {
+            Request::Store(store) => (store.cas, false),
+            Request::MetaSet(meta) | Request::MetaDelete(meta) | Request::MetaArith(meta) => {
+                (meta.options.cas, meta.has(b'b'))
             }
-            b'k' => {
-                if let Some((_, key, _)) = condition(request) {
-                    encode::meta_flag(b'k', key, out);
-                }
-            }
-            b'b' => encode::meta_flag(b'b', b"", out),
-            _ => {}
-        }
+            _ => return None,
+        };
+        let classic = matches!(request, Request::Store(_));
+        let mut words = words(canonical).skip(1);
+        let key = words.next()?;
+        let token = if classic {
+            words.nth(3)?
+        } else {
+            let flag = words.find(|word| canonical[word.start as usize] == b'C')?;
+            Place { start: flag.start + 1, end: flag.end }
+        };
+        Some(Condition { held, key, token, base64 })
     }
-    encode::line_end(out);
+
+    /// Appends the question for the item's present token, with `number` as its opaque.
+    pub(crate) fn ask(&self, request: &[u8], number: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"mg ");
+        out.extend_from_slice(self.key.of(request));
+        out.extend_from_slice(if self.base64 { b" c b" } else { b" c" });
+        encode::meta_flag_number(b'O', number.into(), out);
+        encode::line_end(out);
+    }
+
+    /// Appends the request with the server's own token in place of the client's.
+    pub(crate) fn with_token(&self, request: &[u8], token: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&request[..self.token.start as usize]);
+        encode::number(token, out);
+        out.extend_from_slice(&request[self.token.end as usize..]);
+    }
+
+    /// Appends the answer to a request whose token no longer holds, or whose item is gone.
+    pub(crate) fn refuse(
+        &self,
+        form: Form,
+        request: &[u8],
+        opaque: &Opaque,
+        gone: bool,
+        out: &mut Vec<u8>,
+    ) {
+        if form == Form::Cas {
+            return out.extend_from_slice(if gone { encode::NOT_FOUND } else { encode::EXISTS });
+        }
+        out.extend_from_slice(if gone { encode::META_NOT_FOUND } else { encode::META_EXISTS });
+        // As memcached, which repeats these whatever became of the request.
+        for word in words(request).filter(|word| word.start > self.key.start) {
+            match request[word.start as usize] {
+                b'O' => {
+                    if let Some(client) = opaque.client() {
+                        encode::meta_flag(b'O', client, out);
+                    }
+                }
+                b'k' => encode::meta_flag(b'k', self.key.of(request), out),
+                b'b' => encode::meta_flag(b'b', b"", out),
+                _ => {}
+            }
+        }
+        encode::line_end(out);
+    }
 }
 
-/// Appends `frame` with the number behind the flag `letter` replaced. A meta line's flags begin
-/// behind its first two words; those of `ms` and `VA` behind a length, which no letter begins.
-pub(crate) fn replace_flag(frame: &[u8], letter: u8, number: u64, out: &mut Vec<u8>) {
+/// The words of a canonical command line.
+fn words(request: &[u8]) -> impl Iterator<Item = Place> {
+    let end = request.iter().position(|&byte| byte == b'\r').unwrap_or(request.len());
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let word = request.get(start..end).filter(|rest| !rest.is_empty())?;
+        let length = word.iter().position(|&byte| byte == b' ').unwrap_or(word.len());
+        let place = Place { start: start as u32, end: (start + length) as u32 };
+        start += length + 1;
+        Some(place)
+    })
+}
+
+/// Appends an answer with the token in its flag `c` replaced. The length behind `VA` is no flag, as
+/// no letter begins it.
+pub(crate) fn replace_token(frame: &[u8], token: u64, out: &mut Vec<u8>) {
     let line_end = frame.iter().position(|&byte| byte == b'\n').unwrap_or(frame.len());
     let (line, behind) = frame.split_at(line_end);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    // An answer has its code alone before the flags, a request its verb and key.
-    let words_before = if letter.is_ascii_uppercase() { 2 } else { 1 };
     let words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     for (index, word) in words.enumerate() {
         if index > 0 {
             out.push(b' ');
         }
-        if index >= words_before && word[0] == letter {
-            out.push(letter);
-            encode::number(number, out);
+        if index > 0 && word[0] == b'c' {
+            out.push(b'c');
+            encode::number(token, out);
         } else {
             out.extend_from_slice(word);
         }
@@ -158,17 +204,17 @@ pub(crate) fn replace_flag(frame: &[u8], letter: u8, number: u64, out: &mut Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knee_proto::{Decoded, Limits, RequestDecoder};
+    use knee_proto::{Decoded, Limits, MetaVerb, RequestDecoder};
 
     fn standing_of(held: u64, answers: &[&str]) -> Standing {
         standing(held, answers.iter().map(|answer| answer.as_bytes()))
     }
 
     #[test]
-    fn a_token_holds_as_long_as_every_servers_own_does() {
+    fn token_holds_as_long_as_each_servers_own() {
         let held = token([4, 9].into_iter());
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c9\r\n"]), Standing::Holds(vec![4, 9]));
-        // Written meanwhile on one server.
+        // Written in between on one server.
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c10\r\n"]), Standing::Changed);
         // The order of the servers is part of it.
         assert_eq!(standing_of(held, &["HD c9\r\n", "HD c4\r\n"]), Standing::Changed);
@@ -182,25 +228,37 @@ mod tests {
     }
 
     #[test]
-    fn a_void_token_never_holds() {
+    fn void_token_never_holds() {
         assert_ne!(void_token([4, 9].into_iter()), token([4, 9].into_iter()));
     }
 
+    /// The condition of a request, and its canonical form.
+    fn canonical(line: &str) -> (Condition, Vec<u8>) {
+        let mut decoder = RequestDecoder::new(Limits::default());
+        let Decoded::Complete { item, .. } = decoder.decode(line.as_bytes()) else {
+            panic!("{line:?} is no request");
+        };
+        let mut canonical = Vec::new();
+        encode::request(&item.answered(), &mut canonical);
+        (Condition::new(&item, &canonical).expect("a token"), canonical)
+    }
+
     #[test]
-    fn each_server_gets_its_own_token() {
-        // (request, the same with token 99)
+    fn server_gets_its_own_token() {
+        // (request, the question for the token, the request with token 99)
         let rows = [
-            ("cas k 1 2 3 7\r\nabc\r\n", "cas k 1 2 3 99\r\nabc\r\n"),
-            ("ms C1 3 T0 C7 c\r\nabc\r\n", "ms C1 3 T0 C99 c\r\nabc\r\n"),
-            ("md k C7 q\r\n", "md k C99 q\r\n"),
+            ("cas k 1 2 3 7\r\nabc\r\n", "mg k c O5\r\n", "cas k 1 2 3 99\r\nabc\r\n"),
+            ("ms C1 3 T0 C7 c\r\nC 4\r\n", "mg C1 c O5\r\n", "ms C1 3 T0 C99 c\r\nC 4\r\n"),
+            ("md  azE= b q C7\r\n", "mg azE= c b O5\r\n", "md azE= b C99\r\n"),
         ];
-        for (line, expected) in rows {
-            let mut decoder = RequestDecoder::new(Limits::default());
-            let Decoded::Complete { item, .. } = decoder.decode(line.as_bytes()) else {
-                panic!("{line:?} is no request");
-            };
+        for (line, question, expected) in rows {
+            let (condition, canonical) = canonical(line);
+            assert_eq!(condition.held, 7);
             let mut out = Vec::new();
-            with_token(&item, line.as_bytes(), 99, &mut out);
+            condition.ask(&canonical, 5, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), question);
+            out.clear();
+            condition.with_token(&canonical, 99, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
@@ -214,27 +272,29 @@ mod tests {
         ];
         for (frame, expected) in rows {
             let mut out = Vec::new();
-            replace_flag(frame.as_bytes(), b'c', 99, &mut out);
+            replace_token(frame.as_bytes(), 99, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
 
     #[test]
-    fn refusals_are_in_the_words_of_the_request() {
+    fn refusal_is_in_the_words_of_the_request() {
         // (request, answer when changed, answer when gone)
         let rows = [
-            ("cas k 0 0 1 7\r\nx\r\n", "EXISTS\r\n", "NOT_FOUND\r\n"),
-            ("ms k 1 C7 Oab k\r\nx\r\n", "EX Oab kk\r\n", "NF Oab kk\r\n"),
+            ("cas k 0 0 1 7\r\nx\r\n", Form::Cas, "EXISTS\r\n", "NOT_FOUND\r\n"),
+            (
+                "ms k 1 C7 Oab k\r\nx\r\n",
+                Form::Meta(MetaVerb::Set),
+                "EX Oab kk\r\n",
+                "NF Oab kk\r\n",
+            ),
         ];
-        for (line, changed, gone) in rows {
-            let mut decoder = RequestDecoder::new(Limits::default());
-            let Decoded::Complete { item, .. } = decoder.decode(line.as_bytes()) else {
-                panic!("{line:?} is no request");
-            };
+        for (line, form, changed, gone) in rows {
+            let (condition, canonical) = canonical(line);
+            let opaque = Opaque::new(1, Some(b"ab"));
             for (is_gone, expected) in [(false, changed), (true, gone)] {
                 let mut out = Vec::new();
-                let opaque = Opaque::new(1, Some(b"ab"));
-                refusal(&item, &opaque, is_gone, &mut out);
+                condition.refuse(form, &canonical, &opaque, is_gone, &mut out);
                 assert_eq!(String::from_utf8_lossy(&out), expected);
             }
         }

@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use knee_proto::Request;
 use knee_reactor::ConnId;
 
+use crate::ask::Source;
+use crate::cas::Condition;
 use crate::opaque::Opaque;
 use crate::route::{Kind, Route};
 use crate::verdict::Verdict;
@@ -58,6 +61,8 @@ pub(crate) struct Flight {
     pub(crate) home: Home,
     pub(crate) route: Route,
     pub(crate) opaque: Opaque,
+    /// Of a conditional write over several servers.
+    pub(crate) condition: Condition,
     /// The connections that serve it.
     pub(crate) lane: Option<u32>,
     /// The answer is complete, but an earlier request's of the same client is not.
@@ -90,6 +95,7 @@ impl Flight {
             home,
             route,
             opaque: Opaque::NONE,
+            condition: Condition::default(),
             lane: None,
             done: false,
             local: false,
@@ -107,6 +113,18 @@ impl Flight {
             reply: Vec::new(),
             parts: Vec::new(),
         }
+    }
+
+    /// Takes the flight's buffer out with the canonical form of its request, and notes where a
+    /// conditional write has its token.
+    pub(crate) fn keep(&mut self, request: &Request<'_>, source: Source<'_>) -> Vec<u8> {
+        let mut canonical = std::mem::take(&mut self.request);
+        canonical.clear();
+        source.write(&mut canonical);
+        if self.route.kind == Kind::Cas {
+            self.condition = Condition::new(request, &canonical).unwrap_or_default();
+        }
+        canonical
     }
 
     /// Makes `count` empty parts.
@@ -132,12 +150,12 @@ impl Flight {
         }
     }
 
-    /// Whether the request's bytes may be needed after they were sent once.
+    /// Whether the canonical form is needed beyond one copy to each server.
     pub(crate) fn keeps_request(&self, servers: usize) -> bool {
         match self.route.kind {
             Kind::Any | Kind::First => servers > 1 || self.route.form.needs_request(),
-            Kind::Gather | Kind::Cas => true,
-            Kind::Shards | Kind::All => false,
+            Kind::Shards | Kind::Gather | Kind::Cas => true,
+            Kind::All => false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! stands for the tokens of all servers; it is void when a server did not answer or has another
 //! value, so that a later `cas` is refused instead of diverging the replicas further.
 
-use knee_proto::{Decoded, Expect, Get, Response, ResponseDecoder, Value, encode};
+use knee_proto::{Asked, Decoded, Expect, Response, ResponseDecoder, Value, encode};
 
 use crate::cas;
 use crate::verdict::Severity;
@@ -34,7 +34,7 @@ pub(crate) struct Gathered {
 /// Appends the answer to `gets`, `gat` or `gats`. `complete` says that no server is missing from
 /// `frames`.
 pub(crate) fn retrieval(
-    request: &Get<'_>,
+    asked: Asked<'_>,
     frames: &[&[u8]],
     complete: bool,
     out: &mut Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) fn retrieval(
     }
     let mut hits = 0;
     let mut copies: Vec<Value<'_>> = Vec::with_capacity(frames.len());
-    for key in request.keys() {
+    for key in asked.keys.split(|&byte| byte == b' ') {
         copies.clear();
         copies.extend(answers.iter_mut().filter_map(|values| values.next_if(|v| v.key == key)));
         if copies.len() < frames.len() {
@@ -65,7 +65,7 @@ pub(crate) fn retrieval(
         } else {
             cas::void_token(tokens)
         };
-        let token = request.verb.with_cas().then_some(token);
+        let token = asked.with_cas.then_some(token);
         encode::value(key, first.flags, first.value, token, out);
         hits += 1;
     }
@@ -87,7 +87,7 @@ pub(crate) fn meta(frames: &[&[u8]], complete: bool, out: &mut Vec<u8>) -> Gathe
     if worst == Severity::Success && tokens().next().is_some() {
         let same = answers.iter().all(|(_, answer)| answer.meta_value() == first.meta_value());
         let token = if same && complete { cas::token(tokens()) } else { cas::void_token(tokens()) };
-        cas::replace_flag(frame, b'c', token, out);
+        cas::replace_token(frame, token, out);
     } else {
         out.extend_from_slice(frame);
     }
@@ -97,17 +97,18 @@ pub(crate) fn meta(frames: &[&[u8]], complete: bool, out: &mut Vec<u8>) -> Gathe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knee_proto::{Limits, Request, RequestDecoder};
+    use crate::form::Form;
+    use knee_proto::GetVerb;
 
     fn merged(line: &str, frames: &[&str], complete: bool) -> (String, Gathered) {
-        let mut decoder = RequestDecoder::new(Limits::default());
-        let Decoded::Complete { item: Request::Get(get), .. } = decoder.decode(line.as_bytes())
-        else {
-            panic!("{line:?} is no retrieval");
+        let verb = match line.split(' ').next() {
+            Some("gets") => GetVerb::Gets,
+            _ => GetVerb::Gat,
         };
+        let asked = Form::Retrieval(verb).asked(line.as_bytes()).expect("a retrieval");
         let frames: Vec<_> = frames.iter().map(|frame| frame.as_bytes()).collect();
         let mut out = Vec::new();
-        let gathered = retrieval(&get, &frames, complete, &mut out);
+        let gathered = retrieval(asked, &frames, complete, &mut out);
         (String::from_utf8(out).expect("ASCII"), gathered)
     }
 

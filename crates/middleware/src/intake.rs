@@ -2,12 +2,13 @@
 
 use memchr::memchr;
 
-use knee_proto::{Decoded, ErrorKind, Meta, Request, RequestDecoder, encode};
+use knee_proto::{Decoded, ErrorKind, Meta, Request, RequestDecoder};
 use knee_reactor::{ConnId, Io};
 
+use crate::ask::Source;
 use crate::client::{Client, Ending};
 use crate::config::Mode;
-use crate::flight::{Flight, Home, recycle};
+use crate::flight::{Flight, Home};
 use crate::opaque::Opaque;
 use crate::proxy::{Peer, Proxy};
 use crate::queue::{Job, Served};
@@ -144,15 +145,7 @@ impl Proxy {
             // It takes several rounds: what follows must not be sent in between.
             client.barrier = route.kind == Kind::Cas;
         }
-        // Servers get the parsed request in canonical form, never the client's bytes, so that every
-        // server reads exactly one request. They are always asked to answer, also where the client
-        // wants none.
-        let mut canonical = std::mem::take(&mut self.scratch);
-        let number = self.flights[id].opaque.number;
-        encode::request_with_opaque(&request.answered(), number.into(), &mut canonical);
-        self.launch(io, id, &canonical);
-        recycle(&mut canonical);
-        self.scratch = canonical;
+        self.launch(io, id, request);
     }
 
     /// A value too large for any server was refused here: as memcached, which would have refused it,
@@ -167,40 +160,55 @@ impl Proxy {
         if let Some(client) = self.client(conn) {
             client.order.push_back(id);
         }
-        let mut request = std::mem::take(&mut self.scratch);
-        encode::delete(key, false, &mut request);
-        self.launch(io, id, &request);
-        recycle(&mut request);
-        self.scratch = request;
+        self.launch(io, id, &Request::Delete { key, noreply: true });
     }
 
-    /// Finds a connection for a request of this thread's own client, or queues it.
-    fn launch(&mut self, io: &mut Io, id: u32, request: &[u8]) {
-        if self.config.mode == Mode::Pipelined {
-            self.keep_request(id, request);
-            return self.dispatch(io, id, 0, request);
-        }
-        if self.shared.is_empty()
-            && let Some(lane) = self.idle.pop()
-        {
-            self.keep_request(id, request);
-            self.dispatch(io, id, lane, request);
-        } else if self.away < self.config.connections_max {
-            let mut copy = std::mem::take(&mut self.flights[id].request);
-            copy.clear();
-            copy.extend_from_slice(request);
-            self.away += 1;
-            self.minds_queue = true;
-            let Flight { route, opaque, .. } = self.flights[id];
-            let thread = self.thread as u32;
-            self.shared.put(Job { thread, flight: id, route, opaque, request: copy });
-            let now = io.now();
-            if let Some(recorder) = self.recorder() {
-                recorder.gauges.queue_length.add(now, 1);
-            }
-        } else {
+    /// Sends a request of this thread's own client, or queues it until a slot is idle.
+    ///
+    /// Servers get the parsed request in canonical form, never the client's bytes, so that every
+    /// server reads exactly one request. They are always asked to answer, also where the client
+    /// wants none.
+    fn launch(&mut self, io: &mut Io, id: u32, request: &Request<'_>) {
+        let pipelined = self.config.mode == Mode::Pipelined;
+        let lane = match pipelined {
+            true => Some(0),
+            false if self.shared.is_empty() => self.idle.pop(),
+            false => None,
+        };
+        if lane.is_none() && self.away >= self.config.connections_max {
             // Clients that leave at once after asking can bring more than one request each.
-            self.refuse(io, id, b"SERVER_ERROR the request queue is full\r\n");
+            return self.refuse(io, id, b"SERVER_ERROR the request queue is full\r\n");
+        }
+        let flight = &mut self.flights[id];
+        let source = Source::Parsed(request, flight.opaque.number);
+        let keep = self.config.trace || flight.keeps_request(self.servers.len());
+        match lane {
+            Some(lane) if !keep => self.dispatch(io, id, lane, source),
+            Some(lane) => {
+                let canonical = flight.keep(request, source);
+                self.dispatch(io, id, lane, Source::Canonical(&canonical));
+                self.put_back(id, canonical);
+            }
+            None => {
+                let request = flight.keep(request, source);
+                let Flight { route, opaque, condition, .. } = *flight;
+                let thread = self.thread as u32;
+                self.away += 1;
+                self.must_drain_queue = true;
+                self.shared.put(Job { thread, flight: id, route, opaque, condition, request });
+                let now = io.now();
+                if let Some(recorder) = self.recorder() {
+                    recorder.gauges.queue_length.add(now, 1);
+                }
+            }
+        }
+    }
+
+    /// Gives a flight its request back, which was taken out to be sent. A flight that was refused
+    /// has ended.
+    fn put_back(&mut self, id: u32, request: Vec<u8>) {
+        if self.flights[id].lane.is_some() {
+            self.flights[id].request = request;
         }
     }
 
@@ -222,7 +230,7 @@ impl Proxy {
         }
         // Slots that were idle when this thread was called may have been taken by its own clients
         // since: what it leaves is for the next one.
-        if std::mem::take(&mut self.minds_queue) && !self.shared.is_empty() {
+        if std::mem::take(&mut self.must_drain_queue) && !self.shared.is_empty() {
             self.shared.call_idle(self.thread);
         }
     }
@@ -240,23 +248,11 @@ impl Proxy {
             let home = Home::Thread { thread: job.thread, flight: job.flight };
             let id = self.flights.insert(home, job.route, now);
             self.flights[id].opaque = job.opaque;
+            self.flights[id].condition = job.condition;
             id
         };
-        self.dispatch(io, id, lane, &job.request);
-        // Whether it needs the bytes again or not: the buffer is the flight's, as long as it flies.
-        if self.flights[id].lane.is_some() {
-            self.flights[id].request = job.request;
-        }
-    }
-
-    /// Keeps a copy of a request that may be needed after it has been sent.
-    fn keep_request(&mut self, id: u32, request: &[u8]) {
-        let keep = self.config.trace || self.flights[id].keeps_request(self.servers.len());
-        if keep {
-            let kept = &mut self.flights[id].request;
-            kept.clear();
-            kept.extend_from_slice(request);
-        }
+        self.dispatch(io, id, lane, Source::Canonical(&job.request));
+        self.put_back(id, job.request);
     }
 
     /// Takes in what other threads' slots have done for this thread's clients.

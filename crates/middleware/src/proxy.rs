@@ -76,16 +76,15 @@ pub(crate) struct Proxy {
     pub(crate) turn: usize,
     /// Jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
-    /// Whether it is this thread's business that somebody takes what waits in the queue: it has put
-    /// jobs there in this batch, or was called to take some.
-    pub(crate) minds_queue: bool,
+    /// Whether this thread sees to it that jobs in the queue are taken: it has put some there in this
+    /// batch, or was woken to take some.
+    pub(crate) must_drain_queue: bool,
     /// Clients held back because a server has too much to do already.
     pub(crate) held: Vec<ConnId>,
     /// Flights sent in this batch whose stamp is to be set when it has left.
     pub(crate) sent: Vec<u32>,
     /// Flights replied to in this batch.
     pub(crate) settled: Vec<Settled>,
-    pub(crate) scratch: Vec<u8>,
     /// Meta commands numbered so far.
     numbered: u32,
     /// `None` once the thread has ended.
@@ -124,11 +123,10 @@ impl Proxy {
             servers,
             turn: 0,
             away: 0,
-            minds_queue: false,
+            must_drain_queue: false,
             held: Vec::new(),
             sent: Vec::new(),
             settled: Vec::new(),
-            scratch: Vec::new(),
             numbered: 0,
             recorder: Some(recorder),
             starting: Some(starting),
@@ -361,7 +359,7 @@ impl Handler for Proxy {
 
     fn on_wake(&mut self, io: &mut Io) {
         self.shared.awake(self.thread);
-        self.minds_queue = true;
+        self.must_drain_queue = true;
         self.take_back(io);
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use knee_reactor::Waker;
 
+use crate::cas::Condition;
 use crate::flight::Outcome;
 use crate::opaque::Opaque;
 use crate::route::Route;
@@ -27,6 +28,7 @@ pub(crate) struct Job {
     pub(crate) flight: u32,
     pub(crate) route: Route,
     pub(crate) opaque: Opaque,
+    pub(crate) condition: Condition,
     pub(crate) request: Vec<u8>,
 }
 

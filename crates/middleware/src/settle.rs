@@ -3,10 +3,10 @@
 mod conditional;
 mod refusal;
 
-use knee_proto::{Decoded, MetaVerb, Request, Response, ResponseError, Status, quiet_suppresses};
+use knee_proto::{Decoded, MetaVerb, Response, ResponseError, Status, quiet_suppresses};
 use knee_reactor::{ConnId, Io};
 
-use crate::ask::decode_again;
+use crate::ask::Source;
 use crate::config::Mode;
 use crate::flight::{Home, Outcome, Round, recycle};
 use crate::form::{Form, debugs_key_of};
@@ -29,9 +29,6 @@ const PROGRESS_BYTES: usize = 64 * 1024;
 const UNASKED: &str = "it sent what no request had asked for";
 const UNFIT: &str = "it sent an answer that does not fit its request";
 const REFUSED_VALUE: &str = "it refused a request with a value, and may read the value as commands";
-
-/// A conditional write's bytes are decoded in every round; the first time proved them sound.
-pub(crate) const UNREADABLE: &[u8] = b"SERVER_ERROR the condition could not be read again\r\n";
 
 impl Proxy {
     /// Takes the answers a server has sent; returns how many bytes they had.
@@ -166,7 +163,7 @@ impl Proxy {
             Kind::Any | Kind::First if !flight.route.changes => {
                 // In front of a single server there is no copy to send elsewhere, and no elsewhere.
                 let request = std::mem::take(&mut flight.request);
-                self.ask_one(io, id, &request);
+                self.ask_one(io, id, Source::Canonical(&request));
                 self.flights[id].request = request;
             }
             Kind::Any | Kind::First => self.fail(io, id, &text),
@@ -259,9 +256,9 @@ impl Proxy {
             return self.refuse_all_down(io, id);
         }
         let complete = frames.len() == servers;
-        let merged = match decode_again(&flight.request) {
-            Some(Request::Get(get)) => gather::retrieval(&get, &frames, complete, &mut reply),
-            _ => gather::meta(&frames, complete, &mut reply),
+        let merged = match flight.route.form.asked(&flight.request) {
+            Some(asked) => gather::retrieval(asked, &frames, complete, &mut reply),
+            None => gather::meta(&frames, complete, &mut reply),
         };
         self.settle_merged(io, id, merged, reply);
     }

@@ -2,8 +2,7 @@
 
 use knee_reactor::Io;
 
-use super::{UNREADABLE, set};
-use crate::ask::decode_again;
+use super::set;
 use crate::cas::{self, Standing};
 use crate::flight::Round;
 use crate::gather::{self, Gathered};
@@ -44,25 +43,21 @@ impl Proxy {
 
     /// All servers have told their tokens: the first one decides.
     fn decide_cas(&mut self, io: &mut Io, id: u32) {
-        let request = std::mem::take(&mut self.flights[id].request);
-        let Some(decoded) = decode_again(&request) else {
-            return self.refuse(io, id, UNREADABLE);
-        };
-        let held = cas::condition(&decoded).map_or(0, |(held, _, _)| held);
         let flight = &mut self.flights[id];
-        let gone = match cas::standing(held, flight.answers()) {
+        let condition = flight.condition;
+        let gone = match cas::standing(condition.held, flight.answers()) {
             Standing::Holds(tokens) => {
                 let first = tokens.first().copied().unwrap_or_default();
                 flight.missing = 1;
                 flight.clear_parts(tokens.len());
                 flight.round = Round::Deciding(tokens);
                 let lane = flight.lane.unwrap_or_default();
-                if self.lanes[lane as usize].is_up(0) {
-                    self.ask(io, id, 0, 0, |out| cas::with_token(&decoded, &request, first, out));
-                    self.flights[id].request = request;
-                } else {
-                    self.refuse_down(io, id, 0);
+                if !self.lanes[lane as usize].is_up(0) {
+                    return self.refuse_down(io, id, 0);
                 }
+                let request = std::mem::take(&mut self.flights[id].request);
+                self.ask(io, id, 0, 0, |out| condition.with_token(&request, first, out));
+                self.flights[id].request = request;
                 return;
             }
             Standing::Unknown(words) => return self.fail(io, id, &words),
@@ -71,8 +66,8 @@ impl Proxy {
         };
         let mut reply = std::mem::take(&mut flight.reply);
         reply.clear();
-        cas::refusal(&decoded, &flight.opaque, gone, &mut reply);
-        flight.request = request;
+        let form = flight.route.form;
+        condition.refuse(form, &flight.request, &flight.opaque, gone, &mut reply);
         let severity = if gone { Severity::Missing } else { Severity::Exists };
         self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
     }
@@ -84,16 +79,11 @@ impl Proxy {
             return;
         };
         flight.missing = tokens.len() as u32 - 1;
-        let request = std::mem::take(&mut flight.request);
-        let Some(decoded) = decode_again(&request) else {
-            return self.refuse(io, id, UNREADABLE);
-        };
+        let (request, condition) = (std::mem::take(&mut flight.request), flight.condition);
         let lane = flight.lane.unwrap_or_default() as usize;
         for (server, &token) in tokens.iter().enumerate().skip(1) {
             if self.lanes[lane].is_up(server) {
-                self.ask(io, id, server, server, |out| {
-                    cas::with_token(&decoded, &request, token, out);
-                });
+                self.ask(io, id, server, server, |out| condition.with_token(&request, token, out));
             } else {
                 let mut text = Vec::new();
                 self.say_diverged(server, "did not store", b"it is down", &mut text);
