@@ -28,6 +28,8 @@ from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts.local import LocalHost
 from knee.spec import Middleware, Store
 from knee.spec.design import runs
+from knee.verdict import words
+from knee.verdict.health import warnings_of_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -184,8 +186,8 @@ def test_late_clients_are_started_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_clients_and_middlewares_count_the_same_requests(finished: Finished) -> None:
-    (warning,) = finished.dataset.warnings
-    assert warning.startswith("link_mbit was not emulated")
+    (warning,) = warnings_of_folder(finished.dataset)
+    assert words.warning(warning).startswith("link_mbit was not emulated")
     assert_counted_alike(finished.dataset)
 
 

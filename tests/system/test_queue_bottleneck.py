@@ -11,12 +11,12 @@ import pytest
 
 from knee import report, spec
 from knee.data import Dataset, RunFolder
+from knee.data.pools import connection_pools
 from knee.lab import run
 from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts.local import LocalHost
 from knee.spec.design import runs
-from knee.verdict.connections import connection_pools
-from knee.verdict.diagnose import diagnose
+from knee.verdict import analyse, words
 
 EXPERIMENT = """\
 [experiment]
@@ -61,7 +61,7 @@ class OfItself(Dataset):
     ("connections", "bottleneck", "waits"),
     [(1, "the middleware's connections", True), (8, "the middleware's worker slots", False)],
 )
-def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
+def test_too_small_connection_pool_is_the_bottleneck(
     memory_path: Path, monkeypatch: pytest.MonkeyPatch, connections: int, bottleneck: str, waits: bool
 ) -> None:
     monkeypatch.setattr("knee.lab.deploy.postgresql.indexes", lambda _: [SLOW])
@@ -73,12 +73,12 @@ def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     assert (tally.done, tally.failed) == (4, [])
 
     dataset = OfItself.open(folder.path)
-    found = diagnose(dataset)
+    found = analyse(dataset)
     (verdict,) = found.verdicts
     assert verdict.bottleneck is not None
     assert (verdict.bottleneck.status, verdict.bottleneck.names) == ("found", (bottleneck,)), verdict.bottleneck
     page = memory_path / "report.html"
-    report.write(dataset, page, found)
+    report.write(found, page)
     assert f"The bottleneck is {bottleneck} (" in html.unescape(page.read_text(encoding="utf-8"))
     # What decides it: whoever has a connection waits for the database all the time, and the slots for a connection.
     pools = connection_pools(dataset)
@@ -86,7 +86,7 @@ def test_a_pool_of_connections_is_the_bottleneck_where_it_is_too_small(
     if waits:
         # In all runs but one, in which the clients may have waited for a processor.
         assert (pools["utilization"] > 0.9).sum() >= pools.height - 1
-        assert any("worker slots are full as well" in one for one in verdict.bottleneck.evidence)
+        assert any("worker slots are full as well" in one for one in words.evidence(verdict.bottleneck))
     waited, served = (
         dataset.windows.filter(role="middleware").select("connection_sum_ns", "service_sum_ns").sum().row(0)
     )

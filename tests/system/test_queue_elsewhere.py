@@ -17,6 +17,7 @@ from systems import free_port, wait_until
 
 from knee import report
 from knee.data import Dataset
+from knee.verdict import analyse
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -77,7 +78,7 @@ def test_each_run_makes_and_removes_its_schema(tmp_path: Path, elsewhere: Databa
     assert PASSWORD not in said
     assert watch.programs
     measured = dataset(tmp_path)
-    report.write(measured, measured.report_path)
+    report.write(analyse(measured), measured.report_path)
     watch.assert_kept()
     assert measured.points["status"].to_list() == ["done", "done"]
     totals = measured.totals.filter(role="load")

@@ -15,11 +15,11 @@ from credentials import Watch
 from databases import Database
 
 from knee.data import Dataset
+from knee.data.pools import connection_pools
 from knee.lab import programs
 from knee.lab.deploy import postgresql
 from knee.lab.deploy.pgbench import OPERATION
 from knee.laws import TOLERANCE, laws_of_run
-from knee.verdict.connections import connection_pools
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0

@@ -10,6 +10,7 @@ import pytest
 from synthetic import open_loop
 
 from knee.data.observations import observations
+from knee.verdict import words
 from knee.verdict.arrivals import Arrivals, arrivals
 
 
@@ -39,12 +40,11 @@ def line(
         (
             [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
             "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3 "
-            "requests/s. Whether it does below cannot be told everywhere: at 100 requests/s it is 95 ± 38 requests/s.",
+            "requests/s. Cannot tell everywhere below: at 100 requests/s it is 95 ± 38 requests/s.",
         ),
         (
             [(50, (40.0,)), (100, (10.0,)), (200, (199.9,)), (400, (250.0,))],
-            "Whether it does below cannot be told everywhere: at 100 requests/s it is 10.0 requests/s, nor can it at 1 "
-            "other rate below.",
+            "Cannot tell everywhere below: at 100 requests/s it is 10.0 requests/s, and at 1 other rate below.",
         ),
         (
             [(1000, (999.0, 1001.0)), (1500, (1499.0, 1501.0))],
@@ -57,10 +57,10 @@ def line(
         # Two repetitions that are far apart tell nothing, though their mean is the rate.
         (
             [(100, (99.8, 100.4)), (200, (100.0, 300.0))],
-            "up to 100 requests/s; whether it does above that cannot be told: at 200 requests/s it is 200 ± 1,271",
+            "up to 100 requests/s. Cannot tell whether it does above: at 200 requests/s it is 200 ± 1,271",
         ),
         # Without repetitions nobody can tell how surely it falls short.
-        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s; whether it does above that cannot be told"),
+        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s. Cannot tell whether it does above"),
         (
             [(100, (50.0, 90.0)), (200, (90.0, 150.0))],
             "Cannot tell whether throughput follows the arrival rate: at 200",
@@ -69,18 +69,18 @@ def line(
     ],
     ids=["found", "noise below", "once below", "not reached", "nowhere", "scatter", "once", "cannot tell", "fractions"],
 )
-def test_up_to_which_rate_throughput_follows(levels: list[tuple[float, Sequence[float]]], says: str) -> None:
-    assert says in line(*levels).sentence
+def test_last_followed_rate_is_named(levels: list[tuple[float, Sequence[float]]], says: str) -> None:
+    assert says in words.arrivals(line(*levels))
 
 
-def test_a_load_generator_that_was_a_limit_where_throughput_falls_behind_is_named() -> None:
+def test_limiting_generator_at_unfollowed_rate_is_named() -> None:
     levels = [(100, (99.8, 100.4)), (200, (149.9, 150.1))]
-    named = "The load generator says that it was itself a limit there."
-    assert line(*levels, limited=[1]).sentence.endswith(named)
-    assert named not in line(*levels, limited=[0]).sentence
+    named = "The load generator was itself a limit there."
+    assert words.arrivals(line(*levels, limited=[1])).endswith(named)
+    assert named not in words.arrivals(line(*levels, limited=[0]))
 
 
-def test_there_is_a_line_for_each_combination_of_the_factors_but_the_rate() -> None:
+def test_each_combination_of_other_factors_has_arrivals() -> None:
     rows = [
         (point, workers, rate, f"{rate}/s", min(rate, 40 * workers))
         for point, (workers, rate) in enumerate((workers, rate) for workers in (4, 8) for rate in (300, 100, 200))
@@ -92,20 +92,19 @@ def test_there_is_a_line_for_each_combination_of_the_factors_but_the_rate() -> N
     assert (four.follows, eight.follows) == (100, 300)
 
 
-def test_of_one_rate_it_is_said_whether_throughput_follows_it() -> None:
-    assert (
-        line((100, (99.8, 100.4))).sentence == "Throughput follows the arrival rate, 100 requests/s: it is 100.1 ± 3.8."
-    )
-    assert "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s" in line((100, (49.9, 50.1))).sentence
+def test_single_rate_is_followed_or_not() -> None:
+    follows = "Throughput follows the arrival rate, 100 requests/s: it is 100.1 ± 3.8."
+    assert words.arrivals(line((100, (99.8, 100.4)))) == follows
+    assert "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s" in words.arrivals(line((100, (49.9, 50.1))))
 
 
-def test_a_point_keeps_up_where_its_own_throughput_says_so() -> None:
+def test_point_keeps_up_by_its_own_throughput() -> None:
     found = line((100, (92.0, 98.0)), (200, (199.5, 200.1)), (300, (280.0, 299.0)), (400, (249.9, 250.1)))
     # What scatters by chance is not known to keep up, though throughput follows a higher rate.
     assert [found.keeps_up(point) for point in range(4)] == [None, True, None, False]
 
 
-def test_what_arrivals_at_random_explain_is_no_doubt_where_a_higher_rate_is_followed() -> None:
+def test_random_arrivals_below_a_followed_rate_are_no_doubt() -> None:
     rates = (10, (8.8, 9.1, 10.2)), (100, (85.0, 99.0, 98.0)), (1000, (999.0, 1000.0, 1001.0))
     assert [line(*rates).keeps_up(point) for point in range(3)] == [None, None, True]
     # Of 900 requests 843 came, which is chance; that of 9,000 only 8,460 did is none.
@@ -114,11 +113,11 @@ def test_what_arrivals_at_random_explain_is_no_doubt_where_a_higher_rate_is_foll
     assert line(*rates[:2], observed_s=30.0).keeps_up(0) is None
 
 
-def test_throughput_follows_where_all_that_came_due_was_over_in_time() -> None:
+def test_throughput_with_all_due_requests_over_follows() -> None:
     scattered = (10, (8.6, 9.1, 10.2))
     assert line(scattered).keeps_up(0) is None
     assert line(scattered, completed_share=0.999).keeps_up(0) is True
-    assert line(scattered, completed_share=0.999).sentence == (
+    assert words.arrivals(line(scattered, completed_share=0.999)) == (
         "Throughput follows the arrival rate, 10 requests/s: it is 9.3 ± 2.0, and 99.9% of the requests that came due "
         "were over in time."
     )
@@ -138,16 +137,18 @@ def test_a_low_rate_that_loses_nothing_is_seldom_in_doubt() -> None:
     assert doubts / 500 < 0.05
 
 
-def test_a_dip_below_a_rate_that_throughput_follows_is_told() -> None:
+def test_dip_below_a_followed_rate_is_named() -> None:
     reached, above = (300, (299.9, 300.1)), (400, (249.9, 250.1))
     found = line((100, (49.9, 50.1)), (200, (199.5, 200.1)), reached, above, limited=[0])
     assert [found.keeps_up(point) for point in range(4)] == [False, True, True, False]
-    assert found.sentence.startswith("Throughput follows the arrival rate up to 300 requests/s, and no longer: at 400")
-    assert found.sentence.endswith(
-        "But not everywhere below: at 100 requests/s it is 50.0 ± 1.3 requests/s. "
-        "The load generator says that it was itself a limit there."
+    assert words.arrivals(found).startswith(
+        "Throughput follows the arrival rate up to 300 requests/s, and no longer: at 400"
     )
-    twice = line((100, (49.9, 50.1)), (200, (149.9, 150.1)), reached).sentence
+    assert words.arrivals(found).endswith(
+        "But not everywhere below: at 100 requests/s it is 50.0 ± 1.3 requests/s. "
+        "The load generator was itself a limit there."
+    )
+    twice = words.arrivals(line((100, (49.9, 50.1)), (200, (149.9, 150.1)), reached))
     assert "the largest measured" in twice
     assert twice.endswith("it is 50.0 ± 1.3 requests/s, and it falls behind at 1 other rate.")
 
@@ -169,10 +170,10 @@ def test_rows_without_a_rate_take_no_part() -> None:
 
 def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:
     (found,) = arrivals(pl.DataFrame({"point": [0, 1], "rate": [100, 200], "response_ms": [1.0, 2.0]}), ["rate"])
-    assert (found.rates, found.sentence) == ({0: 100, 1: 200}, "")
+    assert (found.rates, words.arrivals(found)) == ({0: 100, 1: 200}, "")
 
 
-def test_what_came_due_was_over_at_any_time_or_never_sent() -> None:
+def test_completed_share_counts_unsent_requests() -> None:
     dataset = open_loop({2: 50.0})
     assert observations(dataset)["completed_share"].to_list() == [None] * 3, "nobody told of what was not sent"
     dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))

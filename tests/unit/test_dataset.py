@@ -18,6 +18,8 @@ from knee.data.columns import factor_type
 from knee.data.lines import Rows, add_window
 from knee.errors import DatasetError, StorageError
 from knee.spec.design import Run, runs
+from knee.verdict import words
+from knee.verdict.health import Incomplete, Unsent, WrongAnswers, warnings_of_folder
 
 EXPERIMENT = """\
 [experiment]
@@ -175,7 +177,7 @@ def test_a_run_counts_only_once_it_is_in_the_points_table(folder: RunFolder, exp
     assert folder.done() == {(0, 1)}
 
 
-def test_what_an_interrupted_run_left_in_the_tables_is_not_read(folder: RunFolder, experiment: spec.Spec) -> None:
+def test_tables_of_an_interrupted_run_are_not_read(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     measured(folder, experiment, run)
     folder.record(run, experiment, Outcome("interrupted", "interrupted"))
@@ -184,9 +186,7 @@ def test_what_an_interrupted_run_left_in_the_tables_is_not_read(folder: RunFolde
     assert dataset.windows.is_empty() and dataset.summaries.is_empty()
 
 
-def test_a_run_whose_tables_are_damaged_is_named_and_can_be_made_again(
-    folder: RunFolder, experiment: spec.Spec
-) -> None:
+def test_run_with_damaged_tables_is_named_and_repeated(folder: RunFolder, experiment: spec.Spec) -> None:
     first, second = runs(experiment, seed=1)
     measured(folder, experiment, first)
     measured(folder, experiment, second)
@@ -230,9 +230,7 @@ def test_two_labs_do_not_work_in_one_folder(folder: RunFolder) -> None:
         RunFolder(folder.path).lock()
 
 
-def test_a_partial_run_is_no_measurement_and_a_repeated_one_replaces_it(
-    folder: RunFolder, experiment: spec.Spec
-) -> None:
+def test_repeated_run_replaces_a_partial_one(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
     folder.lines_path(run, "middleware-0").write_text(WINDOW[:100])
@@ -256,7 +254,7 @@ def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) 
         folder.record(run, experiment, DONE)
 
 
-def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolder, experiment: spec.Spec) -> None:
+def test_missing_runs_and_wrong_values_give_warnings(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
     summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2, "losses": 3, "reconnects": 1}
@@ -264,23 +262,23 @@ def test_warnings_say_what_is_missing_and_what_was_read_wrongly(folder: RunFolde
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
     dataset = Dataset.open(folder.path)
     assert dataset.summaries.select("losses", "reconnects").row(0) == (3, 1)
-    note, missing, wrong = dataset.warnings
-    assert note == "a note"
-    assert missing.startswith("1 of 2 runs are complete")
-    assert wrong.startswith("2 values")
+    note, missing, wrong = warnings_of_folder(dataset)
+    assert words.warning(note) == "A note."
+    assert missing == Incomplete(1, 2, str(folder.path))
+    assert wrong == WrongAnswers(2, of_messages=False)
 
 
-def test_requests_never_sent_are_no_reason_for_more_clients_alone(folder: RunFolder, experiment: spec.Spec) -> None:
+def test_unsent_requests_give_a_warning(folder: RunFolder, experiment: spec.Spec) -> None:
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
     folder.lines_path(run, "load-0").write_text(json.dumps({"type": "summary", "seconds": 3.0, "unsent": 7}) + "\n")
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    warning = Dataset.open(folder.path).warnings[-1]
-    assert warning.startswith("7 requests of the open loop were due and never sent, as every connection was full: the ")
-    assert "the rate is more than the system serves, or, where nothing in it was full, takes more clients" in warning
+    warning = warnings_of_folder(Dataset.open(folder.path))[-1]
+    assert warning == Unsent(7, cut_off=False)
+    assert "or, if nothing in the system was full, use more clients." in words.warning(warning)
 
 
-def test_what_clients_read_wrongly_of_a_queue_is_messages(tmp_path: Path) -> None:
+def test_wrong_answers_of_a_queue_are_messages(tmp_path: Path) -> None:
     text = EXPERIMENT.replace("{ hosts = 2 }", '{ kind = "null" }\n[workload]\nprotocol = "queue"\nverify = true')
     experiment = spec.parse(text, "x.toml")
     folder = RunFolder.create(tmp_path, "two-points", text)
@@ -290,11 +288,11 @@ def test_what_clients_read_wrongly_of_a_queue_is_messages(tmp_path: Path) -> Non
     summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2}
     folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    assert Dataset.open(folder.path).warnings[-1].startswith("2 answers to clients had messages that were not what")
+    assert warnings_of_folder(Dataset.open(folder.path))[-1] == WrongAnswers(2, of_messages=True)
 
 
 @pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest", "list", "overrides"])
-def test_what_is_no_run_folder(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
+def test_path_without_a_run_folder_is_refused(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
     path = folder.path
     match breakage:
         case "absent":
@@ -319,7 +317,7 @@ def test_two_runs_within_a_second_get_folders_of_their_own(tmp_path: Path) -> No
     assert {(path / "experiment.toml").read_text() for path in paths} == {EXPERIMENT}
 
 
-def test_a_failure_to_write_says_what_to_do() -> None:
+def test_failure_to_write_names_a_remedy() -> None:
     with (
         pytest.raises(StorageError, match="runs/x: cannot be written: No space left on device; make room"),
         writing(Path("runs/x")),
@@ -329,7 +327,7 @@ def test_a_failure_to_write_says_what_to_do() -> None:
         RunFolder.create(Path("/proc/none"), "x", EXPERIMENT)
 
 
-def test_a_full_disk_leaves_what_was_there_readable(folder: RunFolder, experiment: spec.Spec) -> None:
+def test_full_disk_leaves_old_file_readable(folder: RunFolder, experiment: spec.Spec) -> None:
     first, second = runs(experiment, seed=1)
     measured(folder, experiment, first)
     tables = folder.path / "tables"
@@ -412,7 +410,7 @@ def test_a_factors_column_has_the_type_of_its_levels(levels: tuple[spec.Level, .
         ),
     ],
 )
-def test_of_settings_that_were_not_given_those_are_constant_that_apply(
+def test_defaults_that_apply_are_constant(
     text: str, overrides: list[str], said: dict[str, object], unsaid: str
 ) -> None:
     constant = Dataset(Path("x"), specs.read(text, *overrides), {}).constant

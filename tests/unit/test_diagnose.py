@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -12,10 +13,15 @@ from synthetic import System, closed_system, elsewhere, open_loop, pooled, repai
 from knee.data import Dataset
 from knee.data.csv import parse
 from knee.data.observations import observations
+from knee.data.utilization import cpu_shares, utilizations
 from knee.laws import sentences
-from knee.verdict.bottleneck import cpu_shares, find_bottleneck_at_rate, utilizations
-from knee.verdict.diagnose import VERDICTS_MAX, Diagnosis, Verdict, _with_demands, diagnose, law_lines, render_text
-from knee.verdict.knee import Knee, find_knee
+from knee.verdict import Findings, analyse, render_text, words
+from knee.verdict.analyse import VERDICTS_MAX
+from knee.verdict.bottleneck import Bottleneck, find_bottleneck_at_rate
+from knee.verdict.configuration import Verdict, with_demands
+from knee.verdict.findings import Unexplained
+from knee.verdict.health import LeftElsewhere, LeftOut, LoadLimited, LoadWaited, Outsiders, Stolen, Unanswered
+from knee.verdict.knee import OPEN_LOOP, Doubt, Knee, Obstacle, find_knee
 
 LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 
@@ -34,16 +40,17 @@ def measured(
     return pl.DataFrame(rows, schema=columns, orient="row")
 
 
+@cache
 def only(system: System, clients: tuple[int, ...] = LEVELS, **settings: float) -> Verdict:
     return only_verdict(synthetic_dataset(system, clients, **settings))  # type: ignore[arg-type]
 
 
 def only_verdict(dataset: Dataset) -> Verdict:
-    (verdict,) = diagnose(dataset).verdicts
+    (verdict,) = analyse(dataset).verdicts
     return verdict
 
 
-def test_the_repairman_agrees_with_the_machine_that_has_one_server() -> None:
+def test_repairman_with_one_server_agrees_with_mm1() -> None:
     # M/M/1//1: one client alternates between thinking and service, and never waits.
     assert repairman(1, 1, 2.0, 8.0) == pytest.approx((0.1, 0.0))
     # M/M/1//2 with equal rates: p = (1, 2, 2) / 5, so X = 4/5 per service time and L_q = 2/5.
@@ -75,7 +82,7 @@ def test_the_interval_covers_where_clients_mostly_think() -> None:
     assert sum(_covers(knee, system.knee) for knee in knees) >= 26
 
 
-def test_the_interval_covers_where_noise_makes_one_of_equal_levels_the_largest() -> None:
+def test_interval_with_noisy_equal_levels_covers_knee() -> None:
     # At 10 % of noise N* comes out too high: percentiles, moved up by as much again, cover 85 %.
     knees = [find_knee(measured(System(), LEVELS, noise=0.1, seed=seed), seed=seed) for seed in range(40)]
     found = [knee for knee in knees if knee.status == "found"]
@@ -94,7 +101,7 @@ def test_a_knee_is_above_zero_however_much_repetitions_differ(repetitions: int) 
         assert 0 < knee.clients.low < knee.clients.estimate < knee.clients.high
 
 
-def test_levels_whose_requests_took_no_time_are_none() -> None:
+def test_levels_without_response_time_are_left_out() -> None:
     levels = ((1, 1000), (2, 2000), (4, 2100), (8, 2100))
     rounded = curve(*levels).with_columns(
         response_ms=pl.when(pl.col("clients") == 1).then(0.0).otherwise("response_ms")
@@ -102,7 +109,7 @@ def test_levels_whose_requests_took_no_time_are_none() -> None:
     assert find_knee(rounded) == find_knee(curve(*levels[1:]))
 
 
-def test_levels_whose_response_time_was_rounded_to_none_have_no_power() -> None:
+def test_levels_with_response_time_rounded_to_zero_have_no_power() -> None:
     levels = [(1, 10.0), (2, 20.0), (4, 40.0), (8, 80.0), (16, 120.0), (32, 120.0)]
     waiting_ms = pl.when(pl.col("clients") < 16).then(0.0).otherwise(pl.col("response_ms") - 100)
     thinking = curve(*levels).with_columns(response_ms=waiting_ms, think_ms=100.0)
@@ -111,6 +118,10 @@ def test_levels_whose_response_time_was_rounded_to_none_have_no_power() -> None:
     assert knee.clients is not None and knee.clients.estimate == pytest.approx(12, rel=0.02)
     assert knee.power_clients == 16, "the first that has any"
     assert find_knee(thinking.with_columns(response_ms=0.0)).power_clients is None
+
+
+def doubts(found: Knee | Bottleneck) -> list[str]:
+    return [doubt.kind for doubt in found.doubts]
 
 
 def _covers(knee: Knee, truth: float) -> bool:
@@ -148,11 +159,11 @@ def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
 
 
 def test_one_client_is_no_clients() -> None:
-    sentence = find_knee(curve((1, 1000), (2, 1000), (4, 1000))).sentence
+    sentence = words.knee(find_knee(curve((1, 1000), (2, 1000), (4, 1000))))
     assert "already at 1 client, the smallest" in sentence and "at or below 1. Measure" in sentence
 
 
-def test_a_run_without_an_answer_is_told_of() -> None:
+def test_run_without_an_answer_gives_a_warning() -> None:
     dataset = synthetic_dataset(System(), (2, 8, 32))
     silent = (pl.col("point") == 1) & (pl.col("repetition") == 2)
     dataset.windows = dataset.windows.with_columns(
@@ -160,8 +171,7 @@ def test_a_run_without_an_answer_is_told_of() -> None:
         for name, dtype in dataset.windows.schema.items()
         if name in ("count", "response_sum_ns")
     )
-    warning = "In 1 of 9 runs no request was answered in the seconds that count"
-    assert any(one.startswith(warning) for one in diagnose(dataset).warnings)
+    assert Unanswered(1, 9) in analyse(dataset).warnings
 
 
 def test_recovering_from_a_dip_is_no_growth() -> None:
@@ -174,7 +184,7 @@ def test_a_fall_within_the_noise_is_not_called_retrograde() -> None:
     assert find_knee(curve(*levels)).retrograde
     noisy = find_knee(curve(*levels, noise=0.12))
     assert not noisy.retrograde
-    assert "may be equal" in " ".join(noisy.reasons)
+    assert "noisy repetitions" in doubts(noisy)
 
 
 def test_the_knee_counts_clients_not_requests_in_flight() -> None:
@@ -188,10 +198,10 @@ def test_the_knee_counts_clients_not_requests_in_flight() -> None:
     assert deep.bounds(10) == pytest.approx(plain.bounds(20))
 
 
-def test_a_system_that_is_saturated_from_the_start_says_so() -> None:
+def test_system_saturated_from_the_start_has_an_upper_bound() -> None:
     verdict = only(System(), (48, 64, 96))
     assert verdict.knee.status == "saturated from the start"
-    assert "at or below 48" in verdict.knee.sentence
+    assert "at or below 48" in words.knee(verdict.knee)
     assert verdict.bottleneck.names == ("the middleware's worker slots",)
 
 
@@ -208,36 +218,36 @@ def test_throughput_that_falls_again_is_called_retrograde() -> None:
     assert knee.clients is not None and knee.clients.estimate == pytest.approx(system.knee, rel=0.1)
 
 
-def test_no_knee_without_levels_or_repetitions_or_in_an_open_loop() -> None:
+def test_knee_without_levels_or_repetitions_is_unknown() -> None:
     assert find_knee(measured(System(), (8, 64), noise=0.01, seed=0)).status == "cannot tell"
     once = find_knee(measured(System(), LEVELS, noise=0.01, seed=0, repetitions=1))
-    assert once.status == "cannot tell" and "one repetition" in once.sentence
+    assert once.status == "cannot tell" and once.obstacle == Obstacle("one repetition")
     assert once.clients is not None and once.clients.low is None
     unlimited = measured(System(), LEVELS, noise=0.01, seed=0).with_columns(think_ms=pl.lit(None, dtype=pl.Float64))
-    assert "open loop" in find_knee(unlimited).sentence
+    assert find_knee(unlimited).obstacle == OPEN_LOOP
 
 
-def test_a_bottleneck_at_a_rate_that_throughput_may_follow_is_doubted() -> None:
+def test_bottleneck_at_a_rate_that_may_be_followed_is_doubted() -> None:
     dataset = open_loop({96: 9000.0})
     observed = observations(dataset), utilizations(dataset), cpu_shares(dataset)
     behind, unsure, follows = (find_bottleneck_at_rate(*observed, keeps_up=known) for known in (False, None, True))
     assert behind.names == unsure.names == ("the middleware's worker slots",)
-    assert (behind.confidence, behind.reasons) == ("high", ())
+    assert (behind.confidence, behind.doubts) == ("high", ())
     assert unsure.confidence == "medium"
-    assert unsure.reasons == ("whether throughput follows the arrival rate cannot be told",)
-    assert (follows.status, follows.reasons) == ("none", ())
+    assert doubts(unsure) == ["may keep up"]
+    assert (follows.status, follows.doubts) == ("none", ())
 
 
 def test_a_rate_that_was_measured_once_is_not_surely_followed() -> None:
     follow = {
-        reps: diagnose(parse("rate,throughput\n" + "1000,1000\n" * reps, "theirs.csv")).verdicts[0].bottleneck
+        reps: analyse(parse("rate,throughput\n" + "1000,1000\n" * reps, "theirs.csv")).verdicts[0].bottleneck
         for reps in (1, 3)
     }
     assert [(found.status, found.confidence) for found in follow.values()] == [("none", "medium"), ("none", "high")]
-    assert follow[1].reasons == ("only 1 repetition",)
+    assert follow[1].doubts == (Doubt("few repetitions", 1),)
 
 
-def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
+def test_full_worker_slots_over_idle_store_are_the_bottleneck() -> None:
     bottleneck = only(System()).bottleneck
     assert bottleneck.status == "found"
     assert bottleneck.names == ("the middleware's worker slots",)
@@ -245,46 +255,48 @@ def test_full_worker_slots_are_the_bottleneck_when_nothing_beneath_is() -> None:
     assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
 
 
-def test_connections_are_the_bottleneck_where_slots_wait_for_them() -> None:
+def test_connections_with_waiting_slots_are_the_bottleneck() -> None:
     # 16 connections of 2 ms each, for 24 slots: the slots are full soon after the connections.
     verdict = only_verdict(pooled(System(), workers=12))
     assert verdict.bottleneck.names == ("the middleware's connections",)
-    assert "The middleware's worker slots are full as well, because they wait for it." in verdict.bottleneck.evidence
-    assert verdict.bottleneck.confidence == "high", verdict.bottleneck.reasons
+    assert "The middleware's worker slots are full as well, because they wait for it." in words.evidence(
+        verdict.bottleneck
+    )
+    assert verdict.bottleneck.confidence == "high", verdict.bottleneck.doubts
     parts = {part.name: part.at_most_ms.estimate for part in verdict.bottleneck.components}
     # 8 more slots than connections, which are taken 8,000 times a second.
     assert parts["waiting for a connection"] == pytest.approx(1.0, rel=0.02)
     assert parts["service beyond the middleware"] == pytest.approx(2.0, rel=0.02)
 
 
-def test_what_grows_is_the_wait_for_a_connection_where_there_are_slots_for_all() -> None:
+def test_wait_for_a_connection_with_free_slots_grows() -> None:
     bottleneck = only_verdict(pooled(System(), workers=64)).bottleneck
     assert bottleneck.names == ("the middleware's connections",)
     assert bottleneck.components[0].name == "waiting for a connection"
     assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
 
 
-def test_as_many_connections_as_slots_are_no_bottleneck_of_their_own() -> None:
+def test_connections_as_many_as_slots_are_no_bottleneck() -> None:
     verdict = only_verdict(pooled(System(), workers=8))
     assert verdict.bottleneck.names == ("the middleware's worker slots",)
     assert not any(c.name == "the middleware's connections" for c in verdict.bottleneck.candidates)
-    assert not any("connections" in line for line in verdict.bottleneck.evidence)
+    assert not any("connections" in line for line in words.evidence(verdict.bottleneck))
 
 
-def test_connections_hardly_fewer_than_slots_are_waited_for_all_the_same() -> None:
+def test_connections_just_fewer_than_slots_are_the_bottleneck() -> None:
     # 20 connections for 21 slots: who has a slot waits less than five per cent of its time.
     bottleneck = only_verdict(pooled(System(slots=40), workers=21)).bottleneck
     assert bottleneck.names == ("the middleware's connections",)
 
 
-def test_a_saturated_store_outranks_the_connections_that_wait_for_it() -> None:
+def test_saturated_store_outranks_waiting_connections() -> None:
     bottleneck = only_verdict(pooled(System(store_cpu_us=120), workers=12)).bottleneck
     assert bottleneck.names == ("the store's busiest thread",)
     full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
-    assert full in bottleneck.evidence
+    assert full in words.evidence(bottleneck)
 
 
-def test_a_share_of_the_cpu_outranks_the_connections_that_wait_for_it() -> None:
+def test_saturated_cpu_share_outranks_waiting_connections() -> None:
     dataset = pooled(System(store_cpu_us=60), workers=12)
     # PostgreSQL tells nothing of itself. 8,000 requests/s at 60 µs each are 48 % of a core.
     for name in ("windows", "stations"):
@@ -296,12 +308,12 @@ def test_a_share_of_the_cpu_outranks_the_connections_that_wait_for_it() -> None:
     dataset.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": half})})
     bottleneck = only_verdict(dataset).bottleneck
     assert bottleneck.names == ("the store's CPU share",)
-    assert bottleneck.confidence == "high", bottleneck.reasons
+    assert bottleneck.confidence == "high", bottleneck.doubts
     full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
-    assert full in bottleneck.evidence
+    assert full in words.evidence(bottleneck)
 
 
-def test_requests_that_share_connections_leave_their_use_unmeasured() -> None:
+def test_connections_shared_by_requests_are_unmeasured() -> None:
     dataset = pooled(System(), workers=12)
     system = dataset.spec.base.system
     assert system.middleware is not None
@@ -310,14 +322,14 @@ def test_requests_that_share_connections_leave_their_use_unmeasured() -> None:
     dataset.spec = dataset.spec.model_copy(update={"base": base})
     bottleneck = only_verdict(dataset).bottleneck
     assert not any(c.resource == "connections" for c in bottleneck.candidates)
-    assert any("the use of the connections to the database" in line for line in bottleneck.evidence)
+    assert any("the use of the connections to the database" in line for line in words.evidence(bottleneck))
 
 
 def test_a_saturated_store_outranks_the_slots_that_wait_for_it() -> None:
     # 8,000 requests/s at 120 µs each are 96 % of one thread.
     bottleneck = only(System(store_cpu_us=120)).bottleneck
     assert bottleneck.names == ("the store's busiest thread",)
-    assert any("full as well" in line for line in bottleneck.evidence)
+    assert any("full as well" in line for line in words.evidence(bottleneck))
 
 
 def test_a_host_that_fills_up_beyond_the_knee_did_not_make_it() -> None:
@@ -326,7 +338,7 @@ def test_a_host_that_fills_up_beyond_the_knee_did_not_make_it() -> None:
     dataset.probes = dataset.probes.with_columns(pl.when(crowded).then(1.4).otherwise(0.0).alias("cpu_system_s"))
     bottleneck = only_verdict(dataset).bottleneck
     assert bottleneck.names == ("the middleware's worker slots",)
-    assert any("The host's CPU fills up only beyond the knee" in line for line in bottleneck.evidence)
+    assert any("The host's CPU fills up only beyond the knee" in line for line in words.evidence(bottleneck))
 
 
 def test_two_resources_that_saturate_together_are_both_named() -> None:
@@ -351,9 +363,9 @@ def test_a_load_generator_that_complains_is_believed() -> None:
     dataset.summaries = dataset.summaries.with_columns(
         bottleneck_reason=pl.lit("cpu"), bottleneck_detail=pl.lit("thread load-0 used 99 % of a core")
     )
-    (verdict,) = diagnose(dataset).verdicts
+    (verdict,) = analyse(dataset).verdicts
     assert verdict.bottleneck.status == "load generator"
-    assert "99 % of a core" in " ".join(verdict.bottleneck.evidence)
+    assert "99 % of a core" in " ".join(words.evidence(verdict.bottleneck))
 
 
 def complaining(system: System, reason: str) -> Dataset:
@@ -364,32 +376,28 @@ def complaining(system: System, reason: str) -> Dataset:
     return dataset
 
 
-def test_a_generator_that_waited_for_a_core_of_a_full_host_is_not_the_limit() -> None:
-    diagnosis = diagnose(complaining(System(cores=1, store_cpu_us=60, middleware_cpu_us=40), "late"))
-    (warning,) = (warning for warning in diagnosis.warnings if "load generator" in warning)
-    assert warning.startswith("In 12 of 27 runs the load generator at times waited for one of the cores")
-    assert "the host's CPU was full in 12" in warning
-    (verdict,) = diagnosis.verdicts
+def test_generator_waiting_on_a_full_host_is_not_the_limit() -> None:
+    findings = analyse(complaining(System(cores=1, store_cpu_us=60, middleware_cpu_us=40), "late"))
+    assert LoadWaited(affected=12, runs=27, full=12) in findings.warnings
+    (verdict,) = findings.verdicts
     assert verdict.bottleneck.names == ("the host's CPU",)
 
 
-def test_a_generator_that_waited_beside_idle_cores_is_a_doubt_and_no_verdict() -> None:
-    (verdict,) = diagnose(complaining(System(), "late")).verdicts
+def test_generator_waiting_beside_idle_cores_is_a_doubt() -> None:
+    (verdict,) = analyse(complaining(System(), "late")).verdicts
     assert verdict.bottleneck.names == ("the middleware's worker slots",)
-    assert "waited for a processor" in " ".join(verdict.bottleneck.reasons)
+    assert "load waited" in doubts(verdict.bottleneck)
 
 
 def test_a_generator_without_cpu_time_left_is_warned_about() -> None:
-    diagnosis = diagnose(complaining(System(), "cpu"))
-    assert "In 12 of 27 runs the load generator said that it was itself the limit (it said so)" in " ".join(
-        diagnosis.warnings
-    )
+    findings = analyse(complaining(System(), "cpu"))
+    assert LoadLimited(12, 27, "it said so") in findings.warnings
 
 
-def test_what_runs_elsewhere_is_said_to_be_not_measured() -> None:
-    (verdict,) = diagnose(elsewhere(synthetic_dataset(System()), "store")).verdicts
+def test_store_elsewhere_is_named_as_unmeasured() -> None:
+    (verdict,) = analyse(elsewhere(synthetic_dataset(System()), "store")).verdicts
     assert verdict.bottleneck.names == ("the middleware's worker slots",)
-    assert "Not measured: the stores (they run elsewhere)." in verdict.bottleneck.evidence
+    assert "Not measured: the stores (they run elsewhere)." in words.evidence(verdict.bottleneck)
     assert verdict.bottleneck.confidence == "medium"
 
 
@@ -418,14 +426,16 @@ def test_no_store_is_missed_where_middlewares_have_none(kind: str | None, said: 
     system = system.model_copy(update={"store": store})
     base = dataset.spec.base.model_copy(update={"system": system, "workload": workload})
     dataset.spec = dataset.spec.model_copy(update={"base": base})
-    (verdict,) = diagnose(dataset).verdicts
-    assert [line for line in verdict.bottleneck.evidence if "Not measured" in line] == ([] if said is None else [said])
-    assert ("what was not measured" in " ".join(verdict.bottleneck.reasons)) == (said is not None)
+    (verdict,) = analyse(dataset).verdicts
+    assert [line for line in words.evidence(verdict.bottleneck) if "Not measured" in line] == (
+        [] if said is None else [said]
+    )
+    assert ("unmeasured" in doubts(verdict.bottleneck)) == (said is not None)
 
 
-def test_what_runs_leave_behind_middlewares_elsewhere_is_told() -> None:
+def test_runs_on_middlewares_elsewhere_give_a_warning() -> None:
     def warned(dataset: Dataset) -> list[str]:
-        return [warning for warning in diagnose(dataset).warnings if "left there" in warning]
+        return [words.warning(one) for one in analyse(dataset).warnings if isinstance(one, LeftElsewhere)]
 
     dataset = pooled(System(), workers=16, clients=(2, 8))
     assert warned(dataset) == []
@@ -435,31 +445,29 @@ def test_what_runs_leave_behind_middlewares_elsewhere_is_told() -> None:
         pl.when(failed).then(pl.lit("failed")).otherwise("status").alias("status")
     )
     (said,) = warned(elsewhere(dataset, "middleware"))
-    assert said.startswith(
-        "Nothing was cleared between the 6 runs, as the middlewares run elsewhere: each makes clients"
-    )
+    assert said.startswith("Nothing was cleared between the 6 runs, because the middlewares run elsewhere.")
     assert "sends" not in said
     workload = dataset.spec.base.workload.model_copy(update={"backlog": 1000})
     base = dataset.spec.base.model_copy(update={"workload": workload})
     dataset.spec = dataset.spec.model_copy(update={"base": base})
-    assert "sends another 1000 messages before it" in warned(dataset)[0]
+    assert "sends another 1000 messages before it starts" in warned(dataset)[0]
 
 
-def test_without_any_server_of_its_own_the_lab_still_finds_the_knee() -> None:
+def test_lab_without_own_servers_finds_the_knee() -> None:
     dataset = elsewhere(elsewhere(synthetic_dataset(System()), "store"), "middleware")
-    (verdict,) = diagnose(dataset).verdicts
+    (verdict,) = analyse(dataset).verdicts
     assert verdict.knee.status == "found"
     assert verdict.bottleneck.status == "cannot tell"
-    assert any(line.startswith("Not measured: the middlewares (they") for line in verdict.bottleneck.evidence)
+    assert any(line.startswith("Not measured: the middlewares (they") for line in words.evidence(verdict.bottleneck))
 
 
 def test_a_store_that_only_the_probe_sees_is_measured() -> None:
     dataset = synthetic_dataset(System(store_cpu_us=120))
     for name in ("windows", "stations"):
         setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != "store"))
-    (verdict,) = diagnose(dataset).verdicts
+    (verdict,) = analyse(dataset).verdicts
     assert verdict.bottleneck.names == ("the store's busiest thread",)
-    assert not any("Not measured" in line for line in verdict.bottleneck.evidence)
+    assert not any("Not measured" in line for line in words.evidence(verdict.bottleneck))
 
 
 def test_links_that_were_not_emulated_are_not_measured() -> None:
@@ -467,56 +475,57 @@ def test_links_that_were_not_emulated_are_not_measured() -> None:
     load = dataset.spec.base.system.load.model_copy(update={"link_mbit": 100.0})
     system = dataset.spec.base.system.model_copy(update={"load": load})
     dataset.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": system})})
-    (verdict,) = diagnose(dataset).verdicts
-    assert "Not measured: the use of the links (link_mbit was not emulated)." in verdict.bottleneck.evidence
+    (verdict,) = analyse(dataset).verdicts
+    assert "Not measured: the use of the links (link_mbit was not emulated)." in words.evidence(verdict.bottleneck)
 
 
 def test_a_warning_that_begins_with_a_field_keeps_its_spelling() -> None:
     dataset = synthetic_dataset(System(), LEVELS)
     dataset.manifest = {**dataset.manifest, "notes": ["link_mbit was not emulated", "two notes"]}
-    assert {"link_mbit was not emulated.", "Two notes."} <= set(diagnose(dataset).warnings)
+    assert {"link_mbit was not emulated.", "Two notes."} <= set(map(words.warning, analyse(dataset).warnings))
 
 
-def test_that_there_is_no_knee_to_look_for_is_said_once() -> None:
-    text = render_text(diagnose(synthetic_dataset(System(), (8,), workers=(4, 8))))
+def test_common_obstacle_is_printed_once() -> None:
+    text = render_text(analyse(synthetic_dataset(System(), (8,), workers=(4, 8))))
     assert text.count("Only 1 client count was measured") == 1
     assert text.count("Bottleneck  ") == 2
 
 
-def test_a_busy_host_says_whose_cpu_time_it_was() -> None:
+def test_busy_host_names_users_of_its_cpu() -> None:
     bottleneck = only(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)).bottleneck
     assert bottleneck.names == ("the host's CPU",)
     assert bottleneck.cpu_shares["store"] == pytest.approx(0.48, abs=0.01)
     assert bottleneck.cpu_shares["load"] == pytest.approx(0.16, abs=0.01)
     assert bottleneck.confidence != "high"
-    assert any("shares these cores" in line for line in bottleneck.evidence)
+    assert any("shares these cores" in line for line in words.evidence(bottleneck))
 
 
-def test_a_host_full_of_other_programs_says_nothing_about_the_system() -> None:
+def test_host_full_of_other_programs_gives_no_bottleneck() -> None:
     dataset = synthetic_dataset(System(cores=2))
     others = pl.when(pl.col("target") == "host").then(2.0 - pl.col("cpu_user_s")).otherwise(0.0)
     dataset.probes = dataset.probes.with_columns(cpu_system_s=others)
-    found = diagnose(dataset)
+    found = analyse(dataset)
     (verdict,) = found.verdicts
     assert verdict.bottleneck.status == "cannot tell"
-    assert "outside the experiment" in verdict.bottleneck.sentence
-    assert any(warning.startswith("In 27 of 27 runs programs outside") for warning in found.warnings)
-    quiet = diagnose(synthetic_dataset(System(cores=2)))
-    assert not any("programs outside" in warning for warning in quiet.warnings)
+    assert verdict.bottleneck.cause == "other programs"
+    (outsiders,) = (one for one in found.warnings if isinstance(one, Outsiders))
+    assert (outsiders.affected, outsiders.runs) == (27, 27)
+    quiet = analyse(synthetic_dataset(System(cores=2)))
+    assert not any(isinstance(one, Outsiders) for one in quiet.warnings)
 
     (report,) = found.laws.demands
     assert "the host's CPU" not in [demand.station for demand in report.demands]
     assert "No service demand is known of the host's CPU: programs outside the experiment filled it." in (
         sentences(found.laws)
     )
-    assert not any("By service demand the host's CPU" in line for line in verdict.bottleneck.evidence)
+    assert not any("By service demand the host's CPU" in line for line in words.evidence(verdict.bottleneck))
 
-    by_itself = diagnose(synthetic_dataset(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)))
+    by_itself = analyse(synthetic_dataset(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)))
     assert "the host's CPU" in [demand.station for demand in by_itself.laws.demands[0].demands]
 
 
 @pytest.mark.parametrize("most", [0.5, 0.85])
-def test_what_other_programs_took_is_nothing_that_a_request_needs(most: float) -> None:
+def test_cpu_of_other_programs_is_no_service_demand(most: float) -> None:
     quiet, shared = synthetic_dataset(System(cores=2)), synthetic_dataset(System(cores=2))
     # So much of the host is in use, unless the system itself takes more.
     used = pl.max_horizontal(2 * most - pl.col("cpu_user_s"), 0.0)
@@ -524,7 +533,7 @@ def test_what_other_programs_took_is_nothing_that_a_request_needs(most: float) -
     shared.probes = shared.probes.with_columns(cpu_system_s=pl.when(host).then(used).otherwise("cpu_system_s"))
 
     def host_demand(dataset: Dataset) -> tuple[float, float]:
-        (report,) = diagnose(dataset).laws.demands
+        (report,) = analyse(dataset).laws.demands
         (demand,) = (demand for demand in report.demands if demand.station == "the host's CPU")
         return demand.demand_ms.estimate, demand.servers
 
@@ -532,19 +541,20 @@ def test_what_other_programs_took_is_nothing_that_a_request_needs(most: float) -
     assert host_demand(shared)[1] < 2 == host_demand(quiet)[1]
 
 
-def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:
+def test_stolen_cpu_gives_a_warning_and_is_no_capacity() -> None:
     dataset = synthetic_dataset(System(), (2, 8, 32))
-    quiet = diagnose(dataset)
-    assert not any("hypervisor" in warning for warning in quiet.warnings)
+    quiet = analyse(dataset)
+    assert not any(isinstance(one, Stolen) for one in quiet.warnings)
     host = pl.col("target") == "host"
     dataset.probes = dataset.probes.with_columns(
         pl.when(host).then(0.25 * pl.col("cpu_count") * pl.col("seconds")).alias("cpu_steal_s")
     )
-    robbed = diagnose(dataset)
-    assert any("kept 25% of this machine's CPU time" in warning for warning in robbed.warnings)
+    robbed = analyse(dataset)
+    (stolen,) = (one for one in robbed.warnings if isinstance(one, Stolen))
+    assert (stolen.median, stolen.worst) == pytest.approx((0.25, 0.25))
 
-    def busy(diagnosis: Diagnosis) -> float:
-        return float(diagnosis.utilizations.filter(pl.col("resource") == "host CPU")["utilization"].max())  # type: ignore[arg-type]
+    def busy(findings: Findings) -> float:
+        return float(findings.utilizations.filter(pl.col("resource") == "host CPU")["utilization"].max())  # type: ignore[arg-type]
 
     assert busy(robbed) == pytest.approx(busy(quiet) / 0.75)
 
@@ -552,20 +562,20 @@ def test_what_the_hypervisor_kept_is_told_and_was_no_capacity() -> None:
 def test_nothing_near_saturation_is_admitted() -> None:
     dataset = synthetic_dataset(System())
     dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("workers_busy_s"))
-    (verdict,) = diagnose(dataset).verdicts
+    (verdict,) = analyse(dataset).verdicts
     assert verdict.bottleneck.status == "cannot tell"
-    assert "Busiest" in " ".join(verdict.bottleneck.evidence)
+    assert "Busiest" in " ".join(words.evidence(verdict.bottleneck))
 
 
 def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
-    verdicts = diagnose(synthetic_dataset(System(), LEVELS, workers=(4, 8))).verdicts
+    verdicts = analyse(synthetic_dataset(System(), LEVELS, workers=(4, 8))).verdicts
     assert [verdict.label for verdict in verdicts] == ["middleware.workers = 4", "middleware.workers = 8"]
     estimates = [verdict.knee.clients.estimate for verdict in verdicts if verdict.knee.clients]
     assert estimates == pytest.approx([10, 20], rel=0.03)
 
 
 def test_the_text_leads_with_the_verdict() -> None:
-    lines = render_text(diagnose(synthetic_dataset(System()))).splitlines()
+    lines = render_text(analyse(synthetic_dataset(System()))).splitlines()
     assert lines[2].startswith("Knee        The knee is at 20 clients, between the measured 16 and 24 clients.")
     assert any("At 24 clients, the next measured: " in line for line in lines)
     assert any(line.startswith("Bottleneck  The bottleneck is the middleware's worker slots") for line in lines)
@@ -575,21 +585,21 @@ def test_the_text_leads_with_the_verdict() -> None:
 def test_a_dataset_without_a_finished_run_is_no_error() -> None:
     dataset = synthetic_dataset(System(), (8, 16))
     dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
-    assert "nothing to diagnose" in render_text(diagnose(dataset))
+    assert "nothing to diagnose" in render_text(analyse(dataset))
 
 
-def test_a_run_of_two_factors_says_which_matters() -> None:
-    diagnosis = diagnose(synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2))
-    assert [findings.response for findings in diagnosis.factorial] == ["throughput", "response_ms"]
-    assert diagnosis.unexplained == ()
-    lines = render_text(diagnosis).splitlines()
+def test_run_of_two_factors_names_the_one_that_matters() -> None:
+    findings = analyse(synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2))
+    assert [findings.response for findings in findings.effects] == ["throughput", "response_ms"]
+    assert findings.unexplained == ()
+    lines = render_text(findings).splitlines()
     assert any(line.startswith("Factors     What moved throughput most: load.clients.") for line in lines)
 
 
 def test_one_factor_is_not_compared() -> None:
-    diagnosis = diagnose(synthetic_dataset(System(), (4, 16, 48)))
-    assert (diagnosis.factorial, diagnosis.unexplained) == ((), ())
-    assert "Factors" not in render_text(diagnosis)
+    findings = analyse(synthetic_dataset(System(), (4, 16, 48)))
+    assert (findings.effects, findings.unexplained) == ((), ())
+    assert "Factors" not in render_text(findings)
 
 
 def test_a_level_that_does_not_keep_up_is_not_the_best() -> None:
@@ -599,26 +609,23 @@ def test_a_level_that_does_not_keep_up_is_not_the_best() -> None:
 8,1000,1000,5.04
 8,1000,1001,5.05
 """
-    text = render_text(diagnose(parse(csv, "theirs.csv")))
+    text = render_text(analyse(parse(csv, "theirs.csv")))
     assert "Only with pool = 8 can the response time be judged" in text
     assert "With 1 throughput does not follow the arrival rate" in text
 
 
-def test_a_run_with_missing_points_says_why_no_factor_is_named() -> None:
+def test_run_with_missing_points_has_reasons_instead_of_factors() -> None:
     dataset = synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2)
     for name in ("points", "windows", "stations", "probes", "summaries"):
         setattr(dataset, name, getattr(dataset, name).filter(pl.col("point") != 3))
-    diagnosis = diagnose(dataset)
-    assert diagnosis.factorial == ()
-    assert [sentence.split(" cannot be told: ")[0] for sentence in diagnosis.unexplained] == [
-        "Which factor matters for throughput",
-        "Which factor matters for response_ms",
-    ]
-    assert "1 of 6 cells is missing" in diagnosis.unexplained[0]
+    findings = analyse(dataset)
+    assert findings.effects == ()
+    assert [one.response for one in findings.unexplained] == ["throughput", "response_ms"]
+    assert "1 of 6 cells is missing" in words.unexplained(findings.unexplained[0])
 
 
 def test_a_table_is_diagnosed_as_a_run_is() -> None:
-    verdicts = {verdict.label: verdict for verdict in diagnose(parse(closed_system(), "theirs.csv")).verdicts}
+    verdicts = {verdict.label: verdict for verdict in analyse(parse(closed_system(), "theirs.csv")).verdicts}
     assert list(verdicts) == ["cache = cold", "cache = warm"]
     # N* = (D + Z) / D with one server of demand D and Z = 10 ms.
     for label, truth in (("cache = cold", 6), ("cache = warm", 11)):
@@ -629,8 +636,8 @@ def test_a_table_is_diagnosed_as_a_run_is() -> None:
 
 
 def test_a_station_that_never_saturates_is_no_bottleneck() -> None:
-    text = render_text(diagnose(parse(without(closed_system(), "utilization_disk"), "theirs.csv")))
-    assert "Cannot tell the bottleneck: nothing measured is near saturation" in text
+    text = render_text(analyse(parse(without(closed_system(), "utilization_disk"), "theirs.csv")))
+    assert "Cannot tell the bottleneck: no resource is near saturation" in text
     assert "Busiest: station cpu" in text
 
 
@@ -644,24 +651,24 @@ def without(csv: str, *columns: str) -> str:
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        (("response_ms",), "No knee can be looked for without response times (column response_ms)."),
-        (("clients",), "No knee can be looked for without the number of clients (column clients)."),
-        (("throughput",), "No knee can be looked for without throughput (column throughput)."),
+        (("response_ms",), "Cannot look for a knee without response times (column response_ms)."),
+        (("clients",), "Cannot look for a knee without the number of clients (column clients)."),
+        (("throughput",), "Cannot look for a knee without throughput (column throughput)."),
         (("clients", "response_ms"), "clients (column clients) and response times (column response_ms)."),
         (("utilization_disk", "utilization_cpu"), "Cannot tell the bottleneck: no utilisation was measured."),
     ],
     ids=["no response times", "no clients", "no throughput", "neither", "no utilisation"],
 )
-def test_what_a_table_lacks_is_said(missing: tuple[str, ...], says: str) -> None:
+def test_table_without_a_column_names_it(missing: tuple[str, ...], says: str) -> None:
     csv = without(closed_system(), "repetition", *missing)
-    text = render_text(diagnose(parse(csv, "theirs.csv")))
+    text = render_text(analyse(parse(csv, "theirs.csv")))
     assert says in text
     assert "Traceback" not in text and "nan" not in text.lower().split()
 
 
-def test_utilisations_without_a_knee_are_told_and_not_judged() -> None:
-    text = render_text(diagnose(parse(without(closed_system(), "response_ms"), "theirs.csv")))
-    assert "it is what saturates where throughput stops rising, which is not known" in text
+def test_utilisations_without_a_knee_are_not_judged() -> None:
+    text = render_text(analyse(parse(without(closed_system(), "response_ms"), "theirs.csv")))
+    assert "it saturates where throughput stops rising, which is unknown" in text
     assert "Busiest anywhere: disk 100%" in text
 
 
@@ -669,16 +676,16 @@ def test_clients_that_follow_from_a_factor_are_the_knees_axis() -> None:
     lines = closed_system().replace("clients,", "clients_per_host,clients,", 1).splitlines()
     rows = [line.split(",") for line in lines[1:]]
     csv = "\n".join([lines[0], *(",".join([cache, clients, *([clients, *rest])]) for cache, clients, *rest in rows)])
-    verdicts = diagnose(parse(csv, "theirs.csv")).verdicts
+    verdicts = analyse(parse(csv, "theirs.csv")).verdicts
     assert [verdict.label for verdict in verdicts] == ["cache = cold", "cache = warm"]
     assert {verdict.knee.status for verdict in verdicts} == {"found"}
 
 
-def test_more_combinations_than_a_person_reads_are_cut_short_and_said() -> None:
+def test_many_combinations_are_cut_with_a_warning() -> None:
     rows = [f"{clients},{setting},{clients},5" for setting in range(VERDICTS_MAX + 3) for clients in (1, 2, 4)]
-    diagnosis = diagnose(parse("\n".join(["clients,setting,throughput,response_ms", *rows]), "theirs.csv"))
-    assert len(diagnosis.verdicts) == VERDICTS_MAX
-    assert any(f"the first {VERDICTS_MAX} of {VERDICTS_MAX + 3} combinations" in line for line in diagnosis.warnings)
+    findings = analyse(parse("\n".join(["clients,setting,throughput,response_ms", *rows]), "theirs.csv"))
+    assert len(findings.verdicts) == VERDICTS_MAX
+    assert LeftOut(VERDICTS_MAX, VERDICTS_MAX + 3) in findings.warnings
 
 
 def test_a_knee_is_one_of_all_requests_together() -> None:
@@ -686,21 +693,21 @@ def test_a_knee_is_one_of_all_requests_together() -> None:
     reads = [row.replace("cold,", "cold,read,").replace("warm,", "warm,read,") for row in rows]
     both = [*reads, *(row.replace("read,", "All,") for row in reads)]
     csv = "\n".join([header.replace("cache,", "cache,request_type,", 1), *both])
-    verdicts = {verdict.label: verdict for verdict in diagnose(parse(csv, "theirs.csv")).verdicts}
+    verdicts = {verdict.label: verdict for verdict in analyse(parse(csv, "theirs.csv")).verdicts}
     assert verdicts["cache = cold, request_type = All"].knee.status == "found"
-    assert "among requests of one type" in verdicts["cache = cold, request_type = read"].knee.sentence
+    assert verdicts["cache = cold, request_type = read"].knee.obstacle == Obstacle("single request type")
     assert len(verdicts) == 4
 
 
-def test_what_never_varies_and_what_never_answered_is_said_as_such() -> None:
+def test_constant_throughput_of_zero_is_named() -> None:
     rows = "\n".join(f"{a},{clients},0,0" for a in (1, 2) for clients in (1, 2, 4))
-    diagnosis = diagnose(parse(f"a,clients,throughput,response_ms\n{rows}\n", "theirs.csv"))
-    assert diagnosis.common_knee_sentence is not None and "no request was answered" in diagnosis.common_knee_sentence
-    assert diagnosis.factorial == ()
-    assert diagnosis.unexplained[0] == "No factor matters for throughput: it is the same in every row."
+    findings = analyse(parse(f"a,clients,throughput,response_ms\n{rows}\n", "theirs.csv"))
+    assert findings.has_common_obstacle and findings.verdicts[0].knee.obstacle == Obstacle("no answer")
+    assert findings.effects == ()
+    assert findings.unexplained[0] == Unexplained("throughput", constant=True)
 
 
-def stations_table(**service_ms: float) -> Diagnosis:
+def stations_table(**service_ms: float) -> Findings:
     """A system whose database saturates at 1,000 requests/s, 20 ms without waiting, with service times as given."""
     columns = ("clients", "repetition", "throughput", "response_ms", "utilization_db")
     header = ",".join([*columns, *(f"{name}_{station}" for station in service_ms for name in ("service_ms", "visits"))])
@@ -710,19 +717,19 @@ def stations_table(**service_ms: float) -> Diagnosis:
             throughput = noise * min(1000.0, 50.0 * clients)
             measured = [clients, repetition, throughput, 1000 * clients / throughput, min(1.0, throughput / 1000)]
             rows.append(",".join(map(str, [*measured, *(part for own in service_ms.values() for part in (own, 1))])))
-    return diagnose(parse("\n".join([header, *rows]), "theirs.csv"))
+    return analyse(parse("\n".join([header, *rows]), "theirs.csv"))
 
 
-def test_demands_that_name_another_bottleneck_are_told_and_doubted() -> None:
+def test_demands_naming_another_bottleneck_are_a_doubt() -> None:
     """Two verdicts on one page must know of each other."""
     (verdict,) = stations_table(db=1.0, cache=1.4).verdicts
     assert verdict.bottleneck.names == ("station db",)
-    assert any("By service demand cache saturates first" in line for line in verdict.bottleneck.evidence)
-    assert "service demands name cache instead" in verdict.bottleneck.reasons
+    assert any("By service demand cache saturates first" in line for line in words.evidence(verdict.bottleneck))
+    assert Doubt("other demand", name="cache") in verdict.bottleneck.doubts
     (agreed,) = stations_table(db=1.0, cache=0.4).verdicts
     assert agreed.bottleneck.names == ("station db",)
-    assert not any("By service demand" in line for line in agreed.bottleneck.evidence)
-    assert len(agreed.bottleneck.reasons) == len(verdict.bottleneck.reasons) - 1
+    assert not any("By service demand" in line for line in words.evidence(agreed.bottleneck))
+    assert len(agreed.bottleneck.doubts) == len(verdict.bottleneck.doubts) - 1
 
 
 @pytest.mark.parametrize(
@@ -742,41 +749,41 @@ def test_stations_of_several_saturate_and_one_saturates(station: str, says: str)
     (demands,) = found.laws.demands
     assert demands.bottleneck is not None
     named = replace(demands, bottleneck=replace(demands.bottleneck, station=station))
-    said = _with_demands(verdict, replace(found.laws, demands=(named,))).bottleneck.evidence[-1]
+    said = words.evidence(with_demands(verdict, replace(found.laws, demands=(named,))).bottleneck)[-1]
     assert says in said
 
 
-def test_demands_tell_of_the_bottleneck_where_no_utilisation_does() -> None:
+def test_demands_without_utilisation_name_a_bottleneck() -> None:
     """Seed 001's own queueing model: nothing but visits and service times."""
     text = "clients,visits_db,service_ms_db,servers_db,visits_web,service_ms_web,servers_web\n2,1,1.4,6,1,0.001,20\n"
-    (verdict,) = diagnose(parse(text, "theirs.csv")).verdicts
+    (verdict,) = analyse(parse(text, "theirs.csv")).verdicts
     assert verdict.bottleneck.status == "cannot tell"
-    assert any("By service demand db saturates first" in line for line in verdict.bottleneck.evidence)
+    assert any("By service demand db saturates first" in line for line in words.evidence(verdict.bottleneck))
 
 
-def test_no_tier_of_a_run_is_told_apart_from_its_own_processes() -> None:
+def test_tier_and_its_processes_are_one_bottleneck() -> None:
     """The laws name processes, the bottleneck tiers: one thing under two names is no disagreement."""
     for system in (System(), System(load_bound=True, load_cpu_us=200.0, slots=64)):
-        (verdict,) = diagnose(synthetic_dataset(system, LEVELS)).verdicts
+        (verdict,) = analyse(synthetic_dataset(system, LEVELS)).verdicts
         assert verdict.bottleneck.names
-        assert not any("instead" in reason for reason in verdict.bottleneck.reasons)
+        assert "other demand" not in doubts(verdict.bottleneck)
 
 
 def test_a_law_violated_besides_the_interactive_one_is_no_secret() -> None:
     """Seed 000, table 21: the interactive law holds, Little's law does not."""
     text = "clients,throughput,response_ms,queue_length,queueing_ms\n"
     rows = ((10, 1000, 10, 0, 5), (20, 1000, 20, 15, 15), (40, 1000, 40, 35, 35))
-    found = diagnose(parse(text + "\n".join(",".join(map(str, row)) for row in rows), "theirs.csv"))
-    first, also = law_lines(found.laws)
+    found = analyse(parse(text + "\n".join(",".join(map(str, row)) for row in rows), "theirs.csv"))
+    first, also = words.law_lines(found.laws)
     assert "holds" in first
     assert also == "Violated besides: Little's law."
 
 
 @pytest.mark.parametrize("counts", [(4,), (4, 8, 16, 32, 64)], ids=["one count", "one repetition"])
-def test_a_table_is_not_told_of_names_that_it_does_not_have(counts: tuple[int, ...]) -> None:
+def test_table_gets_no_names_of_run_settings(counts: tuple[int, ...]) -> None:
     rows = [
         f"{n},{1000 * repairman(n, 8, 2.0, 1.0)[0]:.6g},{n / repairman(n, 8, 2.0, 1.0)[0] - 1:.6g},1" for n in counts
     ]
-    text = render_text(diagnose(parse("\n".join(["clients,throughput,response_ms,think_ms", *rows]), "theirs.csv")))
-    assert "to look for one" in text if len(counts) == 1 else "three times or more" in text
+    text = render_text(analyse(parse("\n".join(["clients,throughput,response_ms,think_ms", *rows]), "theirs.csv")))
+    assert "measure at more client counts" in text if len(counts) == 1 else "three times or more" in text
     assert "load.clients" not in text and "measure." not in text

@@ -9,7 +9,8 @@ from synthetic import System, synthetic_dataset
 
 from knee.data import Dataset
 from knee.stats.intervals import LEVEL, Interval
-from knee.verdict.drift import Drift, change_intervals, drifts, whether_it_stays
+from knee.verdict import words
+from knee.verdict.drift import Drift, change_intervals, drifts
 
 NAMES = {0: "2 clients", 1: "8 clients"}
 
@@ -22,7 +23,7 @@ def scattering(dataset: Dataset) -> Dataset:
     return dataset
 
 
-def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -> None:
+def test_change_in_the_middle_differs_from_a_warm_up() -> None:
     dataset = synthetic_dataset(System(), (2, 8), warming_s=5, seconds=30)
     assert all(abs(one.change.estimate) < 0.01 for one in drifts(dataset, NAMES).values())
     late = (pl.col("elapsed_s") >= 15) & (pl.col("point") == 1)
@@ -30,17 +31,17 @@ def test_throughput_that_moves_in_the_middle_of_a_run_is_told_from_a_warm_up() -
     found = drifts(dataset, NAMES)
     assert abs(found[0].change.estimate) < 0.01
     assert found[1].change.estimate == pytest.approx(-0.5, abs=0.01)
-    assert whether_it_stays(found, NAMES).startswith(f"{HALVES} surely moves: by -50.")
-    assert " at 8 clients" in whether_it_stays(found, NAMES)
+    assert words.drift(found, NAMES).startswith(f"{HALVES} surely changes: by -50.")
+    assert " at 8 clients" in words.drift(found, NAMES)
 
 
-def test_seconds_in_which_nothing_was_answered_count() -> None:
+def test_seconds_without_an_answer_count() -> None:
     dataset = scattering(synthetic_dataset(System(), (2, 8), seconds=30))
     dataset.windows = dataset.windows.filter((pl.col("elapsed_s") < 18) | (pl.col("point") == 0))
     found = drifts(dataset, NAMES)
     assert found[0].change.estimate == pytest.approx(0, abs=0.01)
     assert found[1].change.estimate == pytest.approx(-0.7, abs=0.01)
-    assert "surely moves: by -" in whether_it_stays(found, NAMES)
+    assert "surely changes: by -" in words.drift(found, NAMES)
 
 
 def test_requests_that_are_refused_at_once_are_no_throughput() -> None:
@@ -61,21 +62,21 @@ def test_a_half_of_nothing_but_errors_is_silent() -> None:
     dataset.windows = dataset.windows.with_columns(errors=pl.when(late).then("count").otherwise("errors"))
     found = drifts(dataset, NAMES)
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (3, 3)]
-    said = whether_it_stays(found, NAMES)
-    assert said.endswith("For half of the time or longer no request succeeded in 3 of 3 runs at 8 clients.")
+    said = words.drift(found, NAMES)
+    assert said.endswith("No request succeeded for half of the time or longer in 3 of 3 runs at 8 clients.")
 
 
 @pytest.mark.parametrize("half", ["first", "second"])
-def test_a_run_that_is_silent_for_half_of_the_time_is_told_of(half: str) -> None:
+def test_run_silent_for_half_of_the_time_is_named(half: str) -> None:
     dataset = scattering(synthetic_dataset(System(), (2, 8), seconds=30))
     silent = (pl.col("elapsed_s") < 15) if half == "first" else (pl.col("elapsed_s") >= 15)
     dead = silent & (pl.col("point") == 1) & (pl.col("repetition") == 2)
     dataset.windows = dataset.windows.filter(~dead)
     found = drifts(dataset, NAMES)
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (1, 3)]
-    said = whether_it_stays(found, NAMES)
-    assert "surely stays as it is wherever that can be told, to within" in said
-    assert said.endswith("For half of the time or longer no request succeeded in 1 of 3 runs at 8 clients.")
+    said = words.drift(found, NAMES)
+    assert "surely stays the same wherever it is known, to within" in said
+    assert said.endswith("No request succeeded for half of the time or longer in 1 of 3 runs at 8 clients.")
 
 
 def test_only_points_that_are_judged_are_paid_for() -> None:
@@ -107,7 +108,7 @@ def test_equal_changes_have_the_noise_of_those_that_scatter() -> None:
     assert more[0].half_width is not None and more[0].half_width > beside[0].half_width  # type: ignore[operator]
 
 
-def test_equal_halves_are_seldom_told_apart() -> None:
+def test_equal_halves_seldom_differ() -> None:
     random = np.random.default_rng(2)
     wrong = 0
     for _ in range(300):
@@ -131,61 +132,60 @@ def drift(estimate: float, half_width: float | None, silent: int = 0, repetition
     [
         (
             [drift(0.01, 0.02), drift(-0.04, 0.05)],
-            "Nothing shows that throughput moves from the first half of a run to the second: by no more than 9.0% "
+            "Nothing shows that throughput changes from the first half of a run to the second: by no more than 9.0% "
             "anywhere.",
         ),
         (
             [drift(0.002, 0.016)],
-            f"{HALVES} surely stays as it is, to within 1.8%.",
+            f"{HALVES} surely stays the same, to within 1.8%.",
         ),
-        # What surely moves may do so by too little to matter.
+        # What surely changes may do so by too little to matter.
         (
             [drift(0.003, 0.001)],
-            f"{HALVES} surely stays as it is, to within 0.4%.",
+            f"{HALVES} surely stays the same, to within 0.4%.",
         ),
         (
             [drift(0.003, 0.001), drift(0.02, 0.01)],
-            f"{HALVES} moves, if not surely by more than 2%: by +2.0% ± 1.0% at b.",
+            f"{HALVES} changes, if not surely by more than 2%: by +2.0% ± 1.0% at b.",
         ),
         (
             [drift(0.01, 0.02), drift(1.5, 700), drift(-0.3, 0.1)],
-            f"{HALVES} surely moves: by -30.0% ± 10.0% at c. At b it cannot be "
-            "told: measure longer, with more repetitions.",
+            f"{HALVES} surely changes: by -30.0% ± 10.0% at c. Cannot tell at b: "
+            "measure longer, with more repetitions.",
         ),
         (
             [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None, repetitions=1)],
-            f"{HALVES} surely moves: by -30.0% ± 10.0% at a, and as surely at "
-            "1 other point. Of c there are too few repetitions to tell.",
+            f"{HALVES} surely changes: by -30.0% ± 10.0% at a, and as surely at "
+            "1 other point. Too few repetitions to tell at c.",
         ),
         (
             [drift(0.002, 0.016), drift(1.5, 700)],
-            f"{HALVES} surely stays as it is wherever that can be told, to "
-            "within 1.8%. At b it cannot be told: measure longer, with more repetitions.",
+            f"{HALVES} surely stays the same wherever it is known, to "
+            "within 1.8%. Cannot tell at b: measure longer, with more repetitions.",
         ),
         (
             [drift(0.002, 0.016), drift(0.5, None, repetitions=1)],
-            f"{HALVES} surely stays as it is wherever that can be told, to "
-            "within 1.8%. Of b there are too few repetitions to tell.",
+            f"{HALVES} surely stays the same wherever it is known, to within 1.8%. Too few repetitions to tell at b.",
         ),
         # However wide the interval: it leaves no doubt of a move.
         (
             [drift(0.002, 0.016), drift(-0.12, 0.11)],
-            f"{HALVES} moves, if not surely by more than 2%: by -12.0% ± 11.0% at b.",
+            f"{HALVES} changes, if not surely by more than 2%: by -12.0% ± 11.0% at b.",
         ),
         (
             [drift(1.5, 700), drift(0.5, None, repetitions=1)],
-            "Whether throughput stays as it is from the first half of a run to the second cannot be told at a: measure "
-            "longer, with more repetitions. Of b there are too few repetitions to tell.",
+            "Cannot tell whether throughput changes from the first half of a run to the second at a: measure "
+            "longer, with more repetitions. Too few repetitions to tell at b.",
         ),
         (
             [drift(0.002, 0.016), drift(0.5, None, silent=2, repetitions=1)],
-            f"{HALVES} surely stays as it is wherever that can be told, to "
-            "within 1.8%. For half of the time or longer no request succeeded in 2 of 3 runs at b.",
+            f"{HALVES} surely stays the same wherever it is known, to "
+            "within 1.8%. No request succeeded for half of the time or longer in 2 of 3 runs at b.",
         ),
         ([drift(0.5, None, repetitions=1)], ""),
         (
             [drift(-0.05, None), drift(0.0, None)],
-            "Whether throughput stays as it is from the first half of a run to the second cannot be told at a; b: "
+            "Cannot tell whether throughput changes from the first half of a run to the second at a; b: "
             "repetitions that are all equal do not say how much noise there is.",
         ),
     ],
@@ -205,5 +205,5 @@ def drift(estimate: float, half_width: float | None, silent: int = 0, repetition
         "equal",
     ],
 )
-def test_where_throughput_moves_is_said_as_surely_as_it_is_known(found: list[Drift], says: str) -> None:
-    assert whether_it_stays(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says
+def test_drift_is_as_sure_as_repetitions_allow(found: list[Drift], says: str) -> None:
+    assert words.drift(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says

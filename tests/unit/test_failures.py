@@ -10,10 +10,11 @@ from versioned import versioned_dataset
 
 from knee.data import Dataset
 from knee.data.hdr import Histogram
-from knee.data.source import observed_run
 from knee.report.page import html
+from knee.stats.intervals import percent
+from knee.verdict import analyse, words
 from knee.verdict.distributions import merged
-from knee.verdict.failures import percent, requests, what_failed
+from knee.verdict.failures import failures, requests
 
 
 def failing(dataset: Dataset, **shares: float) -> Dataset:
@@ -26,19 +27,20 @@ def failing(dataset: Dataset, **shares: float) -> Dataset:
 
 def warned(dataset: Dataset) -> str:
     """What is said of requests that failed."""
-    return " ".join(warning for warning in observed_run(dataset).warnings if "failed" in warning)
+    found = failures(dataset)
+    return words.warning(found) if found.errors else ""
 
 
-def test_what_failed_is_told_of_each_operation() -> None:
+def test_failures_are_named_by_operation() -> None:
     dataset = failing(versioned_dataset((1, 2)), put=0.5, read_missing=0.2)
     asked = requests(dataset)
     assert asked.columns == ["point", "repetition", "op", "count", "errors"]
     # Four of six seconds, two repetitions, 1000 and 2000 requests a second; half of the puts, 89 of 900 reads.
     assert asked["op"].unique().sort().to_list() == ["put", "read"]
-    assert what_failed(asked) == "3336 of 24000 requests (13.9%) failed: 50.0% of put, 9.89% of read"
+    assert warned(dataset).startswith("3336 of 24000 requests (13.9%) failed: 50.0% of put, 9.89% of read.")
 
 
-def test_requests_that_failed_are_in_response_times_and_that_is_said() -> None:
+def test_failed_requests_in_response_times_give_a_warning() -> None:
     assert warned(versioned_dataset((1, 2))) == ""
     said = warned(failing(versioned_dataset((1, 2)), put=0.5))
     assert said.startswith("1200 of 24000 requests (5.00%) failed: 50.0% of put. They count towards throughput, except")
@@ -61,7 +63,7 @@ def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:
 
 
 @pytest.mark.parametrize("points", [(1,), (0, 1)], ids=["one", "all"])
-def test_a_point_of_which_nobody_timed_anything_is_on_a_page(points: tuple[int, ...]) -> None:
+def test_point_without_a_timed_request_is_on_the_page(points: tuple[int, ...]) -> None:
     """As where all that pgbench asks for fails."""
     dataset = versioned_dataset((2, 8))
     failed = (pl.col("role") == "load") & pl.col("point").is_in(points)
@@ -72,7 +74,7 @@ def test_a_point_of_which_nobody_timed_anything_is_on_a_page(points: tuple[int, 
         pl.when(failed).then(nothing).otherwise("response").alias("response"),
     )
     assert {point for point, *_ in merged(dataset)} == {0, 1} - set(points)
-    assert ">100%</td>" in html(dataset)
+    assert ">100%</td>" in html(analyse(dataset))
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_the_interval_of_a_mean_above_zero_lies_as_many_times_below_it_as_above(
 
 
 def test_clients_are_told_with_the_ends_of_their_interval() -> None:
-    assert clients_about(Interval(11.2, 0.03, 1630.0, 0.95, 2)) == "11 clients (less than 0.1 to 1,630.0)"
+    assert clients_about(Interval(11.2, 0.03, 1630.0, 0.95, 2)) == "11 clients (cannot tell from two repetitions)"
     assert clients_about(Interval(2.0, None, None, 0.95, 1)) == "2.0 clients"
 
 
@@ -194,7 +194,7 @@ def test_paired_ratios_and_their_inverses_say_the_same() -> None:
     assert ratio.estimate == pytest.approx(48 ** (1 / 3))
     assert (1 / ratio.estimate, 1 / ratio.low) == pytest.approx((inverse.estimate, inverse.high))
     # t(0.975; 1) = 12.706: nobody has to know how many zeros that makes.
-    assert between(paired_ratio_interval([2.0, 38.0])) == "less than 0.001 to more than 1,000"
+    assert between(paired_ratio_interval([2.0, 38.0])) == "cannot tell from two repetitions"
     assert between(paired_ratio_interval([2.0, 2.1])) == "1.5 to 2.8"
     assert paired_ratio_interval([2.0]).low is None
 

@@ -8,10 +8,10 @@ from synthetic import System, synthetic_dataset
 
 from knee.data import Dataset
 from knee.data.observations import observations
+from knee.data.utilization import utilizations
 from knee.laws import check_laws, judge, laws_of_run, render_text, sentences
 from knee.laws.tables import stations
 from knee.stats.intervals import Interval
-from knee.verdict.bottleneck import utilizations
 
 CLIENTS = (4, 16, 64)
 

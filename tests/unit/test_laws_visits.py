@@ -13,7 +13,7 @@ from knee import data as tables
 from knee.data import Dataset
 from knee.laws import LawReport, laws_of_run, sentences
 from knee.laws.tables import request_types
-from knee.verdict.diagnose import law_lines
+from knee.verdict.words import law_lines
 
 ROUNDS_PER_S = 1000
 RESPONSE_MS = {"send": 8, "list_queues": 2, "read_all": 6, "remove": 4}

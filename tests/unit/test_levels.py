@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import pytest
 
+from knee.verdict import words
 from knee.verdict.levels import levels
 
 
@@ -34,7 +35,7 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         (
             {1: (math.nan,), 2: (1000.0, 1001.0), 4: (2000.0, 2001.0)},
             "largest with workers = 4: 2,000 ± 6 requests/s. It is surely less with 2 (50%). "
-            "With 1 nothing was measured.",
+            "With 1 there are no measurements.",
         ),
         # What surely differs may still be too little to matter.
         (
@@ -45,16 +46,16 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
             {"none": (10.0, 10.1), "needed": (100.0, 101.0)},
             "workers = needed: 100.5 ± 6.4 requests/s. It is surely less with none (90%).",
         ),
-        # Of repetitions that are equal nobody knows how much noise they hide.
+        # Equal repetitions do not show the noise.
         (
             {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
-            "Throughput was largest with workers = 2: 200 requests/s. Whether it is less with 1 cannot be told: "
-            "repetitions that are all equal do not say how much noise there is. With 4 nothing was answered.",
+            "Throughput was largest with workers = 2: 200 requests/s. Cannot tell whether it is less with 1: "
+            "repetitions that are all equal do not say how much noise there is. With 4 no request was answered.",
         ),
-        # How much of that is chance nobody knows: it may be one request in all.
+        # It may be chance: one request in all.
         (
             {1: (15.0, 15.0), 2: (0.0, 0.0)},
-            "Throughput was largest with workers = 1: 15.0 requests/s. With 2 nothing was answered.",
+            "Throughput was largest with workers = 1: 15.0 requests/s. With 2 no request was answered.",
         ),
         (
             {1: (30.0, 0.0), 2: (0.0, 0.0)},
@@ -68,15 +69,15 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         (
             {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
             "Of the levels with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. It is "
-            "surely less with 1 (50%). Of 4, 8 nothing can be told: measured once.",
+            "surely less with 1 (50%). Cannot judge 4, 8: measured once.",
         ),
         (
             {1: (100.0,), 2: (200.0, 201.0), 4: (300.0,)},
-            "What workers does to throughput cannot be told without repetitions: measure 1, 4 more than once.",
+            "Cannot tell without repetitions what workers does to throughput: measure 1, 4 more than once.",
         ),
         (
             {1: (100.0,), 2: (200.0,)},
-            "What workers does to throughput cannot be told without repetitions: measure every level more than once.",
+            "Cannot tell without repetitions what workers does to throughput: measure every level more than once.",
         ),
     ],
     ids=[
@@ -94,53 +95,50 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
         "once",
     ],
 )
-def test_the_best_level_is_named_and_which_others_are_enough(
-    samples: Mapping[int | str, Sequence[float]], says: str
-) -> None:
+def test_best_level_is_named_with_levels_as_good(samples: Mapping[int | str, Sequence[float]], says: str) -> None:
     found = levels(table(samples, "throughput"), ["workers"])
-    assert found is not None and says in found.sentence
+    assert found is not None and says in words.levels(found)
 
 
-def test_in_an_open_loop_it_is_the_response_time_that_levels_move() -> None:
+def test_open_loop_levels_are_compared_by_response_time() -> None:
     samples = {1: (20.0, 20.2), 2: (10.0, 10.1), 4: (10.0, 10.4)}
     found = levels(table(samples, "response_ms", think_ms=None), ["workers"])
     assert found is not None
-    assert found.sentence == (
+    assert words.levels(found) == (
         "The response time is shortest with workers = 2: 10.05 ± 0.64 ms. With 4 it may be as short. "
         "It is surely longer with 1 (100%)."
     )
 
 
-def test_what_takes_many_times_as_long_is_told_in_times() -> None:
+def test_level_many_times_slower_is_printed_in_times() -> None:
     found = levels(table({1: (2000.0, 2001.0), 2: (1.0, 1.01), 4: (1.8, 1.81)}, "response_ms", None), ["workers"])
     assert found is not None
-    assert found.sentence.endswith("It is surely longer with 1 (2,000 times as long), 4 (80%).")
+    assert words.levels(found).endswith("It is surely longer with 1 (2,000 times as long), 4 (80%).")
 
 
-def test_a_response_time_says_nothing_where_throughput_does_not_follow_the_arrival_rate() -> None:
+def test_level_with_unfollowed_rate_is_not_compared() -> None:
     # An overloaded pool answers the few requests that it takes on in no time.
     samples = {1: (1.0, 1.1), 2: (3.0, 3.1), 4: (6.0, 6.1), 8: (5.0, 5.1)}
     found = table(samples, "response_ms", None).with_columns(throughput=1000.0)
     keeps_up = {0: False, 1: None, 2: True, 3: True}
     crowned = levels(found, ["workers"], keeps_up)
-    assert crowned is not None and crowned.sentence == (
+    assert crowned is not None and words.levels(crowned) == (
         "Of the levels that can be compared, the response time is shortest with workers = 8: 5.05 ± 0.64 ms. It is "
-        "surely longer with 4 (20%). With 1 throughput does not follow the arrival rate, so that the response time "
-        "says nothing. With 2 it cannot be told whether throughput follows the arrival rate, without which the "
-        "response time says nothing."
+        "surely longer with 4 (20%). With 1 throughput does not follow the arrival rate: the response time has no "
+        "steady value. With 2 throughput may not follow the arrival rate: the response time may have no steady value."
     )
     alone = levels(found, ["workers"], {0: False, 1: False, 2: False, 3: True})
-    assert alone is not None and alone.sentence == (
+    assert alone is not None and words.levels(alone) == (
         "Only with workers = 8 can the response time be judged: it is 5.05 ± 0.64 ms. With 1, 2, 4 throughput does not "
-        "follow the arrival rate, so that the response time says nothing."
+        "follow the arrival rate: the response time has no steady value."
     )
 
 
-def test_where_no_level_keeps_up_it_is_throughput_that_is_compared() -> None:
+def test_levels_with_unfollowed_rates_are_compared_by_throughput() -> None:
     samples = {1: (301.0, 302.0), 2: (500.0, 501.0)}
     found = table(samples, "throughput", None).with_columns(response_ms=pl.col("workers").cast(pl.Float64))
     compared = levels(found, ["workers"], {0: False, 1: False})
-    assert compared is not None and compared.sentence == (
+    assert compared is not None and words.levels(compared) == (
         "With no workers is throughput known to follow the arrival rate. Throughput is largest with workers = 2: "
         "500.5 ± 6.4 requests/s. It is surely less with 1 (40%)."
     )
@@ -152,12 +150,12 @@ def test_where_no_level_keeps_up_it_is_throughput_that_is_compared() -> None:
         (
             0.0,
             "Throughput is largest with workers = 4: 299.9 ± 0.6 requests/s. It is surely less with 1 (67%), 2 (99%). "
-            "Not counted are requests that failed, as with 2 (99.6%).",
+            "Failed requests are not counted, as with 2 (99.6%).",
         ),
         (
             None,
             "Of the levels that can be compared, the response time is shortest with workers = 4: 2.05 ± 0.64 ms. It is "
-            "surely longer with 1 (37%). With 2 (99.6%) requests failed, so that the response time says nothing.",
+            "surely longer with 1 (37%). With 2 (99.6%) requests failed: the response time cannot be compared.",
         ),
     ],
     ids=["closed", "open"],
@@ -170,7 +168,7 @@ def test_a_level_that_fails_fast_is_not_crowned(think_ms: float | None, says: st
         load_total=9000,
     )
     compared = levels(found, ["workers"], {} if think_ms is not None else dict.fromkeys(range(3), True))
-    assert compared is not None and says in compared.sentence
+    assert compared is not None and says in words.levels(compared)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +187,8 @@ def test_a_rate_that_is_followed_by_failing_is_followed(keeps_up: Sequence[bool 
     )
     compared = levels(found, ["workers"], dict(enumerate(keeps_up)))
     assert compared is not None
-    assert compared.sentence.startswith(says)
-    assert "Throughput is largest with workers = 1: 950.2" in compared.sentence
+    assert words.levels(compared).startswith(says)
+    assert "Throughput is largest with workers = 1: 950.2" in words.levels(compared)
 
 
 def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
@@ -200,17 +198,17 @@ def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
         throughput=counts / 60.0, observed_s=60.0, errors=errors, load_total=9000
     )
     compared = levels(found, ["workers"])
-    assert compared is not None and "requests/s. Whether it is less with 2 cannot be told" in compared.sentence
+    assert compared is not None and "requests/s. Cannot tell whether it is less with 2:" in words.levels(compared)
 
 
 def test_a_level_that_a_row_lacks_has_a_name() -> None:
     found = table({"one": (1.0, 1.1), "two": (2.0, 2.1)}, "throughput")
     lacking = found.with_columns(workers=pl.col("workers").replace("one", None))
     compared = levels(lacking, ["workers"])
-    assert compared is not None and compared.sentence.endswith("It is surely less with none (49%).")
+    assert compared is not None and words.levels(compared).endswith("It is surely less with none (49%).")
 
 
-def test_there_is_none_of_several_factors_of_the_load_or_without_values() -> None:
+def test_levels_of_several_factors_or_the_load_are_none() -> None:
     found = table({1: (10.0, 10.0), 2: (20.0, 20.0)}, "throughput")
     assert levels(found, ["workers"]) is not None
     assert levels(found, ["workers", "cache"]) is None

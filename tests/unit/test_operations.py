@@ -17,14 +17,12 @@ from knee.report.sheet import Sheet
 from knee.spec import parse
 from knee.stats.comparisons import scattered_mean
 from knee.stats.intervals import mean_interval
-from knee.verdict.diagnose import diagnose
+from knee.verdict import analyse
 from knee.verdict.distributions import merged
-from knee.verdict.operations import Operation, apart_from_mix, beside_others, operations, together_or_alone
+from knee.verdict.operations import Operation, apart_from_mix, operations
+from knee.verdict.words.operations import beside_others, together_or_alone
 
 PUTS = (pl.col("role") == "load") & (pl.col("op") == "put")
-
-
-EQUAL_TELL_NOTHING = "cannot be told as repetitions that are all equal do not say how much noise there is"
 
 
 def operation(name: str, *means_ms: float, items: int = 1, failed: float = 0.0) -> Operation:
@@ -45,7 +43,7 @@ def test_reads_are_one_operation_whatever_came_of_them() -> None:
         assert found[point]["read"].per_s.repetitions == 2
 
 
-def test_a_response_time_that_is_always_the_same_does_not_say_how_much_noise_there_is() -> None:
+def test_constant_response_time_has_no_interval() -> None:
     dataset = versioned_dataset((2,))
     read = operations(merged(dataset), observations(dataset), dataset)[0]["read"]
     assert (read.mean_ms.repetitions, read.mean_ms.low) == (2, None)
@@ -72,7 +70,7 @@ def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
     assert "<th>keys</th>" in table(dataset)
 
 
-def test_what_retrieves_many_keys_is_called_so() -> None:
+def test_multiget_has_its_number_of_keys() -> None:
     dataset = synthetic_dataset(System(), (2,))
     dataset.windows = dataset.windows.with_columns(pl.col("op").replace("get", "multiget"))
     workload = dataset.spec.base.workload.model_copy(update={"multiget": 10})
@@ -98,7 +96,7 @@ level = 3
 )
 
 
-def test_what_pgbench_sends_at_a_time_are_messages() -> None:
+def test_pgbench_operation_has_its_number_of_messages() -> None:
     dataset = versioned_dataset((2,))
     dataset.spec = parse(TEN_AT_A_TIME.format(clients=[2], seconds=SECONDS), "ten at a time")
     dataset.windows = dataset.windows.filter(role="load").with_columns(
@@ -115,10 +113,10 @@ def test_requests_about_one_thing_each_need_no_column_for_it() -> None:
 
 def table(dataset: Dataset) -> str:
     """The section of a page that tells of operations."""
-    return section(Sheet(diagnose(dataset)), dataset)
+    return section(Sheet(analyse(dataset)))
 
 
-def test_what_failed_of_an_operation_is_none_that_it_did() -> None:
+def test_failed_requests_are_not_in_the_rate() -> None:
     dataset = versioned_dataset((2,))
     dataset.windows = dataset.windows.with_columns(errors=pl.when(PUTS).then(pl.col("count") // 4).otherwise("errors"))
     found = operations(merged(dataset), observations(dataset), dataset)[0]
@@ -128,7 +126,7 @@ def test_what_failed_of_an_operation_is_none_that_it_did() -> None:
     assert (found["put"].is_comparable, found["read"].is_comparable) == (False, True)
 
 
-def test_an_operation_that_always_failed_and_was_never_timed_is_there() -> None:
+def test_operation_that_always_failed_is_kept() -> None:
     dataset = versioned_dataset((2,))
     dataset.windows = dataset.windows.with_columns(
         pl.when(PUTS).then("count").otherwise("errors").alias("errors"),
@@ -144,17 +142,17 @@ def test_an_operation_that_always_failed_and_was_never_timed_is_there() -> None:
     [
         ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1; x = 2: 3.0 times as long (2."),
         ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so it may be as long)."),
-        ((1.0,), (3.0,), "3.0 times as long (how surely cannot be told without repetitions)."),
+        ((1.0,), (3.0,), "3.0 times as long (cannot tell how surely from one repetition)."),
         # Of repetitions that are equal nobody knows how much noise they hide.
         (
             (1.0, 1.0),
             (3.0, 3.0),
-            f"took 1.00 ms with x = 1; x = 2: 3.0 times as long (how surely {EQUAL_TELL_NOTHING}).",
+            "took 1.00 ms with x = 1; x = 2: 3.0 times as long (cannot tell how surely as all repetitions are equal).",
         ),
-        ((1.0, 1.1), (3.15, 3.15), f"3.0 times as long (how surely {EQUAL_TELL_NOTHING})."),
+        ((1.0, 1.1), (3.15, 3.15), "3.0 times as long (cannot tell how surely as all repetitions are equal)."),
     ],
 )
-def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
+def test_operation_beside_others_is_as_sure_as_repetitions(
     alone_ms: tuple[float, ...], beside_ms: tuple[float, ...], expected: str
 ) -> None:
     pair = [("x = 1", operation("read", *alone_ms)), ("x = 2", operation("read", *beside_ms))]
@@ -163,10 +161,10 @@ def test_what_others_do_to_an_operation_is_told_as_surely_as_repetitions_allow(
     assert expected in sentence
 
 
-def test_an_operation_that_fails_is_not_told_to_be_fast() -> None:
+def test_failing_operation_is_not_compared() -> None:
     full = ("disk = full", operation("send", 1.0, 1.1, 0.9, failed=0.4))
     ample, ampler = (("disk = ample", operation("send", 40.0, 41.0, 39.0)), ("disk = ampler", operation("send", 41.0)))
-    fails = "At 8 clients send failed with disk = full (40.0%): its response time says nothing there."
+    fails = "At 8 clients send failed with disk = full (40.0%): its response time cannot be compared there."
     assert beside_others("send", [full, ample], "8 clients") == fails
     said = beside_others("send", [full, ample, ampler], "8 clients")
     assert said.startswith("At 8 clients send took 40.0 ± 2.5 ms with disk = ample; disk = ampler: 1.0 times")
@@ -181,14 +179,14 @@ PUT = operation("put", 0.2, 0.21, 0.19)
 REFUSED = operation("bulk_put", 0.1, items=100, failed=0.5)
 
 
-def test_many_keys_in_one_request_are_compared_with_as_many_requests() -> None:
+def test_bulk_put_is_compared_with_as_many_puts() -> None:
     (sentence,) = together_or_alone([("", None, {"bulk_put": BULK, "put": PUT})], "1 client")
     assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put 0.200" in sentence
     assert "one after the other, take 10 times as long (8." in sentence
     assert together_or_alone([("", None, {"put": PUT})], "1 client") == []
 
 
-def test_puts_beside_them_are_what_many_keys_are_compared_with_and_else_those_of_other_mixes() -> None:
+def test_bulk_put_without_puts_is_compared_with_other_mixes() -> None:
     both, alone, slow = {"bulk_put": BULK, "put": PUT}, {"put": PUT}, {"put": operation("put", 7.0)}
     (beside,) = together_or_alone([("x = 1", "a", slow), ("x = 2", "a", both)], "1 client")
     assert "of 100 keys with x = 2 took" in beside and "; one put 0.200 " in beside and "7.00" not in beside
@@ -201,19 +199,19 @@ def test_puts_beside_them_are_what_many_keys_are_compared_with_and_else_those_of
     assert "; one put with x = 3 0.200 " in other and "x = 2" not in other
 
 
-def test_of_configurations_that_differ_in_more_than_the_mix_nothing_is_put_down_to_many_keys_at_once() -> None:
+def test_bulk_put_with_other_settings_is_not_compared() -> None:
     for alone in ({"put": PUT}, {"put": operation("put", 0.2, failed=0.1)}):
         (sentence,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "b", alone)], "1 client")
         assert sentence.endswith(
-            " ms a key; what that saves cannot be told, as nobody put a single key where the mix of operations alone "
-            "is another."
+            " ms a key. Cannot tell what this saves: no client put a single key in a configuration that differs in the "
+            "mix of operations alone."
         )
     alike = [("x = 1", "a", BULK_ALONE), ("x = 2", "b", {"put": operation("put", 7.0)}), ("x = 3", "a", {"put": PUT})]
     (sentence,) = together_or_alone(alike, "1 client")
     assert "; one put with x = 3 0.200 " in sentence and "x = 2" not in sentence
 
 
-def test_what_differs_in_its_mix_alone_is_the_same_apart_from_it() -> None:
+def test_configurations_with_other_mixes_are_equal_apart() -> None:
     dataset = versioned_dataset((1, 8))
     apart = apart_from_mix(dataset)
     assert apart[0] != apart[1], "they differ in clients"
@@ -229,9 +227,9 @@ def test_what_differs_in_its_mix_alone_is_the_same_apart_from_it() -> None:
     assert apart[0] == apart[1]
 
 
-def test_what_many_keys_in_one_request_save_is_told_of_none_that_fail() -> None:
+def test_failing_bulk_put_is_not_compared() -> None:
     full = {"put": operation("put", 0.2, failed=0.1)}
-    rest = "failed: what writing many keys in one request saves cannot be told there."
+    rest = "failed: cannot tell what writing many keys in one request saves."
     assert together_or_alone([("", None, {"bulk_put": REFUSED, "put": PUT})], "1 client") == [
         f"At 1 client 50.0% of bulk_put {rest}"
     ]
@@ -244,17 +242,17 @@ def test_what_many_keys_in_one_request_save_is_told_of_none_that_fail() -> None:
     ]
 
 
-def test_where_nobody_puts_single_keys_many_at_once_are_told_of_all_the_same() -> None:
+def test_bulk_put_without_any_put_has_its_own_time() -> None:
     (sentence,) = together_or_alone([("", None, {"bulk_put": BULK})], "1 client")
-    assert sentence.endswith(" ms a key; what that saves cannot be told, as nobody put a single key.")
+    assert sentence.endswith(" ms a key. Cannot tell what this saves: no client put a single key.")
     (sentence,) = together_or_alone([("", None, {"bulk_put": REFUSED})], "1 client")
     assert sentence.startswith("At 1 client 50.0% of bulk_put failed: ")
     assert together_or_alone([("", None, {"bulk_put": operation("bulk_put", math.nan)})], "1 client") == []
 
 
-def test_a_page_tells_what_failed_of_many_keys_in_one_request() -> None:
+def test_failing_bulk_put_stands_on_the_page() -> None:
     dataset = versioned_dataset((2,))
     bulk = pl.when(PUTS).then(pl.lit("bulk_put")).otherwise("op").alias("op")
     errors = pl.when(PUTS).then(pl.col("count") // 2).otherwise("errors").alias("errors")
     dataset.windows = dataset.windows.with_columns(bulk, errors)
-    assert "<p>At 2 clients 50.0% of bulk_put failed: what" in table(dataset)
+    assert "<p>At 2 clients 50.0% of bulk_put failed: cannot tell what" in table(dataset)

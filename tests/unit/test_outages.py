@@ -8,9 +8,11 @@ from synthetic import System, synthetic_dataset
 
 from knee.data import Dataset
 from knee.data.observations import observations
+from knee.data.outages import connections, outages
 from knee.laws import laws_of_run
 from knee.laws.causes import likely_causes, traces
-from knee.verdict.outages import connections, outage_warnings, outages
+from knee.verdict import words
+from knee.verdict.health import Unsent, lost_connections, warnings_of_folder
 
 ON_LOAD = pl.col("role") == "load"
 
@@ -54,14 +56,16 @@ def cut_off(dataset: Dataset) -> Dataset:
     return dataset
 
 
-def test_connections_that_are_missing_in_the_measured_seconds_are_told() -> None:
+def test_connections_missing_while_measured_give_a_warning() -> None:
     dataset = standing(gone(20, 30))
     told = outages(dataset).filter(repetition=2).row(0, named=True)
     assert (told["connections_missing"], told["connections_wanted"], told["outage_s"]) == (8, 8, 5.0)
     assert told["outage_share"] == pytest.approx(5 / 20)
-    (warning,) = (said for said in dataset.warnings if "connections" in said)
-    assert warning.startswith("In 1 of 3 runs connections were missing, at the worst 8 of 8 for 5 s: the server at the")
-    assert "(points/000-r2/load-0.log may say which)" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.affected, warning.runs, warning.missing, warning.clients, warning.outage_s) == (1, 3, 8, 8, 5.0)
+    said = words.warning(warning)
+    assert said.startswith("Clients were without 8 of 8 connections for 5 s in 1 of 3 runs.")
+    assert "points/000-r2/load-0.log may name it" in said
 
 
 @pytest.mark.parametrize(
@@ -76,31 +80,32 @@ def test_connections_that_are_missing_in_the_measured_seconds_are_told() -> None
         pl.lit(9),
     ],
 )
-def test_what_nobody_measured_is_no_outage(connections: pl.Expr) -> None:
-    assert outage_warnings(standing(connections)) == []
+def test_connections_missing_outside_the_run_are_no_outage(connections: pl.Expr) -> None:
+    assert lost_connections(standing(connections)) == []
 
 
-def test_where_nobody_says_how_many_connections_there_are_nothing_is_known() -> None:
+def test_unreported_connections_are_unknown() -> None:
     dataset = standing(pl.lit(None))
     assert outages(dataset).is_empty()
     assert observations(dataset)["connections_missing"].to_list() == [None] * 3
     dataset = standing(gone(10, 11))
     dataset.summaries = dataset.summaries.clear()
-    assert outages(dataset).is_empty() and outage_warnings(dataset) == []
+    assert outages(dataset).is_empty() and lost_connections(dataset) == []
 
 
-def test_a_server_that_was_back_within_a_second_is_told_by_its_reconnects() -> None:
+def test_server_back_within_a_second_shows_in_reconnects() -> None:
     again = pl.when((pl.col("elapsed_s") == 12) & (pl.col("repetition") > 1)).then(pl.col("repetition")).otherwise(0)
     dataset = standing(pl.lit(8), again)
-    assert outage_warnings(dataset) == [], "it cost nothing"
+    assert lost_connections(dataset) == [], "it cost nothing"
     dataset.windows = failing(dataset, requests=5)
-    (warning,) = outage_warnings(dataset)
-    assert warning.startswith("In 2 of 3 runs connections were lost, at the worst 3 by 8 clients: the ")
-    assert "points/000-r3/load-0.log" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.affected, warning.missing, warning.lost, warning.clients) == (2, 0, 3, 8)
+    assert words.warning(warning).startswith("8 clients lost 3 connections, and opened them again at once in the worst")
+    assert (warning.run, warning.process) == ("points/000-r3", "load-0")
     during_warm_up = pl.when(pl.col("elapsed_s") == 2).then(3).otherwise(0)
     dataset = standing(pl.lit(8), during_warm_up)
     dataset.windows = failing(dataset)
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
 
 
 @pytest.mark.parametrize("second", [2, 12])
@@ -108,47 +113,47 @@ def test_a_server_that_was_back_within_a_second_is_told_by_its_reconnects() -> N
     ("middlewares", "lost", "clients", "told"),
     [(1, 8, 8, True), (1, 7, 8, False), (2, 4, 8, True), (2, 3, 8, False), (1, 3, 3, False), (3, 3, 9, False)],
 )
-def test_a_server_that_lost_all_of_its_connections_at_once_was_gone_though_nobody_asked(
+def test_server_losing_all_connections_at_once_was_gone(
     second: int, middlewares: int, lost: int, clients: int, told: bool
 ) -> None:
     """Where clients think nothing fails; what it had stored may be gone in warm-up, too. A few may go by chance."""
     dataset = losing(at(second, lost), clients=clients)
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(middlewares, pl.Int64))
-    warnings = outage_warnings(dataset)
+    warnings = lost_connections(dataset)
     assert len(warnings) == told
     if told:
         (warning,) = warnings
-        assert warning.startswith(f"In 1 of 3 runs connections were lost, at the worst {lost} by 8 clie")
-        assert "000-r2/load-0.log" in warning and warning.endswith("came after where it lost what it had stored")
+        assert (warning.affected, warning.missing, warning.lost) == (1, 0, lost)
+        assert (warning.run, warning.process) == ("points/000-r2", "load-0")
     assert observations(dataset)["connections_missing"].to_list() == [0] * 3
 
 
-def test_several_load_generators_lose_the_connections_of_a_server_together() -> None:
+def test_losses_of_several_generators_add_up() -> None:
     dataset = losing(at(12, 4), clients=4)
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(1, pl.Int64))
     for name in ("stations", "summaries"):
         frame = getattr(dataset, name)
         setattr(dataset, name, pl.concat([frame, frame.filter(ON_LOAD).with_columns(process=pl.lit("load-1"))]))
-    (warning,) = outage_warnings(dataset)
-    assert "connections were lost, at the worst 8 by 8 clients" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.lost, warning.clients) == (0, 8, 8)
     none = pl.when(pl.col("process") == "load-0").then(pl.col("losses", "reconnects")).otherwise(0)
     dataset.stations = dataset.stations.with_columns(none)
-    assert outage_warnings(dataset) == [], "those of the other stood"
+    assert lost_connections(dataset) == [], "those of the other stood"
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(2, pl.Int64))
-    (warning,) = outage_warnings(dataset)
-    assert "connections were lost, at the worst 4 by 8 clients" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.lost, warning.clients) == (0, 4, 8)
 
 
 def test_stores_without_middlewares_are_servers_too() -> None:
     dataset = losing(at(12, 4))
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(0, pl.Int64), stores=pl.lit(2, pl.Int64))
-    assert len(outage_warnings(dataset)) == 1
+    assert len(lost_connections(dataset)) == 1
     dataset.points = dataset.points.with_columns(stores=pl.lit(1, pl.Int64))
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
 
 
-def test_what_a_server_loses_after_the_measured_seconds_says_nothing_of_them() -> None:
-    assert outage_warnings(losing(at(26, 8))) == []
+def test_losses_after_the_measured_seconds_do_not_count() -> None:
+    assert lost_connections(losing(at(26, 8))) == []
 
 
 def test_an_open_loop_does_not_ask_on_all_of_its_connections() -> None:
@@ -156,37 +161,37 @@ def test_an_open_loop_does_not_ask_on_all_of_its_connections() -> None:
     for lost, warnings in ((4, 0), (8, 1)):
         dataset = losing(at(12, lost))
         dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
-        assert len(outage_warnings(dataset)) == warnings
+        assert len(lost_connections(dataset)) == warnings
 
 
-def test_clients_that_think_for_longer_than_a_server_waits_lose_connections_in_every_second() -> None:
+def test_idle_connections_closed_every_second_do_not_count() -> None:
     """Some of them are just being opened again when a window ends, each time others."""
     every = pl.lit(40)
     behind = pl.when(pl.col("elapsed_s") == pl.col("elapsed_s").min()).then(37).otherwise(40)
     dataset = losing(every, behind, clients=64)
     known = connections(dataset)
     assert known["missing"].min() == 3 == known["missing"].max()
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
     # One that is refused is not all of them.
     dataset.windows = failing(dataset, pl.col("elapsed_s") == 20)
-    (warning,) = outage_warnings(dataset)
-    assert "connections were lost, at the worst 1 by 64 clients" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.lost, warning.clients) == (0, 1, 64)
 
 
-def test_requests_that_failed_in_another_second_were_not_asked_on_lost_connections() -> None:
+def test_failures_in_another_second_cut_no_connection() -> None:
     dataset = losing(at(12, 3))
     dataset.windows = failing(dataset, pl.col("elapsed_s") == 20)
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
     dataset.windows = failing(dataset, pl.col("elapsed_s") == 12, requests=9)
-    (warning,) = outage_warnings(dataset)
-    assert "at the worst 3 by 8 clients" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.lost, warning.clients) == (0, 3, 8)
 
 
-def test_a_server_that_was_gone_is_told_once() -> None:
+def test_server_that_was_gone_gives_one_warning() -> None:
     dataset = losing(at(12, 5), at(15, 5))
     dataset.windows = failing(dataset, requests=5)
-    (warning,) = outage_warnings(dataset)
-    assert "connections were missing, at the worst 5 of 8 for 3 s" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.clients, warning.outage_s) == (5, 8, 3.0)
 
 
 def test_lost_connections_that_stand_again_are_missing_no_more() -> None:
@@ -195,46 +200,46 @@ def test_lost_connections_that_stand_again_are_missing_no_more() -> None:
     late = pl.when(ON_LOAD).then(gone(20, 22, left=4)).cast(pl.Int64)
     dataset.stations = dataset.stations.with_columns(late.alias("connections"))
     assert outages(dataset)["connections_missing"].to_list() == [0] * 3
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
 
 
-def test_connections_that_nobody_wanted_are_missed_by_nobody() -> None:
+def test_unused_connections_of_an_open_loop_do_not_count() -> None:
     """An open loop leaves those that a server closed until they are wanted."""
     dataset = standing(gone(10, 25, left=1))
     dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
     dataset.windows = failing(dataset)
-    (warning,) = outage_warnings(dataset)
-    assert "connections were missing, at the worst 7 of 8 for 15 s" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.clients, warning.outage_s) == (7, 8, 15.0)
 
 
-def test_an_open_loop_that_left_requests_unsent_wanted_its_connections() -> None:
+def test_open_loop_with_unsent_requests_lacked_connections() -> None:
     dataset = losing(at(12, 3), at(30, 3))
     dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
-    assert outage_warnings(dataset) == []
+    assert lost_connections(dataset) == []
     unsent = pl.when(pl.col("repetition") == 2).then(9).otherwise(0).cast(pl.Int64)
     dataset.summaries = dataset.summaries.with_columns(unsent=pl.when(ON_LOAD).then(unsent))
-    (warning,) = outage_warnings(dataset)
-    assert "at the worst 3 of 8 for 13 s" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.clients, warning.outage_s) == (3, 8, 13.0)
 
 
-def test_what_was_not_sent_as_no_connection_stood_is_not_the_rates_fault() -> None:
+def unsent_of(dataset: Dataset) -> list[Unsent]:
+    return [one for one in warnings_of_folder(dataset) if isinstance(one, Unsent)]
+
+
+def test_requests_unsent_without_connections_do_not_blame_rate() -> None:
     for second in (12, 26):
         dataset = losing(at(second, 8), at(30, 8))
         dataset.points = dataset.points.with_columns(rate=pl.lit(10.0))
         unsent = pl.when(ON_LOAD).then(10 ** pl.col("repetition")).cast(pl.Int64)
         dataset.summaries = dataset.summaries.with_columns(unsent=unsent)
-        full, waiting = (said for said in dataset.warnings if "never sent" in said)
-        assert full.startswith("1010 requests of the open loop were due and never sent, as every connection was full:")
-        assert waiting.startswith("100 requests of the open loop were due and never sent where connections to send ")
-        assert waiting.endswith("missing: that does not show the rate to be more than the system serves")
+        assert unsent_of(dataset) == [Unsent(1010, cut_off=False), Unsent(100, cut_off=True)]
     # Of a version that told how many stand and not how many were lost, they were being opened before the start.
     dataset = standing(pl.when(pl.col("elapsed_s") == 0).then(0).otherwise(8))
     dataset.stations = dataset.stations.with_columns(pl.col("elapsed_s") - 1)
     unsent = pl.when(ON_LOAD).then(7).cast(pl.Int64)
     dataset.summaries = dataset.summaries.with_columns(unsent=unsent)
-    (full,) = (said for said in dataset.warnings if "never sent" in said)
-    assert full.startswith("21 requests of the open loop were due and never sent, as every connection was full:")
+    assert unsent_of(dataset) == [Unsent(21, cut_off=False)]
 
 
 def failing(dataset: Dataset, when: pl.Expr | None = None, *, requests: int = 1) -> pl.DataFrame:
@@ -244,7 +249,7 @@ def failing(dataset: Dataset, when: pl.Expr | None = None, *, requests: int = 1)
     return dataset.windows.with_columns(errors=pl.when(failed).then(requests).otherwise(pl.col("errors")))
 
 
-def test_the_connections_of_several_load_generators_count_together() -> None:
+def test_missing_connections_of_generators_add_up() -> None:
     dataset = standing(gone(10, 12, left=3))
     for name in ("stations", "summaries"):
         frame = getattr(dataset, name)
@@ -253,16 +258,16 @@ def test_the_connections_of_several_load_generators_count_together() -> None:
     # Of the second one all stand.
     steady = pl.when(pl.col("process") == "load-1").then(8).otherwise(pl.col("connections"))
     dataset.stations = dataset.stations.with_columns(connections=steady)
-    (warning,) = outage_warnings(dataset)
-    assert "at the worst 5 of 16 for 2 s" in warning and "load-0.log" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.clients, warning.outage_s) == (5, 16, 2.0) and warning.process == "load-0"
     # One that tells of more than it has makes up for none of the others'.
     steady = pl.when(pl.col("process") == "load-1").then(9).otherwise(pl.col("connections"))
     dataset.stations = dataset.stations.with_columns(connections=steady)
-    (warning,) = outage_warnings(dataset)
-    assert "at the worst 5 of 16 for 2 s" in warning
+    (warning,) = lost_connections(dataset)
+    assert (warning.missing, warning.clients, warning.outage_s) == (5, 16, 2.0)
 
 
-def test_an_outage_is_as_long_as_one_of_the_load_generators_tells() -> None:
+def test_outage_is_as_long_as_at_the_worst_generator() -> None:
     """One that is starved prints a line for several seconds."""
     dataset = standing(gone(10, 16))
     for name in ("stations", "summaries"):
@@ -275,7 +280,7 @@ def test_an_outage_is_as_long_as_one_of_the_load_generators_tells() -> None:
     assert (told["outage_s"], told["connections_missing"], told["connections_wanted"]) == (6.0, 16, 16)
 
 
-def test_a_server_that_was_gone_is_the_likely_cause_and_the_only_one_where_it_explains_enough() -> None:
+def test_outage_that_explains_enough_is_the_only_cause() -> None:
     dataset = cut_off(standing(gone(15, 30)))
     violated = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     assert violated == [], "of three repetitions one alone shows nothing surely"
@@ -287,7 +292,7 @@ def test_a_server_that_was_gone_is_the_likely_cause_and_the_only_one_where_it_ex
     )
 
 
-def test_a_server_that_was_gone_for_too_short_is_named_first_among_others() -> None:
+def test_short_outage_is_the_first_of_several_causes() -> None:
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     once = pl.when(pl.col("elapsed_s") == 20).then(7).otherwise(8)
     dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(once).cast(pl.Int64).alias("connections"))
@@ -326,9 +331,7 @@ def broken(lacks: list[float], shares: list[float]) -> tuple[float, pl.DataFrame
         ([0.9, 0.0, -0.01], [1.0, 0.0, 0.0], True),
     ],
 )
-def test_a_server_that_was_gone_is_the_only_cause_where_that_explains_each_repetition(
-    lacks: list[float], shares: list[float], alone: bool
-) -> None:
+def test_outage_in_each_repetition_is_the_only_cause(lacks: list[float], shares: list[float], alone: bool) -> None:
     residual, runs = broken(lacks, shares)
     causes = likely_causes(traces(runs)[0], residual)
     assert (len(causes) == 1) == alone
@@ -336,7 +339,7 @@ def test_a_server_that_was_gone_is_the_only_cause_where_that_explains_each_repet
     assert f"s in {sum(share > 0 for share in shares)} of 3 runs: the server at the other end was gone" in causes[0]
 
 
-def test_what_only_the_middlewares_lack_no_missing_connection_explains() -> None:
+def test_outage_does_not_explain_the_middlewares_loss() -> None:
     residual, runs = broken([0.05] * 3, [0.05] * 3)
     assert len(likely_causes(traces(runs)[0], residual)) == 1
     assert len(likely_causes(traces(runs)[0], 10 * residual)) > 1
@@ -359,9 +362,7 @@ def test_where_summaries_tell_of_lost_connections_they_count() -> None:
 
 @pytest.mark.parametrize("name", ["losses", "reconnects"])
 @pytest.mark.parametrize(("at_s", "told"), [(2, 0), (27, 0), (12, 6)])
-def test_connections_that_were_lost_in_warm_up_or_cool_down_broke_no_law_of_the_rest(
-    name: str, at_s: int, told: int
-) -> None:
+def test_losses_in_warm_up_or_cool_down_break_no_law(name: str, at_s: int, told: int) -> None:
     """Also of a version that only told of those that were made again."""
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     lost = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == at_s).cast(pl.Int64))
@@ -374,7 +375,7 @@ def test_connections_that_were_lost_in_warm_up_or_cool_down_broke_no_law_of_the_
     assert "requests that were lost" not in " ".join(client.causes), "they say of each connection what became of it"
 
 
-def test_who_tells_of_no_connection_does_not_exclude_that_requests_were_lost() -> None:
+def test_unreported_connections_may_have_been_lost() -> None:
     """As pgbench; what connections are missing may be known all the same."""
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     stands = {"connections": pl.when(ON_LOAD).then(8), "reconnects": pl.lit(None)}
@@ -385,7 +386,7 @@ def test_who_tells_of_no_connection_does_not_exclude_that_requests_were_lost() -
     assert "requests that were lost" in " ".join(client.causes)
 
 
-def test_where_one_of_the_load_generators_tells_only_the_total_it_counts() -> None:
+def test_generator_with_totals_only_counts() -> None:
     dataset = standing(pl.lit(8))
     second = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == 2).cast(pl.Int64))
     dataset.stations = dataset.stations.with_columns(second.alias("losses"))

@@ -8,6 +8,7 @@ from synthetic import System, synthetic_dataset
 from versioned import OUTCOMES, versioned_dataset
 
 from knee.data.hdr import Histogram, bucket_of
+from knee.verdict import words
 from knee.verdict.distributions import Merged, merged
 from knee.verdict.outcomes import (
     Outcome,
@@ -15,8 +16,6 @@ from knee.verdict.outcomes import (
     distribution,
     outcomes,
     reads,
-    what_clusters_there_are,
-    why_the_mean_misleads,
 )
 
 
@@ -73,20 +72,17 @@ def test_every_outcome_is_drawn_as_shares_of_its_own_reads() -> None:
     assert shares == pytest.approx({"not found": 1.0, "ordinary": 1.0, "very large": 1.0})
 
 
-def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
+def test_few_large_reads_are_named_with_their_effect() -> None:
     found = reads(merged(versioned_dataset((8,))))
-    sentence = why_the_mean_misleads(outcomes(found)[0], "8 clients")
-    assert sentence.startswith("At 8 clients 1.0% of the reads were very large ones, and they were 57% of all the time")
-    assert "time that clients waited for reads. They took" in sentence
-    assert (
-        "100 times as long (100 to 100). Of all pairs of both the very large one took longer in 100% (100% to 100%)."
-        in sentence
-    )
-    assert "Without the very large ones the mean would be 1.80 ms instead of 4.18" in sentence
-    missing = why_the_mean_misleads(outcomes(without(found, "read_large"))[0], "8 clients")
+    sentence = words.outcomes(outcomes(found)[0], "8 clients")
+    assert sentence.startswith("At 8 clients 1.0% of the reads were very large, and took 57% of the time that clients")
+    assert "waited for reads. They took" in sentence
+    assert "100 times as long (100 to 100). In 100% (100% to 100%) of all pairs of both, the very" in sentence
+    assert "Without very large reads the mean would be 1.80 ms instead of 4.18" in sentence
+    missing = words.outcomes(outcomes(without(found, "read_large"))[0], "8 clients")
     assert "a read that found nothing took" in missing and missing.endswith("0.50 times as long (0.50 to 0.50).")
     alike = without(found, "read_large", "read_missing")
-    assert "nothing to compare" in why_the_mean_misleads(outcomes(alike)[0], "8 clients")
+    assert "nothing to compare" in words.outcomes(outcomes(alike)[0], "8 clients")
 
 
 @pytest.mark.parametrize(
@@ -95,22 +91,22 @@ def test_the_few_large_ones_are_named_for_what_they_do_to_the_mean() -> None:
         # The machine's speed does not matter: each repetition has its own ordinary reads.
         ((10.0, 20.0), ": 10 times as long (10 to 10)."),
         # No ratio is below zero, however much two differ.
-        ((2.0, 76.0), ": 8.7 times as long (less than 0.001 to more than 1,000), so whether they differ at all cannot"),
-        ((1.1, 1.7), "), so whether they differ at all cannot be told."),
-        ((10.0,), ": 10 times as long, but how surely cannot be told without repetitions."),
+        ((2.0, 76.0), ": 8.7 times as long (cannot tell from two repetitions), so they may not"),
+        ((1.1, 1.7), "), so they may not differ at all."),
+        ((10.0,), ": 10 times as long, but one repetition cannot tell how surely."),
     ],
 )
-def test_a_difference_is_told_as_surely_as_the_repetitions_allow(large_ms: tuple[float, ...], expected: str) -> None:
+def test_difference_is_as_sure_as_repetitions_allow(large_ms: tuple[float, ...], expected: str) -> None:
     found = measured(*({"read": (number, 900), "read_large": (ms, 100)} for number, ms in enumerate(large_ms, start=1)))
-    assert expected in why_the_mean_misleads(outcomes(found)[0], "1 client")
+    assert expected in words.outcomes(outcomes(found)[0], "1 client")
 
 
-def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
-    own, *more = what_clusters_there_are(clusters(reads(merged(versioned_dataset((8,)))), 0), "8 clients")
+def test_cluster_holds_one_outcome_or_all() -> None:
+    own, *more = words.clusters(clusters(reads(merged(versioned_dataset((8,)))), 0), "8 clients")
     assert own.startswith(
         "At 8 clients the response times of all reads make 3 clusters: 49.4% of the reads at about 1.2"
     )
-    assert "at about 240 ms, which holds 100% of the very large reads and is 100% those." in own
+    assert "at about 240 ms, with 100% of the very large reads, which are 100% of it." in own
     assert not more
     # A tenth of either waits, and the large ones do not stand apart.
     ordinary = {"read": (1.0, 9000), "read_large": (1.0, 900)}
@@ -120,9 +116,9 @@ def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
         for repetition in (1, 2)
         for op in ordinary
     }
-    two, reason = what_clusters_there_are(clusters(both, 0), "1 client")
+    two, reason = words.clusters(clusters(both, 0), "1 client")
     assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
-    assert "is not what came back" in reason
+    assert "was not caused by the outcome" in reason
 
 
 @pytest.mark.parametrize(
@@ -134,42 +130,41 @@ def test_a_cluster_is_somebodys_own_or_everybodys() -> None:
         ((10_000, 10_000), (2, 2)),
     ],
 )
-def test_what_size_may_have_made_is_not_said_to_have_another_cause(
-    ordinary: tuple[int, int], large: tuple[int, int]
-) -> None:
+def test_cluster_of_large_reads_has_no_other_cause(ordinary: tuple[int, int], large: tuple[int, int]) -> None:
     fast, slow = (
         {"read": all_of(ms, of_ordinary), "read_large": all_of(ms, of_large)}
         for ms, of_ordinary, of_large in zip((1.0, 50.0), ordinary, large, strict=True)
     )
     found = {(0, 1, "load", op): Histogram.merge([fast[op], slow[op]]) for op in fast}
-    (sentence,) = what_clusters_there_are(clusters(found, 0), "1 client")
+    (sentence,) = words.clusters(clusters(found, 0), "1 client")
     assert "make 2 clusters" in sentence and "alike" not in sentence
 
 
-def test_one_cluster_is_told_with_what_it_may_hide() -> None:
+def test_single_cluster_names_what_it_may_hide() -> None:
     """A valley parts the large ones, but they are too few of all for a cluster."""
     found = measured({"read": (0.1, 9960), "read_large": (20.0, 40)})
-    (sentence,) = what_clusters_there_are(clusters(found, 0), "1 client")
+    (sentence,) = words.clusters(clusters(found, 0), "1 client")
     assert sentence.endswith("no valley parts 0.5% of the reads or more from the rest.")
 
 
-def test_the_mean_without_the_large_ones_is_that_of_all_repetitions_reads() -> None:
+def test_mean_without_large_reads_is_over_all_repetitions() -> None:
     """However differently many each repetition has."""
     found = measured({"read": (1.0, 9000), "read_large": (10.0, 1000)}, {"read": (4.0, 90), "read_large": (40.0, 10)})
-    sentence = why_the_mean_misleads(outcomes(found)[0], "1 client")
+    sentence = words.outcomes(outcomes(found)[0], "1 client")
     without_large = (9000 * 1.0 + 90 * 4.0) / 9090
     assert f"the mean would be {without_large:.2f} ms instead of" in sentence
 
 
-def test_clusters_that_not_every_repetition_shows_are_not_told() -> None:
+def test_clusters_of_some_repetitions_are_unknown() -> None:
     """A repetition that was slower as a whole makes no cluster of its reads."""
     slow = measured({"read": (1.0, 900), "read_missing": (1.0, 90)}, {"read": (9.0, 900), "read_missing": (9.0, 90)})
-    (sentence,) = what_clusters_there_are(clusters(slow, 0), "1 client")
-    assert sentence.endswith("cannot be told: all repetitions together make 2, the repetitions alone 1, 1.")
+    (sentence,) = words.clusters(clusters(slow, 0), "1 client")
+    assert "cannot tell how many clusters" in sentence
+    assert sentence.endswith("all repetitions together make 2, the repetitions alone 1, 1.")
     once = measured({"read": (1.0, 900), "read_missing": (1.0, 90)})
-    (sentence,) = what_clusters_there_are(clusters(once, 0), "1 client")
+    (sentence,) = words.clusters(clusters(once, 0), "1 client")
     assert "make one cluster (in one repetition: others may show more or fewer)" in sentence
 
 
-def test_reads_that_nobody_told_apart_have_no_outcomes() -> None:
+def test_reads_without_reported_outcomes_have_none() -> None:
     assert not reads(merged(synthetic_dataset(System(), (4,), repetitions=1)))

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from knee.verdict import words
 from knee.verdict.peak import Peak, peak
 
 Samples = Mapping[tuple[int, int], Sequence[float]]
@@ -43,7 +44,7 @@ def found(samples: Samples) -> Peak:
             (
                 "Of the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 303 "
                 "requests/s (95% interval: 295 to 311).",
-                "With the other it is surely less. Of 1 more, measured once, nothing can be told.",
+                "With the other it is surely less. 1 configuration more cannot be judged: measured once.",
                 # One that is surely ahead was not chosen by luck.
                 "The interval holds whichever of the 2 is chosen.",
             ),
@@ -56,35 +57,35 @@ def found(samples: Samples) -> Peak:
         (
             {(1, 2): (100.0, 101.0), (8, 2): (200.0, 300.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 250.001)},
             (
-                "Throughput was largest with clients = 8, connections = 4: 304 requests/s. So few repetitions do not "
-                "tell how far off that is (95% interval: 0.871 to 106,000): repeat more often.",
+                "Throughput was largest with clients = 8, connections = 4: 304 requests/s. So few repetitions leave "
+                "its error open (cannot tell from two repetitions): repeat more often.",
                 "It may be as large with clients = 16, connections = 4; clients = 8",
             ),
         ),
         (
             {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 3 + [10_000.0]},
-            ("4: 2,510 requests/s. So few repetitions do not tell how far off that is (95% interval: ",),
+            ("4: 2,510 requests/s. So few repetitions leave its error open (",),
         ),
         (
             {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 4 + [10_000.0]},
-            ("4: 2,010 requests/s. Repetitions differ too much to tell how far off that is (95% interval: ",),
+            ("4: 2,010 requests/s. Repetitions differ too much to tell its error (",),
         ),
         (
             {(1, 2): [100.0, 101.0] * 5, (8, 4): [10.0] * 9 + [10_000.0]},
-            ("4: 1,010 requests/s. Repetitions differ too much to tell how far off that is (95% interval: ",),
+            ("4: 1,010 requests/s. Repetitions differ too much to tell its error (",),
         ),
         (
             {(1, 2): (100.0, 100.0), (8, 2): (300.0, 300.0), (8, 4): (200.0, 200.0)},
             (
-                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Where it is largest cannot "
-                "be told: repetitions that are all equal do not say how much noise there is.",
+                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell where it is "
+                "largest: repetitions that are all equal do not say how much noise there is.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
             (
                 "Throughput is largest with clients = 8, connections = 4: 303",
-                "With 1 of the 3 others it is surely less. With 2 of the 3 others nothing was answered.",
+                "With 1 of the 3 others it is surely less. With 2 of the 3 others no request was answered.",
             ),
         ),
         (
@@ -92,27 +93,27 @@ def found(samples: Samples) -> Peak:
             (
                 "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 4: "
                 "900 requests/s.",
-                "With the 2 others nothing was answered. Of 1 more, measured once, nothing can be told.",
+                "With the 2 others no request was answered. 1 configuration more cannot be judged: measured once.",
             ),
         ),
         (
             {(1, 2): (100.0, 100.0), (8, 2): (200.0, 200.0), (8, 4): (900.0,)},
             (
                 "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 2: 200 "
-                "requests/s. Where it is largest cannot be told: repetitions that are all equal do not say how much "
-                "noise there is. Of 1 more, measured once, nothing can be told.",
+                "requests/s. Cannot tell where it is largest: repetitions that are all equal do not say how much "
+                "noise there is. 1 configuration more cannot be judged: measured once.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0,)},
             (
-                "Throughput was largest with clients = 8, connections = 4: 900 requests/s. Where it is largest cannot "
-                "be told without repetitions: 1 configuration of 3 was measured once.",
+                "Throughput was largest with clients = 8, connections = 4: 900 requests/s. Cannot tell without "
+                "repetitions where it is largest: 1 configuration of 3 was measured once.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 4): (302.0, 304.0)},
-            ("Throughput is largest with clients = 8, connections = 4: 303", "With the other nothing was answered."),
+            ("Throughput is largest with clients = 8, connections = 4: 303", "With the other no request was answered."),
         ),
         (
             {(n, m): (100.0, 200.0) for n in (1, 2, 4) for m in (1, 2, 4)},
@@ -122,14 +123,14 @@ def found(samples: Samples) -> Peak:
             {(n, 1): (20.0 + n, 90.0 - n) for n in range(8)} | {(1, 2): (0.0, 0.0)},
             (
                 "largest with clients = 0, connections = 1: 55",
-                "; clients = 6, connections = 1 and 1 more. With the other nothing was answered.",
+                "; clients = 6, connections = 1 and 1 more. With the other no request was answered.",
             ),
         ),
         (
             {(1, 2): (100.0,), (8, 2): (300.0,), (8, 4): (200.0, 201.0)},
             (
-                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Where it is largest cannot "
-                "be told without repetitions: 2 configurations of 3 were measured once.",
+                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell without "
+                "repetitions where it is largest: 2 configurations of 3 were measured once.",
             ),
         ),
     ],
@@ -153,13 +154,13 @@ def found(samples: Samples) -> Peak:
     ],
 )
 def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, says: Sequence[str]) -> None:
-    sentences = found(samples).sentences
+    sentences = words.peak(found(samples))
     for sentence, said in zip(sentences, says, strict=False):
         assert said in sentence
     assert any("likelier too high" in sentence for sentence in sentences) is bool(found(samples).as_large)
 
 
-def test_there_is_none_without_two_configurations_of_a_closed_loop() -> None:
+def test_peak_without_two_closed_loop_configurations_is_none() -> None:
     factors = ["clients", "connections"]
     both = table({(1, 2): (100.0, 101.0), (8, 4): (300.0, 303.0)})
     assert peak(both, factors) is not None
@@ -186,12 +187,12 @@ def test_requests_that_fail_fast_crown_no_configuration() -> None:
     factors = ["clients", "connections"]
     largest = peak(failing, factors)
     assert largest is not None
-    assert largest.sentences[0].startswith("Throughput is largest with clients = 16, connections = 2: 300 requests/s")
-    assert largest.sentences[1] == "With the 2 others it is surely less."
-    left_out = "Not counted are requests that failed, as with clients = 8, connections = 4 (99.6%)."
-    assert largest.sentences[-1] == left_out
+    assert words.peak(largest)[0].startswith("Throughput is largest with clients = 16, connections = 2: 300 requests/s")
+    assert words.peak(largest)[1] == "With the 2 others it is surely less."
+    left_out = "Failed requests are not counted, as with clients = 8, connections = 4 (99.6%)."
+    assert words.peak(largest)[-1] == left_out
     once = peak(failing.gather_every(2), factors)
-    assert once is not None and once.factors == largest.factors and once.sentences[-1] == left_out
+    assert once is not None and once.factors == largest.factors and words.peak(once)[-1] == left_out
 
 
 def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
@@ -205,7 +206,7 @@ def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
-def test_the_best_is_among_those_named_and_the_interval_pays_for_the_choice(repetitions: int) -> None:
+def test_best_is_named_and_interval_pays_for_the_choice(repetitions: int) -> None:
     rng = np.random.default_rng(repetitions)
     truth = {(n, m): 1000.0 + 10 * (n == 7) for n in range(10) for m in range(2)}
     trials, kept, covered, alone = 200, 0, 0, 0
@@ -223,7 +224,7 @@ def test_the_best_is_among_those_named_and_the_interval_pays_for_the_choice(repe
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
-def test_one_that_is_noisier_than_the_others_has_its_own_variance(repetitions: int) -> None:
+def test_noisier_configuration_has_its_own_variance(repetitions: int) -> None:
     rng = np.random.default_rng(repetitions)
     truth = {(n, m): 980.0 if (n, m) == (4, 1) else 1000.0 for n in range(5) for m in range(2)}
     trials, kept, covered = 200, 0, 0

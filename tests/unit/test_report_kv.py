@@ -13,7 +13,7 @@ from synthetic import System, synthetic_dataset
 from versioned import SECONDS, versioned_dataset
 
 from knee.report.page import html
-from knee.verdict.diagnose import diagnose
+from knee.verdict import analyse
 
 
 def charts(page: str) -> dict[str, Any]:
@@ -25,12 +25,12 @@ def charts(page: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return html(versioned_dataset((2, 8)))
+    return html(analyse(versioned_dataset((2, 8))))
 
 
 def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert "What the server saw, what the clients saw" in page
-    assert "1,000 ± 0 at 2 clients, 250 ± 0 at 8; it falls to 25%" in page
+    assert "1,000 ± 0 at 2 clients and 250 ± 0 at 8; it falls to 25%" in page
     drawn = charts(page)
     each = {row["clients"]: row["value"] for row in drawn["view-each"]["data"]["values"]}
     server = {row["clients"]: row["value"] for row in drawn["view-server"]["data"]["values"]}
@@ -38,15 +38,15 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert server == pytest.approx({2: 2000.0, 8: 2000.0}, rel=0.01)
 
 
-def test_what_no_verdict_is_about_stands_beside_none(page: str) -> None:
+def test_unjudged_response_time_has_no_residual(page: str) -> None:
     """A put's own response time is what remains of a cycle."""
     assert "the response time of a single type is what remains of the whole cycle" in unescape(page)
     puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
     assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 
 
-def test_configurations_are_told_apart_by_their_levels() -> None:
-    page = html(synthetic_dataset(System(), (1, 8), workers=(8, 16)))
+def test_configurations_are_named_by_their_levels() -> None:
+    page = html(analyse(synthetic_dataset(System(), (1, 8), workers=(8, 16))))
     assert '<th class="text">middleware.workers</th>' in page and '<td class="text">16</td>' in page
     assert ">1 clients" not in page and '"1 client, middleware.workers = 16"' in page
 
@@ -61,25 +61,25 @@ def test_outcomes_are_drawn_one_colour_each(page: str) -> None:
     assert "make 3 clusters" in page
 
 
-def test_what_failed_has_a_column_only_where_anything_did(page: str) -> None:
+def test_failures_without_any_have_no_column(page: str) -> None:
     timed = "Response times contain those of requests that failed."
     assert ">failed</th>" not in page and timed not in page
     dataset = versioned_dataset((2, 8))
     puts = (pl.col("role") == "load") & (pl.col("op") == "put")
     dataset.windows = dataset.windows.with_columns(errors=pl.when(puts).then(pl.col("count") // 4).otherwise("errors"))
-    failing = html(dataset)
+    failing = html(analyse(dataset))
     table = failing[failing.index('id="operations"') :]
     assert ">failed</th>" in table and ">25.0%</td>" in table and ">0%</td>" in table
     captions = dict(re.findall(r'data-chart="([^"]*)"[^>]*></div><figcaption>(.*?)</figcaption>', failing))
     told = {name for name, caption in captions.items() if timed in caption}
     of_all = {"clients-response_ms", "percentiles", "histogram", "timeline-response_ms", "timeline-operations"}
     assert told == {"operation-put", *of_all}
-    counted = "Requests that failed are counted."
+    counted = "Failed requests are counted."
     told = {name for name, caption in captions.items() if counted in caption}
     assert told == {"clients-throughput", "timeline-throughput"} and counted not in page
 
 
-def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:
+def test_unreported_store_quantities_are_not_drawn(page: str) -> None:
     drawn = charts(page)
     assert {row["what"] for row in drawn["store-file"]["data"]["values"]} == {"taken", "live"}
     assert {row["value"] for row in drawn["store-commits"]["data"]["values"]} == {19.0}
@@ -87,14 +87,14 @@ def test_only_what_the_store_told_something_of_is_drawn(page: str) -> None:
     assert "store-snapshots" not in drawn
 
 
-def test_each_operation_is_drawn_second_by_second_where_there_are_several(page: str) -> None:
+def test_several_operations_are_drawn_by_second(page: str) -> None:
     _, lines = charts(page)["timeline-operations"]["layer"]
     drawn = {(row["point"], row["op"], row["middle_s"]) for row in lines["data"]["values"]}
     assert len(drawn) == len(lines["data"]["values"]) == 2 * 2 * SECONDS, "of one repetition"
     assert {op for _, op, _ in drawn} == {"put", "read"}
     dataset = versioned_dataset((2, 8))
     dataset.windows = dataset.windows.with_columns(op=pl.when(role="load").then(pl.lit("put")).otherwise("op"))
-    assert "timeline-operations" not in charts(html(dataset)), "all requests together are one operation's"
+    assert "timeline-operations" not in charts(html(analyse(dataset))), "all requests together are one operation's"
 
 
 def test_where_the_first_repetition_failed_the_next_one_is_drawn() -> None:
@@ -105,21 +105,21 @@ def test_where_the_first_repetition_failed_the_next_one_is_drawn() -> None:
     )
     for frame in ("windows", "stations"):
         setattr(dataset, frame, getattr(dataset, frame).filter(~failed))
-    drawn = charts(html(dataset))
+    drawn = charts(html(analyse(dataset)))
     for name in ("timeline-operations", "store-file"):
         values = drawn[name].get("data") or drawn[name]["layer"][1]["data"]
         assert {row["point"] for row in values["values"]} == {0, 1}, name
 
 
 def test_a_cache_behind_a_middleware_has_none_of_it() -> None:
-    page = html(synthetic_dataset(System(), (8, 16), repetitions=1))
+    page = html(analyse(synthetic_dataset(System(), (8, 16), repetitions=1)))
     assert not {"view-each", "outcome-clusters", "store-file"} & set(charts(page))
     assert "What the server saw" not in page
 
 
-def test_commits_that_never_pause_are_a_candidate_for_the_bottleneck() -> None:
+def test_commits_without_pause_are_the_bottleneck() -> None:
     """But no more than worker slots are: a group takes whoever came meanwhile."""
-    (verdict,) = diagnose(versioned_dataset((1, 2, 4, 8))).verdicts
+    (verdict,) = analyse(versioned_dataset((1, 2, 4, 8))).verdicts
     (commits,) = (one for one in verdict.bottleneck.candidates if one.resource == "commits")
     assert commits.name == "the store's commits to disk"
     assert commits.at_most.estimate == pytest.approx(0.95)

@@ -7,7 +7,8 @@ import pytest
 from synthetic import System, synthetic_dataset
 from versioned import OUTCOMES, SECONDS, versioned_dataset
 
-from knee.verdict.timeline import load_per_second, operations_per_second, what_the_log_took
+from knee.verdict import words
+from knee.verdict.timeline import load_per_second, log_growth, operations_per_second
 
 
 @pytest.mark.parametrize(
@@ -16,29 +17,31 @@ from knee.verdict.timeline import load_per_second, operations_per_second, what_t
         # It fills what it may take, and stays.
         (
             [min(480.0, 20.0 * second) for second in range(60)],
-            "took 480 to 480 MB, no more than in the first (480 MB at most). On average 90.0 MB of that were live.",
+            "took 480 to 480 MB, no more than in the first half (480 MB at most). On average 90.0 MB of that were",
         ),
         # A little more in every half is more, whether it is much or not.
         (
             [100.0 + second * 0.1 for second in range(60)],
-            "took 103 to 106 MB, 2.9% more than in the first (103 MB at most). On",
+            "took 103 to 106 MB, 2.9% more than in the first half (103 MB at most). On",
         ),
         (
             [10.0 * (second + 1) for second in range(60)],
-            "took 310 to 600 MB, 100.0% more than in the first (300 MB at most): it may go on growing.",
+            "took 310 to 600 MB, 100.0% more than in the first half (300 MB at most): it may go on growing.",
         ),
     ],
 )
-def test_whether_a_log_still_grows_is_said(file_mb: list[float], says: str) -> None:
+def test_growing_log_is_named(file_mb: list[float], says: str) -> None:
     seconds = [number + 0.5 for number in range(len(file_mb))]
     told = pl.DataFrame({"middle_s": seconds, "file_mb": file_mb, "live_mb": [90.0] * len(file_mb)})
-    assert says in what_the_log_took(told)
-    assert what_the_log_took(told.head(10)) == ""
+    growth = log_growth(told)
+    assert growth is not None
+    assert says in words.log_growth(growth)
+    assert log_growth(told.head(10)) is None
     # A store that keeps everything in memory has no file.
-    assert what_the_log_took(told.with_columns(file_mb=pl.lit(None, pl.Float64))) == ""
+    assert log_growth(told.with_columns(file_mb=pl.lit(None, pl.Float64))) is None
 
 
-def test_a_second_in_which_nothing_was_answered_is_a_second() -> None:
+def test_second_without_an_answer_has_throughput_zero() -> None:
     dataset = synthetic_dataset(System(), (2, 8), seconds=30)
     dataset.windows = dataset.windows.filter((pl.col("elapsed_s") < 18) | (pl.col("point") == 0))
     seconds = load_per_second(dataset).filter((pl.col("point") == 1) & (pl.col("middle_s") > 18))
@@ -47,7 +50,7 @@ def test_a_second_in_which_nothing_was_answered_is_a_second() -> None:
     assert seconds["response_ms"].null_count() == seconds.height
 
 
-def test_what_is_of_unknown_time_did_not_take_none() -> None:
+def test_untimed_requests_have_no_response_time() -> None:
     dataset = synthetic_dataset(System(), (8,), seconds=30)
     timed = load_per_second(dataset)
     failed = dataset.windows.filter(role="load").with_columns(
@@ -76,7 +79,7 @@ def test_each_operation_has_its_own_response_time_in_each_second() -> None:
     assert read.to_list() == pytest.approx([mean * put[0]] * read.len(), rel=1e-3)
 
 
-def test_a_second_without_an_operation_or_with_one_of_unknown_time_has_no_response_time_of_it() -> None:
+def test_second_without_timed_operation_has_no_response_time() -> None:
     dataset = versioned_dataset((1,))
     is_put = pl.col("op") == "put"
     dataset.windows = dataset.windows.filter(~is_put | (pl.col("elapsed_s") < 3)).with_columns(
@@ -87,14 +90,14 @@ def test_a_second_without_an_operation_or_with_one_of_unknown_time_has_no_respon
     assert puts["response_ms"].is_not_null().to_list() == [True, False, True] + [False] * (SECONDS - 3)
 
 
-def test_a_second_in_which_nothing_was_answered_of_any_operation_is_a_second() -> None:
+def test_second_without_any_operation_is_kept() -> None:
     dataset = versioned_dataset((1,))
     dataset.windows = dataset.windows.filter((pl.col("role") != "load") | (pl.col("elapsed_s") != 3))
     stalled = operations_per_second(dataset).filter((pl.col("middle_s") == 3.5) & (pl.col("repetition") == 1))
     assert stalled.select("op", "response_ms").rows() == [("put", None), ("read", None)]
 
 
-def test_what_a_run_timed_nothing_of_is_not_in_it() -> None:
+def test_operation_never_timed_is_left_out() -> None:
     dataset = versioned_dataset((1, 2))
     untimed = (pl.col("op") == "put") & (pl.col("point") == 1)
     dataset.windows = dataset.windows.with_columns(pl.when(~untimed).then("response_sum_ns").alias("response_sum_ns"))

@@ -7,8 +7,10 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.data.trim import steady_state, steady_state_warnings, trim
+from knee.data.trim import steady_state, trim
 from knee.stats.mser5 import mser5
+from knee.verdict import words
+from knee.verdict.health import unsteady
 
 RUN = {"point": 0, "repetition": 1, "status": "done", "seconds": 10, "warmup_s": 2, "cooldown_s": 3}
 
@@ -25,7 +27,7 @@ def test_only_seconds_wholly_between_warm_up_and_cool_down_stay() -> None:
     assert trim(frame, pl.DataFrame([RUN]))["elapsed_s"].to_list() == [2, 3, 4, 5, 6]
 
 
-def test_a_line_for_several_seconds_stays_only_when_all_of_them_do() -> None:
+def test_line_across_warm_up_is_cut_off() -> None:
     frame = pl.DataFrame({"point": [0] * 2, "repetition": [1] * 2, "elapsed_s": [2.0, 5.0], "seconds": [3.0, 3.0]})
     assert trim(frame, pl.DataFrame([RUN]))["elapsed_s"].to_list() == [2.0]
 
@@ -48,7 +50,7 @@ def test_mser_cuts_nothing_from_a_constant() -> None:
     assert mser5(np.ones(60)).windows == 0
 
 
-def test_mser_says_when_a_series_never_settles() -> None:
+def test_mser_of_a_drifting_series_is_at_the_boundary() -> None:
     assert mser5(np.linspace(0, 100, 100)).boundary
 
 
@@ -72,10 +74,11 @@ def test_a_warm_up_that_is_not_cut_off_is_warned_about() -> None:
     late = steadiness.filter(pl.col("series") == "throughput")
     assert set(late["verdict"]) == {"longer warm-up"}
     assert set(late["suggested_s"]) == {15}
-    assert "raise measure.warmup_s to 15" in " ".join(steady_state_warnings(steadiness))
+    (warning,) = unsteady(steadiness, dataset.points)
+    assert "Raise measure.warmup_s to 15." in words.warning(warning)
 
 
-def test_seconds_of_unknown_response_time_say_nothing_of_its_steady_state() -> None:
+def test_untimed_seconds_are_not_in_the_steady_state_test() -> None:
     dataset = synthetic_dataset(System(), (8,), seconds=60)
     untimed = pl.when((pl.col("elapsed_s") < 10) | (pl.col("elapsed_s") >= 50)).then("response_sum_ns")
     dataset.windows = dataset.windows.with_columns(response_sum_ns=untimed)
@@ -83,14 +86,16 @@ def test_seconds_of_unknown_response_time_say_nothing_of_its_steady_state() -> N
     assert (judged["windows"].unique().to_list(), judged["verdict"].unique().to_list()) == ([15], ["cannot tell"])
 
 
-def test_short_runs_say_that_nobody_can_tell() -> None:
+def test_short_runs_give_a_warning() -> None:
     dataset = synthetic_dataset(System(), (8,), seconds=12, warmup_s=1, cooldown_s=1)
     steadiness = steady_state(dataset.windows, dataset.points)
     assert set(steadiness["verdict"]) == {"cannot tell"}
-    (warning,) = steady_state_warnings(steadiness)
-    assert warning.startswith("3 runs were too short for a steady-state test")
+    (warning,) = unsteady(steadiness, dataset.points)
+    assert words.warning(warning) == (
+        "Runs of 12 s are too short to check that warm-up was long enough. Use at least 21 s."
+    )
 
 
 def test_steady_runs_raise_no_warning() -> None:
     dataset = synthetic_dataset(System(), (8,), seconds=60)
-    assert steady_state_warnings(steady_state(dataset.windows, dataset.points)) == []
+    assert unsteady(steady_state(dataset.windows, dataset.points), dataset.points) == []

@@ -11,13 +11,14 @@ from versioned import throughput, versioned_dataset
 
 from knee.data.observations import observations
 from knee.laws import laws_of_run, sentences
+from knee.verdict import words
 from knee.verdict.knee import find_knee
-from knee.verdict.views import throughput_views, views, why_they_differ
+from knee.verdict.views import throughput_views, views
 
 CLIENTS = (1, 2, 4, 8)
 
 
-def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_capacity() -> None:
+def test_views_over_clients_fall_and_rise_to_capacity() -> None:
     dataset = versioned_dataset(CLIENTS)
     runs = observations(dataset)
     found = views(throughput_views(dataset, runs))
@@ -26,30 +27,30 @@ def test_a_client_gets_less_the_more_there_are_and_the_server_more_until_its_cap
         assert view.each.estimate == pytest.approx(throughput(view.clients) / view.clients, rel=0.01)
         assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
         assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
-    said = why_they_differ(found, find_knee(runs))
-    assert said[0].endswith("1,000 ± 0 at 1 client, 250 ± 0 at 8; it falls to 25% (25% to 25%).")
-    assert said[1].endswith("1,000 ± 0 times a second at 1 client, 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0).")
+    said = words.views(found, find_knee(runs))
+    assert said[0].endswith("1,000 ± 0 at 1 client and 250 ± 0 at 8; it falls to 25% (25% to 25%).")
+    assert said[1].endswith(
+        "1,000 ± 0 requests per second at 1 client and 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0)."
+    )
     assert "8 clients that get 250/s each while they wait would make 2,000/s together" in said[2]
     assert "Up to about N* = 2.0 clients (2.0 to 2.0) the server" in said[2]
     assert len(said) == 3
 
 
-def test_what_cannot_be_told_is_said() -> None:
+def test_views_without_a_knee_name_the_unknown() -> None:
     dataset = versioned_dataset((4,))
     runs = observations(dataset)
-    (sentence,) = why_they_differ(views(throughput_views(dataset, runs)), find_knee(runs))
-    assert sentence.endswith("cannot be told from one client count.")
+    (sentence,) = words.views(views(throughput_views(dataset, runs)), find_knee(runs))
+    assert sentence.endswith("One client count cannot show how the two change with the clients.")
     dataset = versioned_dataset(CLIENTS)
     runs = observations(dataset)
     found, knee = views(throughput_views(dataset, runs)), find_knee(runs)
-    unknown = why_they_differ(found, replace(knee, clients=None, status="cannot tell"))
-    assert "at its capacity cannot be told" in unknown[2]
-    unsure = why_they_differ(found, replace(knee, confidence="low"))
+    unknown = words.views(found, replace(knee, clients=None, status="cannot tell"))
+    assert "Cannot tell from how many clients on the server is at its capacity" in unknown[2]
+    unsure = words.views(found, replace(knee, confidence="low"))
     assert "Up to about N* = 2.0 clients (2.0 to 2.0) (with low confidence) the server" in unsure[2]
-    assert (
-        "its capacity from 1 client on" in why_they_differ(found, replace(knee, status="saturated from the start"))[2]
-    )
-    assert "capacity was not reached" in why_they_differ(found, replace(knee, status="not reached"))[2]
+    assert "its capacity from 1 client on" in words.views(found, replace(knee, status="saturated from the start"))[2]
+    assert "capacity was not reached" in words.views(found, replace(knee, status="not reached"))[2]
 
 
 @pytest.mark.parametrize(
@@ -57,15 +58,15 @@ def test_what_cannot_be_told_is_said() -> None:
     [
         # Both twice, three times apart, each within a fifth or within a factor of five.
         ((900.0, 1100.0), (290.0, 310.0), "it falls to 30% ("),
-        ((300.0, 1700.0), (100.0, 500.0), "whether it moves cannot be told"),
+        ((300.0, 1700.0), (100.0, 500.0), "too much to tell whether it changes"),
         # Alike is only what is surely alike.
-        ((1000.0, 1001.0), (1020.0, 1021.0), "it hardly moves"),
-        ((900.0, 1100.0), (950.0, 1070.0), "whether it moves cannot be told"),
-        ((1000.0, 1001.0), (0.0, 0.0), "how far it moves cannot be told from nothing"),
-        ((1000.0,), (3000.0,), "it grows 3.0 times, but how surely cannot be told without repetitions"),
+        ((1000.0, 1001.0), (1020.0, 1021.0), "it hardly changes"),
+        ((900.0, 1100.0), (950.0, 1070.0), "too much to tell whether it changes"),
+        ((1000.0, 1001.0), (0.0, 0.0), "a change from zero has no ratio"),
+        ((1000.0,), (3000.0,), "it grows 3.0 times, but one repetition cannot tell how surely"),
     ],
 )
-def test_a_change_is_told_as_surely_as_the_repetitions_allow(
+def test_change_is_as_sure_as_repetitions_allow(
     first: tuple[float, ...], last: tuple[float, ...], expected: str
 ) -> None:
     dataset = versioned_dataset((1, 8))
@@ -75,7 +76,7 @@ def test_a_change_is_told_as_surely_as_the_repetitions_allow(
         for clients, of_each in ((1, first), (8, last))
         for each in of_each
     ]
-    each, *_ = why_they_differ(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    each, *_ = words.views(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
     assert expected in each
 
 
@@ -90,7 +91,7 @@ def test_a_change_is_told_as_surely_as_the_repetitions_allow(
         ((3000.0,), (1000.0,), False),
     ],
 )
-def test_where_a_server_is_surely_asked_less_with_more_clients_it_is_said_where_to_look(
+def test_falling_server_throughput_names_resources(
     first: tuple[float, ...], last: tuple[float, ...], falls: bool
 ) -> None:
     dataset = versioned_dataset((1, 8))
@@ -100,8 +101,8 @@ def test_where_a_server_is_surely_asked_less_with_more_clients_it_is_said_where_
         for clients, of_all in ((1, first), (8, last))
         for server in of_all
     ]
-    _, of_server, *_ = why_they_differ(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
-    assert ("others had the processors: see Resources." in of_server) == falls
+    _, of_server, *_ = words.views(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    assert ("other programs had the processors: see Resources." in of_server) == falls
 
 
 def test_requests_part_one_interval_less_than_they_are() -> None:
@@ -129,7 +130,7 @@ def test_clients_that_do_not_wait_have_no_view_of_their_own() -> None:
 def test_a_server_that_counts_something_else_is_named() -> None:
     dataset = versioned_dataset(CLIENTS, lost=0.1)
     runs = observations(dataset)
-    *_, last = why_they_differ(views(throughput_views(dataset, runs)), find_knee(runs))
+    *_, last = words.views(views(throughput_views(dataset, runs)), find_knee(runs))
     assert last.startswith("The server counted 10.0% fewer requests a second than all clients together at")
     (check, *_) = laws_of_run(dataset).conservation
     assert (check.tier, check.verdict, check.apart) == ("stores", "violated", pytest.approx(0.1, rel=0.01))
@@ -143,7 +144,7 @@ def test_there_is_no_servers_view_where_no_server_has_one() -> None:
     assert throughput_views(dataset, observations(dataset)).is_empty()
 
 
-def test_clients_tell_reads_apart_that_a_server_does_not_and_both_count_the_same() -> None:
+def test_clients_and_stores_count_the_same_reads() -> None:
     report = laws_of_run(versioned_dataset())
     assert {(check.tier, check.verdict) for check in report.conservation} == {("stores", "holds")}
     assert any(sentence.startswith("Clients and stores counted the same requests") for sentence in sentences(report))
@@ -152,6 +153,6 @@ def test_clients_tell_reads_apart_that_a_server_does_not_and_both_count_the_same
     assert {check.verdict for check in report.interactive} == {"holds"}
 
 
-def test_what_populated_the_store_is_not_what_the_clients_asked() -> None:
+def test_requests_that_populate_are_not_the_clients() -> None:
     assert {check.verdict for check in laws_of_run(versioned_dataset(populate_until=-1)).conservation} == {"holds"}
     assert {check.verdict for check in laws_of_run(versioned_dataset(populate_until=1)).conservation} == {"violated"}

@@ -8,40 +8,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from knee import spec
-from knee.data import Dataset, writing
-from knee.data import csv as measurements
+from knee.data import Dataset, csv, writing
 from knee.data.csv import Measurements
 from knee.errors import DatasetError, MeasurementsError, SpecError, StorageError
 
 if TYPE_CHECKING:
-    from knee.verdict.diagnose import Diagnosis
+    from knee.verdict import Findings
 
 
-def write_report(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
+def write_report(findings: Findings, path: Path) -> None:
     """Write the page; replace only a page of ours. Raises StorageError."""
     from knee import report
 
     with writing(path):
         if path.is_file() and path.stat().st_size and not report.is_report(path):
             raise StorageError(f"{path}: exists and is no report of Knee's; choose another file with --out")
-        report.write(source, path, found)
+        report.write(findings, path)
 
 
 def print_report(path: Path, renames: list[str] | None, out: Path | None) -> None:
     """Write the page and print its path."""
+    from knee import verdict
+
     source = _opened(path, renames, maybe_empty=True)
     page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
-    write_report(source, page)
+    write_report(verdict.analyse(source), page)
     print(page)
 
 
 def print_diagnosis(path: Path, renames: list[str] | None) -> None:
     """Print where the knee is, and the bottleneck."""
-    from knee.verdict import diagnose
+    from knee import verdict
 
-    found = diagnose.diagnose(_opened(path, renames, maybe_empty=True))
-    _note(*found.laws.notes)
-    print(diagnose.render_text(found))
+    findings = verdict.analyse(_opened(path, renames, maybe_empty=True))
+    _note(*findings.laws.notes)
+    print(verdict.render_text(findings))
 
 
 def print_laws(path: Path, renames: list[str] | None, level: float, *, details: bool) -> None:
@@ -72,14 +73,16 @@ def print_factorial(
 
     source = _opened(path, renames)
     if isinstance(source, Dataset):
-        found = measurements.of_run(source)
-        _note(*found.notes)
+        from knee.verdict import health, words
+
+        found = csv.of_run(source)
+        _note(*found.notes, *map(words.warning, health.warnings_of_folder(source)))
     else:
         found = source
     chosen = factors or list(found.factors)
     if same := [name for name in chosen if name in found.constant]:
         raise MeasurementsError(
-            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
+            f"{csv.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
             + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
         )
     if resolution is not None and (effects is None or not 0 < resolution < math.inf):
@@ -93,9 +96,7 @@ def print_factorial(
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
-        raise MeasurementsError(
-            f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
-        )
+        raise MeasurementsError(f"{path}: no response to explain: expected a column {' or '.join(csv.RESPONSES)}")
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
     texts = [
         factorial.render_text(
@@ -110,7 +111,7 @@ def _audit(found: Measurements, factors: list[str], effects: Path, resolution: f
     """Print published effects against the responses of the table, after the factors' letters."""
     from knee import factorial
 
-    columns = {name: published for name, published in measurements.read_effects(effects).items() if published}
+    columns = {name: published for name, published in csv.read_effects(effects).items() if published}
     if unknown := [name for name in columns if name not in found.responses]:
         raise MeasurementsError(
             f"{effects}: column {unknown[0]}: {found.source} has no such response: expected "
@@ -121,8 +122,8 @@ def _audit(found: Measurements, factors: list[str], effects: Path, resolution: f
     for number, (response, published) in enumerate(columns.items()):
         design = factorial.design_of(found.table, factors, response)
         unit = None
-        if response + measurements.ROUNDING in found.table.columns:
-            unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
+        if response + csv.ROUNDING in found.table.columns:
+            unit = 2 * float(found.table[response + csv.ROUNDING].min())  # type: ignore[arg-type]
         if number == 0:
             print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
         audit = factorial.audit_design(design, published, response_unit=unit, resolution=resolution)
@@ -168,12 +169,12 @@ def print_prediction(
     )
     source = _opened(path, renames)
     if isinstance(source, Dataset):
-        found, of_stations = measurements.of_run(source), stations(source)
+        found, of_stations = csv.of_run(source), stations(source)
     else:
         found, of_stations = source, None
     systems = fit.fit_systems(
         found.table,
-        measurements.configuration(source),
+        csv.configuration(source),
         asked,
         constant=found.constant,
         stations=of_stations,
@@ -209,7 +210,7 @@ def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False)
                 raise DatasetError(f"{path}: {why}")
             _note(f"{path}: {why}")
         return dataset
-    found = measurements.read(path, renames or [])
+    found = csv.read(path, renames or [])
     _note(*found.notes)
     return found
 

@@ -119,14 +119,14 @@ def _print_failures(tally: Tally, path: Path) -> None:
 
 def _conclude(path: Path) -> None:
     """Print the verdict and write the report."""
+    from knee import verdict
     from knee.cli.analyse import write_report
-    from knee.verdict import diagnose
 
     try:
         dataset = Dataset.open(path)
-        found = diagnose.diagnose(dataset)
-        print(diagnose.render_text(found), flush=True)
-        write_report(dataset, dataset.report_path, found)
+        findings = verdict.analyse(dataset)
+        print(verdict.render_text(findings), flush=True)
+        write_report(findings, dataset.report_path)
     except KneeError as error:
         print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None

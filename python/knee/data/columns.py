@@ -128,7 +128,7 @@ STATIONS = pl.Schema(
 
 threads are those of one kind that serve requests, threads_cpu_s is the sum over them within the window;
 thread_cpu_max_s is the busiest one's of all of these kinds. beside_cpu_s is the sum of all that runs beside them, null
-where there is nobody.
+where no other thread runs.
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
 
 Of a store that keeps versions only:
@@ -197,7 +197,7 @@ SUMMARIES = pl.Schema(
 """One row per process that printed its summary: the whole life of the process, nothing trimmed.
 
 bottleneck_* load only: why the generator was itself the limit ("cpu" or "late"), null when it was not
-losses       load only: connections that were lost, reconnects of which were opened again
+losses       load only: lost connections; reconnects is how many were opened again
 unsent       load only: requests of an open loop that were due and never sent: those that stood were full, or none did
 servers_*    middleware only: how often servers were taken out, and errors on them, over all its servers
 """

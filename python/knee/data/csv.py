@@ -1,8 +1,8 @@
-"""Measurements for the analyses that need no windows: a CSV of somebody else's, or a run folder of ours.
+"""Measurements for the analyses that need no windows: a CSV from elsewhere, or a run folder.
 
 A CSV has a header and a row per observation. Known columns have fixed names and units (KNOWN); every other column is a
-factor. What a file calls them is given with `--map theirs=ours`. Nothing is guessed silently: what was assumed is said
-in `notes`.
+factor. What a file calls them is given with `--map theirs=ours`. No assumption is silent: `notes`
+lists them.
 """
 
 from __future__ import annotations
@@ -72,12 +72,15 @@ CLIENTS = "load.clients"
 """The factor of a run over which a knee is sought; every combination of the others is a configuration."""
 
 _LEVELS_SET = 4
-"""Fractions that anybody sets, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
+"""Fractions that are set, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
 
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients", "pipeline"})
 _GIVEN = frozenset({"repetition", "pipeline"})
 """Of these every row has a value; of the clients, every row of a closed loop."""
+_NUMBER_MAX = 1e15
+"""Larger values, and smaller ones than its inverse, overflow where they are multiplied; no measurement has them."""
+
 _WHOLE_MAX = 2**63 - 1
 """What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
 
@@ -98,17 +101,17 @@ _RESERVED = (
     "reconnects",
     "unsteady",
 )
-"""What the analyses know of a run folder's runs under these names, and a file cannot mean by them."""
+"""Columns of a run folder's observations that a file cannot have."""
 
 _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
 _EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "think_ms", "visits", "servers"})
-"""Quantities that are set, not measured: nobody rounds them."""
+"""Quantities that are set, not measured, and so not rounded."""
 _PROBLEMS_MAX = 10
 _HEADER_MAX = 100
-"""Characters of a header that an error repeats: it may be the first line of anything."""
+"""Characters of a header that an error repeats: it may be the first line of any file."""
 _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 
@@ -143,9 +146,9 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
     """
     if path.suffix == ".toml" and path.is_file():
         if is_run_folder(path.parent):
-            raise MeasurementsError(f"{path}: is what a run folder was measured by: name the folder, {path.parent}")
+            raise MeasurementsError(f"{path}: is the experiment of a run folder: name the folder, {path.parent}")
         raise MeasurementsError(
-            f"{path}: is an experiment: `knee run {path}` measures it, into a run folder to be named here"
+            f"{path}: is an experiment: measure it with `knee run {path}`, then name the run folder"
         )
     return parse(_text(path), str(path), renames)
 
@@ -157,10 +160,8 @@ def of_run(dataset: Dataset) -> Measurements:
     factors = tuple(name for name in dataset.factors if table[name].n_unique() > 1)
     constant = {name: table[name][0] for name in dataset.factors if name not in factors and not table.is_empty()}
     responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
-    notes = [_left_out(constant)] if constant else []
-    return Measurements(
-        str(dataset.path), table, factors, responses, (*notes, *dataset.warnings), dataset.constant | constant
-    )
+    notes = (_left_out(constant),) if constant else ()
+    return Measurements(str(dataset.path), table, factors, responses, notes, dataset.constant | constant)
 
 
 def configuration(found: Measurements | Dataset) -> list[str]:
@@ -186,12 +187,12 @@ def configuration(found: Measurements | Dataset) -> list[str]:
 
 
 def is_open_loop(table: pl.DataFrame) -> bool:
-    """Whether nobody waits for an answer before the next request, in any of the rows; there are some."""
+    """Whether no row has clients that wait for an answer before the next request; False without rows."""
     return bool(table.height and table["think_ms"].is_null().all())
 
 
 def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
-    """A combination of levels in words, of which an open or a closed loop may lack some; empty without factors."""
+    """A combination of levels in words; empty without factors. An open or a closed loop may lack some levels."""
     return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
 
 
@@ -250,7 +251,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
             try:
                 published[name][cells[effect]] = Decimal(cell)
             except InvalidOperation:
-                problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+                problems.append(f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}")
     if problems:
         raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
     return published
@@ -301,7 +302,7 @@ def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[i
 
 
 def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
-    """What is wrong with a text whose first line has a single cell, and says of nothing that was measured."""
+    """The error for a text whose first line has a single cell that is not a known column."""
     for mark, name in _OTHER_SEPARATORS:
         if mark in header:
             return MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
@@ -347,7 +348,7 @@ def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.
         return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
     levels = [_level_text(name, line, cell, problems) for line, cell in cells]
     numbers = [_number(level) for level in levels]
-    if any(number is None or (isinstance(number, int) and abs(number) > _WHOLE_MAX) for number in numbers):
+    if any(number is None or abs(number) > _WHOLE_MAX for number in numbers):
         return pl.Series(name, levels, dtype=pl.String)
     whole = all(isinstance(number, int) for number in numbers)
     return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
@@ -367,15 +368,17 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
         return None
     number = _number(cell)
     if number is None:
-        problems.append(f"{line}: column {name}: {cell!r} is no number{_hint(cell)}")
+        problems.append(f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}")
     elif number < 0:
         problems.append(f"{line}: column {name}: {cell} is negative")
     elif name.startswith("utilization_") and number > _UTILIZATION_MAX:
         problems.append(f"{line}: column {name}: expected a share from 0 to 1, not {cell}: divide a percentage by 100")
     elif number == 0 and name.startswith("servers_"):
-        problems.append(f"{line}: column {name}: a station without servers serves nobody")
+        problems.append(f"{line}: column {name}: expected at least one server")
     elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
+    elif number > _NUMBER_MAX or 0 < number < 1 / _NUMBER_MAX:
+        problems.append(f"{line}: column {name}: {cell} is beyond any measurement: expected 0, or 1e-15 to 1e15")
     else:
         return int(number) if name in _WHOLE else float(number)
     return None
@@ -433,8 +436,8 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     factors = [name for name in varied if name not in measured]
     if measured:
         notes.append(
-            f"Taken for measurements, as they differ in most rows and are no whole numbers: {', '.join(measured)}; "
-            "--map NAME=OURS says what they are, knee factorial --factor NAME that they are set."
+            f"Taken for measurements, because they differ in most rows and are fractions: {', '.join(measured)}; "
+            "--map NAME=OURS names what they measure, knee factorial --factor NAME makes one a factor."
         )
     for name in ("rate", "clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
@@ -461,20 +464,21 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
 
 
 def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
-    """What is wrong with rows that are neither a closed loop's, which has clients who think, nor an open loop's, which
-    has a rate."""
+    """Problems of rows that are neither a closed loop's, with thinking clients, nor an open loop's, with a rate."""
     opened = table["rate"].is_not_null() if "rate" in table.columns else pl.Series([False] * table.height)
     wrong: list[tuple[int, str]] = []
     if "clients" in table.columns:
         lacking = table.filter(~opened & pl.col("clients").is_null())["line"].to_list()
-        said = "no value" + (": a row without a rate is of a closed loop, which has clients" if opened.any() else "")
+        said = "no value" + (
+            ": a row without a rate belongs to a closed loop, which has clients" if opened.any() else ""
+        )
         wrong += [(line, f"column clients: {said}") for line in lacking]
     elif opened.any():
-        said = "no value: a row without a rate is of a closed loop, which has clients, and there is no column clients"
+        said = "no value: a row without a rate belongs to a closed loop, which has clients; add a column clients"
         wrong += [(line, f"column rate: {said}") for line in table.filter(~opened)["line"].to_list()]
     if "rate" in table.columns and "think_ms" in table.columns:
         thinking = table.filter(opened & pl.col("think_ms").is_not_null())["line"].to_list()
-        said = "an open loop has none, and a value in column rate says that this is one: leave one of both empty"
+        said = "an open loop has none, and the value in column rate makes this one: leave one of both empty"
         wrong += [(line, f"column think_ms: {said}") for line in thinking]
         neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
         said = "no value, and none in column rate: a closed loop has a think time, 0 without any, an open one a rate"
@@ -483,7 +487,7 @@ def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
-    """Unknown columns that nobody set: fractions that differ in most rows, where other columns tell the rows apart."""
+    """Unknown columns that were measured, not set: fractions that differ in most rows, beside other factors."""
     suspects = [
         name
         for name in varied

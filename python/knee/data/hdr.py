@@ -25,7 +25,7 @@ _HEADER = struct.Struct(">iiiiqqd")
 _WRAPPER = struct.Struct(">ii")
 
 _LEB128_BYTES_MAX = 8
-"""56 bits. The ninth byte that the format allows would hold counts beyond 2^55, which nobody has measured."""
+"""56 bits. The ninth byte that the format allows would hold counts beyond 2^55."""
 
 Counts = NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Histogram:
     """Counts over values that are known to `significant_digits`, in units of `lowest`.
 
     counts   per bucket from zero upwards; trailing zeros are left out
-    lowest   lowest value that can be told from zero, in the unit of the values (here nanoseconds)
+    lowest   lowest value that differs from zero, in the unit of the values (here nanoseconds)
     highest  highest value that can be counted
     """
 

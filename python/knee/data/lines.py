@@ -45,9 +45,9 @@ def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], s
     beside: list[float] = []
     for thread in window.get("threads", []):
         kind, _, number = thread["name"].rpartition("-")
-        # Of those nobody says how many threads they are.
+        # Their number of threads is unknown.
         (beside if number == _BESIDE else kinds.setdefault(kind, [])).append(thread["cpu_s"])
-    # Where a process has several kinds, as a store with two fronts, one's threads do nothing for the other's requests.
+    # A store with two fronts has several kinds: the threads of one do not serve the other's requests.
     used = max(kinds.values(), key=lambda used: sum(used) / len(used), default=[])
     station.update(
         threads=len(used) if used else None,

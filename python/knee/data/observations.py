@@ -1,7 +1,7 @@
 """One row per point and repetition: the table that every analysis reads.
 
-Its columns are those of a CSV of somebody else's measurements, so that the laws, the knee and the models need not
-know where the numbers came from. Everything is taken from the trimmed windows, except the totals for the
+Its columns are those of a CSV, so the laws, the knee and the models need not know where the numbers came
+from. Everything is taken from the trimmed windows, except the totals for the
 conservation check, which only agree over whole runs.
 """
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.data.outages import outages
 from knee.data.trim import COVERED_S, RUN, trim
-from knee.verdict.outages import outages
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -33,12 +33,12 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     clients                N, virtual clients over all load hosts
     pipeline               requests that each client keeps in flight: N · pipeline wait or think at any time
     think_ms               Z, mean of the think times taken; null in an open loop
-    declared_think_ms      the think time that the experiment asked for, of which those taken may be a random sample
+    declared_think_ms      the think time that the experiment asked for; those taken may be a random sample
     rate                   requests per second asked for; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     stores                 number of stores
-    connections            those of all middlewares to a database, null where requests share them or nobody knows
-    connections_follow     whether nobody gave their number, so that there is one for each worker; null as they are
+    connections            those of all middlewares to a database, null where requests share them or it is unknown
+    connections_follow     whether there is one for each worker, by default; null as `connections` is
     observed_s             length of what remains after trimming, as the clients' windows cover it
     throughput             X, requests per second, as the clients saw it
     response_ms            R, mean, as the clients saw it
@@ -46,7 +46,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     middleware_response_ms received → replied, mean over all requests
     queueing_ms            received → dequeued
     service_ms             dequeued → answered
-    connection_ms          the wait for a connection to a database, part of service_ms; null where nobody tells of it
+    connection_ms          the wait for a connection to a database, part of service_ms; null where unknown
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
     store_service_ms       the stores' own service time; null for a foreign store
@@ -58,10 +58,10 @@ def observations(dataset: Dataset) -> pl.DataFrame:
                            end, answered or failed; null in a closed loop, and where the load generators do not tell
     late_sends, clients_connected
                            what the load generators said of themselves
-    connections_lost       by the clients, whether or not made again; null where nobody tells of it
-    reconnects             connections that the clients made again; both over the whole run where only totals are told
+    connections_lost       by the clients, whether or not opened again; null where unknown
+    reconnects             connections opened again by the clients; both over the whole run where only totals are known
     connections_missing, outage_s, outage_share
-                           of the clients' connections to whom they ask (:func:`knee.verdict.outages.outages`)
+                           of the clients' connections (:func:`knee.data.outages.outages`)
     ====================== =====================================================================
     """
     points = dataset.points.filter(pl.col("status") == "done")
@@ -107,7 +107,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
 
 def _pipeline(dataset: Dataset) -> pl.Expr:
-    """An open loop has no such number: there it bounds what is in flight, and nothing keeps it full."""
+    """Null for an open loop: there the setting only bounds what is in flight."""
     each = dataset.setting("workload.pipeline")
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 
@@ -169,7 +169,7 @@ def _queues(stations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
-    """The mean of the think times that were taken, null where nobody counted them.
+    """The mean of the think times that were taken, null where they were not counted.
 
     Random think times scatter about the declared mean: over a few thousand of them by more than a per cent.
     """
@@ -201,9 +201,8 @@ def _covered(stations: pl.DataFrame) -> pl.DataFrame:
 def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """Requests over the whole run. Both outer tiers live for one run only, and populating goes past the middlewares.
 
-    Stores are populated, which is over before the start: where one tells of both in a single line, nobody can tell.
-    What clients do before they count is nothing to them, and to a middleware "other", such as registering, or the
-    "read_from" by which they make sure that they are registered already.
+    Stores are populated before the start; a line that covers both has no usable total. Requests that clients send
+    before they count are "other" to a middleware, such as registering, or a "read_from" that checks it.
     """
 
     def total(role: str, counted: pl.Expr) -> pl.Expr:
@@ -212,7 +211,7 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
     begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
     across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
-    # Of a line that reaches beyond the end nobody can tell what was over before it.
+    # A line that reaches beyond the end does not show what was over before it.
     in_time = pl.col("elapsed_s") + COVERED_S <= pl.col("_ends_s")
     direct = (pl.col("middlewares") == 0).all()
     before = pl.col("op").is_in(("other", "read_from"))
@@ -232,9 +231,9 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
-    """What the load generators say of themselves, of their connections in the trimmed windows where those tell of it.
+    """What the load generators report of themselves; of their connections within the trimmed windows, where known.
 
-    What was lost in warm-up and stood again when it was over is not in what was measured.
+    Connections that were lost in warm-up and opened again within it do not count.
     """
     lines = stations.filter(pl.col("role") == "load").group_by(RUN).agg(_known_sum("losses"), _known_sum("reconnects"))
     return (
@@ -256,5 +255,5 @@ def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Null where one of those who are asked does not tell."""
+    """Null where one load generator does not report it."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,14 @@ from typing import Any
 import polars as pl
 
 from knee.data.columns import POINTS, PROBES, STATIONS, SUMMARIES, TOTALS, WINDOWS, factor_type
-from knee.data.trim import RUN
 from knee.errors import DatasetError
 from knee.spec import Spec, parse
 from knee.spec.applicable import inapplicable
 from knee.spec.tables import field_path, settings
-from knee.verdict.outages import connections, outage_warnings
 
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
 _REPORT = "report.html"
-_WRONG_VALUES = "values that clients read were not those that had been written"
-_WRONG_MESSAGES = "answers to clients had messages that were not what had been sent to them, or not in their order"
 
 
 def is_run_folder(path: Path) -> bool:
@@ -37,7 +32,6 @@ class Dataset:
     spec             the experiment as it was run, overrides included
     manifest         where the numbers come from
     factors          dotted names; each is a column of `points`
-    warnings         what a reader has to know before trusting the numbers
     """
 
     def __init__(self, path: Path, spec: Spec, manifest: dict[str, Any]) -> None:
@@ -126,8 +120,7 @@ class Dataset:
         resume = f"`knee run --resume {self.path}`"
         if self.points.is_empty():
             return f"no run is complete, as none has ended; {resume} makes them"
-        # Of one that failed there is more to say than of one that somebody ended, and in which order they were made
-        # is not that of the points.
+        # A failed run has a reason, an interrupted one has none; the runs' order is not that of the points.
         failed = self.points.filter(pl.col("status") == "failed")
         if failed.is_empty():
             return f"no run is complete: the first was interrupted; {resume} repeats them"
@@ -145,42 +138,10 @@ class Dataset:
         """Where the report belongs."""
         return self.path / _REPORT
 
-    @cached_property
-    def warnings(self) -> list[str]:
-        """One sentence each, cause and remedy."""
-        found = [str(note) for note in self.manifest.get("notes", [])]
-        planned = self.spec.measure.repetitions * math.prod(len(levels) for levels in self.spec.factors.values())
-        done = self.points.filter(pl.col("status") == "done").height
-        if (why := self.why_empty) is not None:
-            found.append(why)
-        elif done < planned:
-            found.append(f"{done} of {planned} runs are complete; `knee run --resume {self.path}` makes the others")
-        found += outage_warnings(self)
-        summaries = self.summaries
-        found += self._unsent()
-        if wrong := summaries["wrong_values"].sum():
-            is_queue = self.spec.base.workload.protocol == "queue"
-            found.append(f"{wrong} {_WRONG_MESSAGES if is_queue else _WRONG_VALUES}")
-        if ejected := summaries["servers_ejected"].sum():
-            found.append(f"middlewares took a store out {ejected} times: see their logs")
-        return found
-
-    def _unsent(self) -> list[str]:
-        """A sentence on what was never sent in runs whose connections all stood, and one on that in the others."""
-        unsent = self.summaries.group_by(RUN).agg(pl.col("unsent").sum())
-        cut_off = connections(self).filter(pl.col("missing") > 0, pl.col("elapsed_s") >= 0)
-        found = []
-        if full := unsent.join(cut_off, on=RUN, how="anti")["unsent"].sum():
-            found.append(
-                f"{full} requests of the open loop were due and never sent, as every connection was full: the rate "
-                "is more than the system serves, or, where nothing in it was full, takes more clients"
-            )
-        if waiting := unsent.join(cut_off, on=RUN, how="semi")["unsent"].sum():
-            found.append(
-                f"{waiting} requests of the open loop were due and never sent where connections to send them on were "
-                "missing: that does not show the rate to be more than the system serves"
-            )
-        return found
+    @staticmethod
+    def logs_of(point: int, repetition: int) -> str:
+        """Where a run's lines and logs are, within the folder."""
+        return f"points/{run_name(point, repetition)}"
 
     def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
         """The parts of a table in the order of their keys: of `points` all, of the others those of complete runs."""

@@ -121,7 +121,7 @@ class RunFolder:
     def remove_abandoned_scratch(self) -> list[str]:
         """Remove what labs that were killed have left beside the folder; what could not be removed, and why.
 
-        Whoever goes on with such a run is kept out of it meanwhile: otherwise what it makes would be removed as well.
+        A lab that resumes such a run waits until then: otherwise its files would be removed as well.
         """
         notes = []
         for left in self.path.parent.glob(f".*{_SCRATCH}"):
@@ -183,7 +183,7 @@ class RunFolder:
             _write_atomically(part, buffer.getvalue())
 
     def done(self) -> set[tuple[int, int]]:
-        """The (point, repetition) pairs that need not be run again: those of which every table has its part."""
+        """The (point, repetition) pairs that need not be run again: every table has their part."""
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
         keys = points.select("point", "repetition").iter_rows()
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
@@ -191,7 +191,7 @@ class RunFolder:
 
 @contextmanager
 def unused(directory: Path) -> Iterator[bool]:
-    """Lock a directory meanwhile; whether nobody else has, as far as can be told. Nobody uses one that is gone."""
+    """Lock a directory for the block; yields whether no other process has locked it. A missing directory is unused."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

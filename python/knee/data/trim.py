@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from knee.stats.mser5 import WINDOWS_MIN, mser5
+from knee.stats.mser5 import mser5
 
 RUN = ["point", "repetition"]
 """What identifies one measured run."""
@@ -27,7 +27,7 @@ COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
 """Seconds of a window: at least one, and more where its process was starved and it covers several."""
 
 TIMED = pl.col("count").filter(pl.col("response_sum_ns").is_not_null()).sum()
-"""Requests of which somebody knows how long they took: of an operation that always failed there may be none."""
+"""Requests with a response time; an operation that always failed may have none."""
 
 RESPONSE_NS = pl.when(TIMED > 0).then(pl.col("response_sum_ns").sum() / TIMED)
 """Mean response time of windows; null where none was timed."""
@@ -123,38 +123,3 @@ def _judge(series: npt.NDArray[np.float64], warmup_s: int) -> dict[str, object]:
         if math.isfinite(bias) and abs(bias) > RELEVANT_BIAS:
             verdict = "no steady state" if truncation.boundary else "longer warm-up"
     return row | {"verdict": verdict}
-
-
-def steady_state_warnings(steadiness: pl.DataFrame) -> list[str]:
-    """One sentence per kind of trouble, with its remedy; empty when every run was steady."""
-    warnings: list[str] = []
-    drifting = steadiness.filter(pl.col("verdict") == "no steady state")
-    if drifting.height:
-        warnings.append(
-            f"{_runs(drifting)} did not reach a steady state (MSER-5 would cut half of the run or more): "
-            "measure longer, and look at the timeline for a drift."
-        )
-    late = steadiness.filter(pl.col("verdict") == "longer warm-up")
-    if late.height:
-        worst = late.sort("suggested_s").row(-1, named=True)
-        warnings.append(
-            f"{_runs(late)} needed a longer warm-up than the declared {worst['warmup_s']} s "
-            f"(MSER-5 suggests up to {worst['suggested_s']} s; the mean {worst['series']} moves by "
-            f"{abs(worst['bias']):.1%}): raise measure.warmup_s to {worst['suggested_s']}."
-        )
-    short = steadiness.filter(pl.col("verdict") == "cannot tell")
-    if short.height:
-        runs = short.select(RUN).n_unique()
-        warnings.append(
-            f"{_runs(short)} {'was' if runs == 1 else 'were'} too short for a steady-state test (MSER-5 takes "
-            f"{WINDOWS_MIN} s): that the warm-up sufficed is taken on trust."
-        )
-    return warnings
-
-
-def _runs(rows: pl.DataFrame) -> str:
-    count = rows.select(RUN).unique().height
-    first = rows.sort(RUN).row(0, named=True)
-    if count == 1:
-        return f"One run (point {first['point']}, repetition {first['repetition']})"
-    return f"{count} runs"

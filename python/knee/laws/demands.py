@@ -14,11 +14,11 @@ import polars as pl
 
 from knee.data.csv import label_of
 from knee.data.trim import RUN
+from knee.data.utilization import SATURATED
 from knee.laws.residual import TOLERANCE, Verdict, one_sided_half_width
 from knee.laws.stations import CONNECTIONS, WORKER_SLOTS
 from knee.queueing import Bounds, throughput_bounds
 from knee.stats.intervals import LEVEL, Floats, Interval, above_zero, counted, mean_interval, product_interval
-from knee.verdict.bottleneck import SATURATED
 
 Level = int | float | str | bool
 

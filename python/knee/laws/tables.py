@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.data.csv import configuration
+from knee.data.foreign_stores import foreign_stores
 from knee.data.observations import observations
+from knee.data.pools import waited_for
+from knee.data.threads import threads
 from knee.data.trim import RUN, TIMED, steady_state, trim
+from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import CONNECTIONS, STATIONS, THREADS, WORKER_SLOTS
 from knee.laws.visits import with_visits
 from knee.stats.intervals import LEVEL
-from knee.verdict.bottleneck import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
-from knee.verdict.connections import waited_for
-from knee.verdict.foreign_stores import foreign_stores
-from knee.verdict.threads import threads
 
 if TYPE_CHECKING:
     from knee.data import Dataset

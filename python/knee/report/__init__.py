@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page of a run, or of a table of somebody else's measurements.
+"""The report: one self-contained HTML page of a run folder or of a table.
 
     page         the frame: sections, style and script in one file
     sheet        what the sections share
@@ -7,8 +7,8 @@
     charts       the figures' specifications
     tables       numbers as HTML
 
-It computes nothing: it draws what the pure modules return. The page needs no network; its one script (Vega, with
-Vega-Lite and Vega-Embed) is inlined from the bundle that vl-convert-python ships.
+It takes findings (:mod:`knee.verdict`), computes nothing and draws. The page needs no network; its one script (Vega,
+with Vega-Lite and Vega-Embed) is inlined from the bundle that vl-convert-python ships.
 """
 
 from knee.report.page import is_report, write

@@ -1,8 +1,6 @@
-"""Everything that was measured, against clients, the arrival rate or another factor: whichever was varied."""
+"""Every measured quantity against clients, the arrival rate or another factor, whichever was varied."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,10 +8,7 @@ from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import Interval, counted, mean_interval
-from knee.verdict.failures import note_on_throughput, note_on_times
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict import words
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
@@ -60,71 +55,74 @@ _AGAINST = {
     ): "Throughput, as the clients saw it. On the dotted line it is the arrival rate: requests "
     "are answered as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
     ("rate", "response_ms"): "Mean response time, as the clients saw it. Where requests come faster than they are "
-    "answered, it has no steady value: they wait the longer, the longer one measures.",
+    "answered, it has no steady value: the wait grows with the length of the run.",
     ("requests in flight", "throughput"): "Throughput, as the clients saw it. The load is an open loop: this is the "
     "arrival rate for as long as the system keeps up, and the clients are no more than how many requests there can be "
     "in flight.",
 }
-"""By the axis' field, captions that are others there; an open loop's clients are another quantity."""
+"""Captions that differ on an axis; an open loop's clients are another quantity."""
 
 
 def title(sheet: Sheet) -> str:
     """Without a curve to draw, the number of clients."""
     if sheet.axis.field == "rate":
         return "Against the arrival rate"
-    clients = counted(sheet.counts[0], "client") if len(sheet.counts) == 1 else ""
-    if sheet.factor is not None:
-        return f"Against {sheet.factor}" + (f", at {clients}" if clients else "")
+    clients = counted(sheet.naming.counts[0], "client") if len(sheet.naming.counts) == 1 else ""
+    if sheet.naming.factor is not None:
+        return f"Against {sheet.naming.factor}" + (f", at {clients}" if clients else "")
     return f"At {clients}" if clients else "Against clients"
 
 
-def section(sheet: Sheet, dataset: Dataset | None) -> str:
+def section(sheet: Sheet) -> str:
     """Every quantity that was measured, one line per combination of the other factors; empty without either."""
-    if not sheet.load:
+    if not sheet.naming.load:
         return ""
-    named = len(sheet.labels) > 1
-    columns = [column for column, _, _ in _QUANTITIES if column in sheet.diagnosis.observations.columns]
+    named = len(sheet.naming.labels) > 1
+    columns = [column for column, _, _ in _QUANTITIES if column in sheet.findings.observations.columns]
     means = {column: found for column in columns if (found := _means(sheet, column))}
-    notes = {"throughput": note_on_throughput(dataset), "response_ms": note_on_times(dataset)} if dataset else {}
+    failures = sheet.findings.details.failures if sheet.findings.details else None
+    notes = {"throughput": words.note_on_throughput(failures), "response_ms": words.note_on_times(failures)}
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
             {
-                sheet.axis.field: sheet.load[point],
-                "series": sheet.short(sheet.series[point]),
+                sheet.axis.field: sheet.naming.load[point],
+                "series": sheet.naming.short(sheet.naming.series[point]),
                 "value": at.estimate,
                 "low": at.low,
                 "high": at.high,
             }
-            for point, _ in sheet.points
+            for point, _ in sheet.naming.points
             if (at := means.get(column, {}).get(point)) is not None and at.repetitions
         ]
         if values:
             spec = against_load(
                 values,
                 name,
-                series=sheet.series_title if named else None,
-                choices=sheet.short_labels,
+                series=sheet.naming.series_title if named else None,
+                choices=sheet.naming.short_labels,
                 axis=sheet.axis,
                 diagonal=sheet.axis.field == "rate" and column == "throughput",
             )
-            over = "requests in flight" if sheet.open_loop and sheet.axis.field == "clients" else sheet.axis.field
+            over = (
+                "requests in flight" if sheet.naming.open_loop and sheet.axis.field == "clients" else sheet.axis.field
+            )
             said = _AGAINST.get((over, column), caption) + notes.get(column, "")
             figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     rows: list[tuple[Cell, ...]] = [
-        (sheet.series[point], sheet.load[point], *(means[column][point] for column, _ in shown))
-        for point, _ in sheet.points
+        (sheet.naming.series[point], sheet.naming.load[point], *(means[column][point] for column, _ in shown))
+        for point, _ in sheet.naming.points
     ]
     numbers = sheet.of_lines([name for _, name in shown], rows)
     return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
 
 
 def _means(sheet: Sheet, column: str) -> dict[int, Interval]:
-    """Each point's mean over its repetitions; empty where nobody measured any."""
-    values = sheet.diagnosis.observations.filter(pl.col(column).is_not_null()).group_by("point").agg(column)
+    """Each point's mean over its repetitions; empty without a measurement."""
+    values = sheet.findings.observations.filter(pl.col(column).is_not_null()).group_by("point").agg(column)
     if values.is_empty():
         return {}
-    nothing = mean_interval([], sheet.diagnosis.level)
-    found = {point: mean_interval(repetitions, sheet.diagnosis.level) for point, repetitions in values.iter_rows()}
-    return {point: found.get(point, nothing) for point in sheet.load}
+    nothing = mean_interval([], sheet.findings.level)
+    found = {point: mean_interval(repetitions, sheet.findings.level) for point, repetitions in values.iter_rows()}
+    return {point: found.get(point, nothing) for point in sheet.naming.load}

@@ -15,9 +15,10 @@ from knee.report.charts import factorial as charts
 from knee.report.charts.vega import Rows, Spec
 from knee.report.sheet import Sheet
 from knee.stats.intervals import Interval
+from knee.verdict import words
 
 TERMS_MAX = 20
-"""Terms that a figure shows: more rows than that nobody compares."""
+"""Terms that a figure shows: more rows are not comparable at a glance."""
 
 FACTORS_MAX = 6
 """Factors of more than two levels whose means are drawn."""
@@ -35,8 +36,8 @@ _TITLES = {"throughput": "Throughput", "response_ms": "Response time"}
 
 def section(sheet: Sheet) -> str:
     """A part per response; empty where fewer than two factors vary."""
-    unexplained = "".join(f"<p>{escape(sentence)}</p>" for sentence in sheet.diagnosis.unexplained)
-    return "".join(_Part(sheet, findings).html() for findings in sheet.diagnosis.factorial) + unexplained
+    unexplained = "".join(f"<p>{escape(words.unexplained(one))}</p>" for one in sheet.findings.unexplained)
+    return "".join(_Part(sheet, effects).html() for effects in sheet.findings.effects) + unexplained
 
 
 class _Part:
@@ -105,7 +106,7 @@ class _Part:
         elif analysis.error.degrees:
             doubt = f"Bars are {analysis.level:.0%} intervals; one that crosses the middle line may be noise."
         else:
-            doubt = "Nothing was repeated, so what is noise cannot be told."
+            doubt = "Cannot tell what is noise: no run was repeated."
         what = (
             "By what the response is multiplied at a factor's high level, against its (geometric) mean."
             if self._ratios
@@ -199,7 +200,7 @@ class _Part:
         analysis = self._analysis
         if analysis.error.source == "highest interaction" and len(analysis.design.factors) == 2:
             names = [factor.name for factor in analysis.design.factors]
-            said = f"{' × '.join(names)}. Nothing was repeated, so their interaction cannot be told from noise."
+            said = f"{' × '.join(names)}. Cannot tell their interaction from noise: no run was repeated."
             return [(names, said)]
         pairs = [term for term in analysis.ranked if len(term.factors) == 2]
         chosen = [term for term in pairs if term.significant and term.share >= SHARE_MIN] or pairs[:1]
@@ -296,8 +297,8 @@ def _label(term: Term) -> str:
 
 
 def _pair_said(term: Term) -> str:
-    judged = {True: "It stands out", False: "It may well be noise", None: "Whether it is noise cannot be told"}
-    aliases = f" Not to be told apart from {', '.join(term.aliases)}." if term.aliases else ""
+    judged = {True: "It stands out", False: "It may well be noise", None: "Cannot tell whether it is noise"}
+    aliases = f" It is confounded with {', '.join(term.aliases)}." if term.aliases else ""
     return f"{term_label(term)}: {_percent(term.share)} of the variation. {judged[term.significant]}.{aliases}"
 
 

@@ -18,7 +18,7 @@ CHECKS_MAX = 1000
 
 def section(sheet: Sheet) -> str:
     """Everything that was checked; figures only where the load was a closed loop."""
-    laws = sheet.diagnosis.laws
+    laws = sheet.findings.laws
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(laws))
     closed = [check for check in laws.interactive if check.verdict != "does not apply"]
     figures = [*_interactive_figures(sheet, laws, closed), *_bounds_figure(sheet, laws)]
@@ -56,11 +56,13 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
             yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
 
     def residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]]) -> Rows:
-        return _residuals(named, {point: sheet.short(label) for point, label in laws.labels.items()} if apart else {})
+        return _residuals(
+            named, {point: sheet.naming.short(label) for point, label in laws.labels.items()} if apart else {}
+        )
 
     # With one client count all of them would stand above it.
     apart = len({check.clients for check in of_all}) == 1 and len(set(laws.labels.values())) > 1
-    across = sheet.configurations_title if apart else "Clients"
+    across = sheet.naming.configurations_title if apart else "Clients"
     band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
     if of_both := [
         *residuals((f"X, {check.view}", check, check.throughput) for check in of_all),

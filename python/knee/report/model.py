@@ -8,7 +8,7 @@ from knee.fit import FittedSystem, Outlook, parameter_sentence
 from knee.report.charts.model import model_band
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded, table
+from knee.report.tables import Cell, ends, folded, table
 from knee.stats.intervals import Interval, number
 
 _BOX, _GAP, _HEIGHT = 148, 30, 118
@@ -16,18 +16,18 @@ _BOX, _GAP, _HEIGHT = 148, 30, 118
 
 
 def section(sheet: Sheet) -> str:
-    """Curves, diagram and words of every fitted system; one line where there is none; empty where nobody varied the
-    clients."""
-    if len(sheet.counts) < 2:
+    """Curves, diagram and words of every fitted system; one line where there is none; empty where clients were
+    not varied."""
+    if len(sheet.naming.counts) < 2:
         return ""
-    found = sheet.diagnosis.outlooks
+    found = sheet.findings.outlooks
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.unfitted)
     if not found.shown:
         return words
     return (
         "".join(_words(system) for system in found.systems)
         + f'<div class="grid">{"".join(_figures(sheet, found.shown))}</div>'
-        + "".join(_network(system, sheet.diagnosis.level) for system in found.systems)
+        + "".join(_network(system, sheet.findings.level) for system in found.systems)
         + words
         + _predictions(found.shown)
         + "".join(_trials(system) for system in found.systems)
@@ -48,7 +48,7 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     measured_at = {int(one.customers) for outlook in shown for one in outlook.measured}
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
-        f"Dots are measured, the line is the model, the band where {sheet.diagnosis.level:.0%} of further runs should "
+        f"Dots are measured, the line is the model, the band where {sheet.findings.level:.0%} of further runs should "
         "lie. Dashed: beyond what was measured, where something that the model does not know may begin to limit."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
@@ -86,7 +86,7 @@ def _network(system: FittedSystem, level: float) -> str:
         return ""
     name = f", {system.label}" if system.label else ""
     caption = (
-        f"What a request passes{name}: dashed boxes are delays at which nobody queues, the bars the share of servers "
+        f"What a request passes{name}: dashed boxes are delays without a queue, the bars the share of servers "
         "that are busy at the most clients. Times are what a request needs in all its visits, over all client counts."
     )
     rows: list[tuple[Cell, ...]] = [
@@ -166,8 +166,8 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
         (
             outlook.label,
             int(forecast.scenario.customers),
-            *_ends(forecast.throughput),
-            *_ends(forecast.response_ms),
+            *ends(forecast.throughput),
+            *ends(forecast.response_ms),
             "; ".join(forecast.outside),
         )
         for outlook in shown
@@ -186,10 +186,6 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
     )
     kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
     return folded("Predictions", table([header[i] for i in kept], [[row[i] for i in kept] for row in rows]))
-
-
-def _ends(interval: Interval) -> tuple[Cell, ...]:
-    return interval.estimate, interval.low, interval.high
 
 
 def _trials(system: FittedSystem) -> str:

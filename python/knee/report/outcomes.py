@@ -1,29 +1,17 @@
-"""Reads by what came of them: clusters drawn, and the figures of each."""
+"""Reads by outcome: clusters drawn, and the figures of each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
 from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_load
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import between, number
-from knee.verdict.distributions import merged
-from knee.verdict.outcomes import (
-    OUTCOMES,
-    Outcome,
-    clusters,
-    distribution,
-    outcomes,
-    reads,
-    what_clusters_there_are,
-    why_the_mean_misleads,
-)
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict import words
+from knee.verdict.outcomes import OUTCOMES, Outcome
 
 _HEADER = (
     "outcome",
@@ -38,21 +26,16 @@ _HEADER = (
 )
 
 
-def section(sheet: Sheet, dataset: Dataset) -> str:
-    """Empty where the clients did not tell reads apart by what came back."""
-    found = {key: one for key, one in reads(merged(dataset)).items() if key[0] in sheet.load}
-    if not found:
+def section(sheet: Sheet) -> str:
+    """Empty where the clients do not report outcomes."""
+    details = sheet.findings.details
+    if details is None or not details.outcomes:
         return ""
-    of_points = outcomes(found, sheet.diagnosis.level)
-    clusters_of_points = {point: clusters(found, point) for point, _ in sheet.points if point in of_points}
-    chosen = sheet.chosen if sheet.chosen in of_points else next(iter(clusters_of_points))
-    at = sheet.in_words(sheet.load[chosen])
-    sentences = [
-        why_the_mean_misleads(of_points[chosen], at),
-        *what_clusters_there_are(clusters_of_points[chosen], at),
-    ]
-    heading = f"<h3>{escape(sheet.series[chosen])}</h3>" if sheet.series[chosen] else ""
-    words = heading + "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    of_points, clusters_of_points = details.outcomes, details.clusters
+    chosen = words.shown_first(details, sheet.naming)
+    sentences = words.reads(details, sheet.naming)
+    heading = f"<h3>{escape(sheet.naming.series[chosen])}</h3>" if sheet.naming.series[chosen] else ""
+    text = heading + "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
     names = [name for name in OUTCOMES.values() if any(one.name == name for each in of_points.values() for one in each)]
     ends = [
         {"point": point, "end_ms": one.high_ms}
@@ -62,45 +45,43 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
     ]
     figures = sheet.figure(
         "outcome-clusters",
-        clusters_of_outcomes(records(distribution(found)), ends, sheet.points, chosen, names),
-        "How long reads of each outcome took, as shares of that outcome's own reads, so that few large ones show as "
-        "well. Dashed lines part the clusters that all reads together make in every repetition. Mind the logarithmic "
-        "axis.",
+        clusters_of_outcomes(records(details.outcome_shares), ends, sheet.naming.points, chosen, names),
+        "How long reads of each outcome took, as shares of that outcome's own reads. Dashed lines part the clusters "
+        "that all reads together make in every repetition. The axis is logarithmic.",
     )
     if len(sheet.axis.levels) > 1:
         figures += sheet.figure(
             "outcome-means",
-            outcomes_against_load(_means(sheet, of_points), sheet.axis, sheet.labels),
-            "Mean response time of each outcome. Where they lie far apart, the mean of all reads is that of no read "
-            "at all.",
+            outcomes_against_load(_means(sheet, of_points), sheet.axis, sheet.naming.labels),
+            "Mean response time of each outcome. Where they lie far apart, no read takes as long as the mean of all.",
         )
     others = "".join(
-        f"<p>{escape(sheet.series[point] + ': ' if sheet.series[point] else '')}{escape(sentence)}</p>"
+        f"<p>{escape(sheet.naming.series[point] + ': ' if sheet.naming.series[point] else '')}{escape(sentence)}</p>"
         for point, each in clusters_of_points.items()
         if point != chosen
-        for sentence in what_clusters_there_are(each, sheet.in_words(sheet.load[point]))[:1]
+        for sentence in words.clusters(each, sheet.naming.in_words(sheet.naming.load[point]))[:1]
     )
     more = folded("Clusters at the other points", others) if others else ""
-    table = sheet.of_lines(_HEADER, [row for point, _ in sheet.points for row in _rows(sheet, point, of_points)])
+    table = sheet.of_lines(_HEADER, [row for point, _ in sheet.naming.points for row in _rows(sheet, point, of_points)])
     if "?</td>" in table:
-        table += '<p class="doubt">A question mark: whether it takes longer at all cannot be told.</p>'
-    return f'{words}{more}<div class="grid">{figures}</div>{table}'
+        table += '<p class="doubt">A question mark: it may not take longer at all.</p>'
+    return f'{text}{more}<div class="grid">{figures}</div>{table}'
 
 
-def _means(sheet: Sheet, of_points: dict[int, tuple[Outcome, ...]]) -> list[dict[str, object]]:
+def _means(sheet: Sheet, of_points: Mapping[int, tuple[Outcome, ...]]) -> list[dict[str, object]]:
     return [
-        {sheet.axis.field: sheet.load[point], "series": sheet.series[point], "outcome": one.name}
+        {sheet.axis.field: sheet.naming.load[point], "series": sheet.naming.series[point], "outcome": one.name}
         | {"mean_ms": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
-        for point, _ in sheet.points
+        for point, _ in sheet.naming.points
         for one in of_points.get(point, ())
     ]
 
 
-def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -> list[tuple[Cell, ...]]:
+def _rows(sheet: Sheet, point: int, of_points: Mapping[int, tuple[Outcome, ...]]) -> list[tuple[Cell, ...]]:
     return [
         (
-            sheet.series[point],
-            sheet.load[point],
+            sheet.naming.series[point],
+            sheet.naming.load[point],
             one.name,
             one.count,
             f"{one.share:.1%}",
@@ -116,9 +97,9 @@ def _rows(sheet: Sheet, point: int, of_points: dict[int, tuple[Outcome, ...]]) -
 
 
 def _times(one: Outcome) -> str:
-    """A question mark where the repetitions cannot tell whether it is one."""
+    """How many times as long as an ordinary read; with a question mark where it may not be longer."""
     times = one.times
-    told = number(times.estimate, 2)
+    text = number(times.estimate, 2)
     if times.low is None or times.high is None or times.low == times.high:
-        return told
-    return f"{told}?" if times.low <= 1 <= times.high else f"{told} ({between(times)})"
+        return text
+    return f"{text}?" if times.low <= 1 <= times.high else f"{text} ({between(times)})"

@@ -43,7 +43,7 @@
     const colour = colours();
     const spec = JSON.parse(JSON.stringify(specs[place.dataset.chart]), (_, value) =>
       typeof value === "string" && value.startsWith("@") ? colour(value.slice(1)) : value);
-    // Vega measures its own text, so a legend or a label that is too wide for a narrow place must be told to wrap or to end.
+    // Vega measures its own text, so a legend or a label that is too wide for a narrow place needs a limit to wrap or to end.
     const settings = config(colour, isDark);
     settings.axisY.labelLimit = 0.38 * width;
     if (width < 480) settings.legend = { ...settings.legend, columns: 2, titleOrient: "top" };

@@ -1,4 +1,4 @@
-"""Puts the page together: verdict first, then every measurement, then where it all came from."""
+"""Puts the page together: the verdict first, then every measurement, then the provenance."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import vl_convert
 
 from knee import __version__
-from knee.data.csv import Measurements
 from knee.report import (
     clients,
     distributions,
@@ -28,26 +26,20 @@ from knee.report import (
     views,
 )
 from knee.report.sheet import Sheet
-from knee.verdict.diagnose import Diagnosis, diagnose
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict.findings import Findings
 
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
 """What the bundled script leaves behind for page.js."""
 
 _GENERATOR = '<meta name="generator" content="knee '
-"""By which a page of ours is known."""
+"""Marks a page as a report."""
 
 _HEAD_BYTES = 1024
 
 
-def write(source: Dataset | Measurements, path: Path, found: Diagnosis | None = None) -> None:
-    """Write the report of a run, or of somebody else's measurements, to a file; `found` is what :func:`html` takes.
-
-    Raises KneeError where a table or a histogram of the run cannot be read, OSError where the file cannot be written.
-    """
-    path.write_text(html(source, found), encoding="utf-8")
+def write(findings: Findings, path: Path) -> None:
+    """Write the page of the findings to a file. Raises OSError where it cannot be written."""
+    path.write_text(html(findings), encoding="utf-8")
 
 
 def is_report(path: Path) -> bool:
@@ -56,29 +48,29 @@ def is_report(path: Path) -> bool:
         return _GENERATOR.encode() in file.read(_HEAD_BYTES)
 
 
-def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
-    """The whole page; `found` is the diagnosis of the same source, where it was already made."""
-    sheet = Sheet(found or diagnose(source))
-    dataset = None if isinstance(source, Measurements) else source
+def html(findings: Findings) -> str:
+    """The whole page."""
+    sheet = Sheet(findings)
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
-        *((f"against-{part.axis.field}", clients.title(part), clients.section(part, dataset)) for part in sheet.parts),
-        ("views", "What the server saw, what the clients saw", views.section(sheet, dataset) if dataset else ""),
-        ("operations", "What each operation took", operations.section(sheet, dataset) if dataset else ""),
-        ("outcomes", "Reads by what came back", outcomes.section(sheet, dataset) if dataset else ""),
+        *((f"against-{part.axis.field}", clients.title(part), clients.section(part)) for part in sheet.parts),
+        ("views", "What the server saw, what the clients saw", views.section(sheet)),
+        ("operations", "What each operation took", operations.section(sheet)),
+        ("outcomes", "Reads by what came back", outcomes.section(sheet)),
         ("model", "What if there were more clients?", model.section(sheet.parts[0])),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers hold together?", laws.section(sheet)),
-        ("percentiles", "Response-time distribution", distributions.section(sheet, dataset) if dataset else ""),
-        ("resources", "Resources", resources.section(sheet, dataset)),
-        ("timeline", "Second by second", timeline.section(sheet, dataset) if dataset else ""),
-        ("provenance", "Where the numbers come from", provenance.section(sheet, dataset)),
+        ("percentiles", "Response-time distribution", distributions.section(sheet)),
+        ("resources", "Resources", resources.section(sheet)),
+        ("timeline", "Second by second", timeline.section(sheet)),
+        ("provenance", "Where the numbers come from", provenance.section(sheet)),
     ]
     present = [section for section in sections if section[2]]
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in present)
     body = "\n".join(_section(key, title, content) for key, title, content in present)
-    question = sheet.diagnosis.question
-    name = escape(sheet.diagnosis.name)
+    question = findings.question
+    name = escape(findings.name)
+    cut_off = " Warm-up and cool-down are cut off." if findings.provenance else ""
     style = _resource("style.css")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -94,15 +86,15 @@ def html(source: Dataset | Measurements, found: Diagnosis | None = None) -> str:
 <header class="page">
 <h1>{name}</h1>
 {f'<p class="question">{escape(question)}</p>' if question else ""}
-<p class="facts">{escape(provenance.facts(sheet, dataset))}</p>
+<p class="facts">{escape(provenance.facts(findings))}</p>
 <nav aria-label="Sections">{links}</nav>
 </header>
 <main>
 <noscript><p class="warnings">The charts need JavaScript. The tables below hold the same numbers.</p></noscript>
 {body}
 </main>
-<footer>Written by knee {escape(__version__)}. Error bars are {sheet.diagnosis.level:.0%} Student's t intervals over the
-repetitions, unless a caption says otherwise.{" Warm-up and cool-down are cut off." if dataset else ""}</footer>
+<footer>Written by knee {escape(__version__)}. Error bars are {findings.level:.0%} Student's t intervals over the
+repetitions, unless a caption says otherwise.{cut_off}</footer>
 <script type="application/json" id="charts">{_inline_json(sheet.charts)}</script>
 <script>{_vega()}</script>
 <script>
@@ -122,13 +114,13 @@ def _resource(name: str) -> str:
 
 
 def _inline_json(value: object) -> str:
-    """JSON in which nothing can end the script element it stands in."""
+    """JSON that cannot end the script element around it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache
 def _vega() -> str:
-    """The bundled script, unable to end the script element it stands in; in code, `</script` is always in a string.
+    """The bundled script, unable to end the script element around it; in code, `</script` is always in a string.
 
     Bundling takes seconds, so a process does it once.
     """

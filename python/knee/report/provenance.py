@@ -3,55 +3,53 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
-
-import polars as pl
 
 from knee.data.csv import Measurements
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, mapping, table
 from knee.stats.intervals import counted
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict.findings import Findings, Provenance
 
 _LEVELS_MAX = 8
 """Of a factor, that the head of the page names one by one."""
 
 
-def section(sheet: Sheet, dataset: Dataset | None) -> str:
+def section(sheet: Sheet) -> str:
     """The manifest and the experiment file of a run, or what is known of a table and what was assumed of it."""
-    if dataset is None:
-        return _of_table(sheet)
-    text, manifest = dataset.experiment_text, dict(dataset.manifest)
+    found = sheet.findings.provenance
+    if found is None:
+        return _of_table(sheet.findings)
+    manifest = dict(found.manifest)
     commands = manifest.pop("commands", None)
     return (
         mapping({name: value for name, value in manifest.items() if value not in ([], {}, "")})
         + (folded("The commands as started", mapping(commands)) if commands else "")
-        + ("" if text is None else folded("The experiment file", f"<pre>{escape(text)}</pre>"))
+        + ("" if found.experiment is None else folded("The experiment file", f"<pre>{escape(found.experiment)}</pre>"))
     )
 
 
-def facts(sheet: Sheet, dataset: Dataset | None) -> str:
+def facts(findings: Findings) -> str:
     """How much was measured."""
-    return _facts_of_table(sheet.diagnosis.measurements) if dataset is None else _facts_of_run(dataset)
+    if findings.provenance is None:
+        return _facts_of_table(findings.measurements)
+    return _facts_of_run(findings.provenance)
 
 
-def _of_table(sheet: Sheet) -> str:
-    found = sheet.diagnosis.measurements
+def _of_table(findings: Findings) -> str:
+    found = findings.measurements
     rows = [
         ("file", found.source),
         ("observations", f"{found.table.height:,}"),
         ("factors", _factors(found) or "none"),
         ("responses", ", ".join(found.responses)),
-        *(("assumed", note) for note in (*found.notes, *sheet.diagnosis.laws.notes)),
+        *(("assumed", note) for note in (*found.notes, *findings.laws.notes)),
     ]
     return table(("field", "value"), rows, wrap=True)
 
 
 def _facts_of_table(found: Measurements) -> str:
     factors = _factors(found)
-    return f"{counted(found.table.height, 'observation')} of somebody else's" + (f" · {factors}" if factors else "")
+    return f"{counted(found.table.height, 'observation')}" + (f" · {factors}" if factors else "")
 
 
 def _factors(found: Measurements) -> str:
@@ -64,17 +62,14 @@ def _factors(found: Measurements) -> str:
     return ", ".join(parts)
 
 
-def _facts_of_run(dataset: Dataset) -> str:
-    done = dataset.points.filter(pl.col("status") == "done")
-    if done.is_empty():
+def _facts_of_run(found: Provenance) -> str:
+    if not found.runs:
         return "No run is complete."
-    first = done.sort("start_unix_s").row(0, named=True)
     parts = [
-        f"{done['point'].n_unique()} points, {done.height} runs of {first['seconds']} s "
-        f"({first['warmup_s']} s warm-up and {first['cooldown_s']} s cool-down cut off)"
+        f"{counted(found.points, 'point')}, {counted(found.runs, 'run')} of {found.seconds} s "
+        f"({found.warmup_s} s warm-up and {found.cooldown_s} s cool-down cut off)"
     ]
-    for column, name in (("middlewares", "middleware"), ("stores", "store")):
-        numbers = done[column].drop_nulls().unique().sort().to_list()
+    for numbers, name in ((found.middlewares, "middleware"), (found.stores, "store")):
         if any(numbers):
-            parts.append(f"{' or '.join(map(str, numbers))} {name}{'' if numbers == [1] else 's'}")
+            parts.append(f"{' or '.join(map(str, numbers))} {name}{'' if numbers == (1,) else 's'}")
     return " · ".join(parts)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
+from knee.data.utilization import SATURATED
 from knee.report.charts.resources import cpu_bars, utilization_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
 from knee.stats.intervals import Interval
-from knee.verdict.bottleneck import SATURATED
-from knee.verdict.timeline import resources_per_point
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
 
 
-def section(sheet: Sheet, dataset: Dataset | None) -> str:
+def section(sheet: Sheet) -> str:
     """Utilisation against the load, the candidates for the bottleneck, and what every process of a run used."""
-    return "".join(_of_part(part, dataset) for part in sheet.parts)
+    return "".join(_of_part(part) for part in sheet.parts)
 
 
-def _of_part(sheet: Sheet, dataset: Dataset | None) -> str:
-    points = pl.col("point").is_in(list(sheet.load))
-    usage = sheet.diagnosis.utilizations.filter(points)
+def _of_part(sheet: Sheet) -> str:
+    points = pl.col("point").is_in(list(sheet.naming.load))
+    usage = sheet.findings.utilizations.filter(points)
     if usage.is_empty():
         return ""
     named = (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").str.strip_suffix(" station")
@@ -36,36 +30,31 @@ def _of_part(sheet: Sheet, dataset: Dataset | None) -> str:
         .with_columns(named.alias("resource")),
         ["resource"],
     )
-    busiest = ", at the busiest process of its tier" if dataset is not None else ""
+    busiest = ", at the busiest process of its tier" if sheet.findings.details else ""
     figures = sheet.figure(
         "utilization" if "utilization" not in sheet.charts else f"utilization-{sheet.axis.field}",
-        utilization_lines(records(means), sheet.axis, SATURATED, sheet.labels),
+        utilization_lines(records(means), sheet.axis, SATURATED, sheet.naming.labels),
         f"How busy each resource is{busiest}. What first crosses the dashed line ({SATURATED:.0%}) is a candidate for "
         "the bottleneck.",
     )
-    shares = sheet.diagnosis.cpu_shares.filter(points)
+    shares = sheet.findings.cpu_shares.filter(points)
     if not shares.is_empty():
         owners = _by_load(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
         figures += sheet.figure(
             "cpu-shares",
-            cpu_bars(records(owners), sheet.axis, sheet.labels),
+            cpu_bars(records(owners), sheet.axis, sheet.naming.labels),
             "Whose CPU time it was, as a share of all the host's cores. “knee” is the lab itself, “others” are "
             "programs outside the experiment.",
         )
-    return (
-        f'<div class="grid">{figures}</div>'
-        + _candidates(sheet)
-        + _components(sheet)
-        + ("" if dataset is None else _per_point(sheet, dataset))
-    )
+    return f'<div class="grid">{figures}</div>' + _candidates(sheet) + _components(sheet) + _per_point(sheet)
 
 
 def _candidates(sheet: Sheet) -> str:
     header = ("configuration", "resource", "busiest process", "utilisation")
     over_clients = ("utilisation at the knee", "at most clients", "saturated from (clients)")
     rows: list[tuple[Cell, ...]] = []
-    has_knee = len(sheet.counts) > 1 and not sheet.open_loop
-    for verdict in sheet.verdicts:
+    has_knee = len(sheet.naming.counts) > 1 and not sheet.naming.open_loop
+    for verdict in sheet.naming.verdicts:
         for c in verdict.bottleneck.candidates:
             at_knee = (_share(c.at_knee), _share(c.at_most), c.first_saturated)
             rows.append((verdict.label, c.name, c.process, *(at_knee if has_knee else at_knee[1:2])))
@@ -76,18 +65,20 @@ def _components(sheet: Sheet) -> str:
     header = ("configuration", "part of the response time", "at the knee (ms)", "at most clients (ms)", "growth (ms)")
     rows: list[tuple[Cell, ...]] = [
         (verdict.label, c.name, c.at_knee_ms, c.at_most_ms, c.growth_ms)
-        for verdict in sheet.verdicts
+        for verdict in sheet.naming.verdicts
         for c in verdict.bottleneck.components
     ]
     return sheet.of_configurations(header, rows) if rows else ""
 
 
-def _per_point(sheet: Sheet, dataset: Dataset) -> str:
-    names = dict(sheet.points)
+def _per_point(sheet: Sheet) -> str:
+    if sheet.findings.details is None:
+        return ""
+    names = dict(sheet.naming.points)
     columns = ("target", "cores", "rss_mb", "net_mb_per_s", "disk_mb_per_s")
     rows = [
         (names.get(row["point"], ""), *(row[column] for column in columns))
-        for row in resources_per_point(dataset).iter_rows(named=True)
+        for row in sheet.findings.details.resources.iter_rows(named=True)
     ]
     header = ("point", "target", "CPU (cores)", "memory (MB)", "network (MB/s)", "disk (MB/s)")
     return folded("CPU, memory, network and disk of every process and the host", table(header, rows))
@@ -99,8 +90,8 @@ def _by_load(sheet: Sheet, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame
         frame.group_by("point", *keys)
         .agg(pl.col("value").mean())
         .with_columns(
-            pl.col("point").replace_strict(sheet.load, return_dtype=pl.Float64).alias(sheet.axis.field),
-            pl.col("point").replace_strict(sheet.series, return_dtype=pl.String).alias("series"),
+            pl.col("point").replace_strict(sheet.naming.load, return_dtype=pl.Float64).alias(sheet.axis.field),
+            pl.col("point").replace_strict(sheet.naming.series, return_dtype=pl.String).alias("series"),
         )
         .drop("point")
         .sort("series", sheet.axis.field, *keys)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from knee.stats.intervals import Interval, number, quantity
+from knee.stats.intervals import Interval, cannot_tell, is_vague, number, quantity
 
 _NAME_CHARACTERS = 24
 
@@ -37,6 +37,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
     return (
         f'<div class="scroll"><table{named}><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     )
+
+
+def ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
+    """An estimate and the ends of its interval as three cells; a vague interval has no ends."""
+    if is_vague(interval):
+        return interval.estimate, cannot_tell(interval), None
+    return interval.estimate, interval.low, interval.high
 
 
 def folded(summary: str, content: str) -> str:

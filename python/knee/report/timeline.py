@@ -3,63 +3,47 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RUN
 from knee.report.charts.timeline import operation_timeline, resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.verdict.drift import drifts, whether_it_stays
-from knee.verdict.failures import note_on_throughput, note_on_times
-from knee.verdict.timeline import (
-    load_per_second,
-    operations_per_second,
-    resources_per_second,
-    store_per_second,
-    what_the_log_took,
-)
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict import words
+from knee.verdict.details import Details
 
 _OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
     (
         "file",
         "Log (MB)",
         {"file_mb": "taken", "live_mb": "live"},
-        "What the stores' logs take, and how much of it may still be asked for. Space between the two is had back in "
-        "time; where the live part grows, there are more keys or old versions.",
+        "What the stores' logs take, and how much of it is live. Space between the two is reclaimed in time; a growing "
+        "live part means more keys or old versions.",
     ),
     ("versions", "Versions", {"versions": "versions"}, "Versions that the stores keep."),
     (
         "snapshots",
         "Age (s)",
         {"snapshot_age_s": "oldest snapshot"},
-        "Age of the oldest snapshot that somebody reads: nothing that was replaced since is had back.",
+        "Age of the oldest open snapshot: versions replaced since then stay.",
     ),
     ("commits", "Time of a commit (ms)", {"commit_ms": "a commit"}, "Mean time to make a group of writes safe."),
     ("groups", "Writes in a commit", {"commit_records": "writes"}, "Mean number of writes made safe together."),
 )
 
 
-def section(sheet: Sheet, dataset: Dataset) -> str:
+def section(sheet: Sheet) -> str:
     """Throughput, response times and CPU use of a point that the reader chooses."""
-    seconds = load_per_second(dataset).filter(pl.col("point").is_in(list(sheet.load)))
-    if seconds.is_empty():
+    details, run = sheet.findings.details, sheet.findings.provenance
+    if details is None or run is None or details.per_second.is_empty():
         return ""
-    run = dataset.points.filter(pl.col("status") == "done").row(0, named=True)
-    shades = [
-        {"from": 0, "to": run["warmup_s"]},
-        {"from": run["seconds"] - run["cooldown_s"], "to": run["seconds"]},
-    ]
-    values, of_times = records(seconds), note_on_times(dataset)
+    shades = [{"from": 0, "to": run.warmup_s}, {"from": run.seconds - run.cooldown_s, "to": run.seconds}]
+    values, of_times = records(details.per_second), words.note_on_times(details.failures)
     figures = "".join(
         sheet.figure(
             f"timeline-{field}",
-            timeline(values, shades, field, title, sheet.points, sheet.chosen),
+            timeline(values, shades, field, title, sheet.naming.points, sheet.naming.chosen),
             caption,
         )
         for field, title, caption in (
@@ -67,66 +51,55 @@ def section(sheet: Sheet, dataset: Dataset) -> str:
                 "throughput",
                 "Throughput (requests/s)",
                 "Each second of each repetition. The shaded parts are cut off; between them lines should be level."
-                f"{note_on_throughput(dataset)}",
+                f"{words.note_on_throughput(details.failures)}",
             ),
             ("response_ms", "Response time (ms)", f"Mean response time of each second.{of_times}"),
         )
     )
-    figures += _of_operations(sheet, dataset, shades, of_times)
-    cores = _of_one_run(resources_per_second(dataset), sheet, dataset)
+    figures += _of_operations(sheet, details, shades, of_times)
+    cores = details.cores_per_second
     if not cores.is_empty():
         figures += sheet.figure(
             "cpu-timeline",
-            resource_timeline(records(cores.drop("repetition")), sheet.points, sheet.chosen),
+            resource_timeline(records(cores.drop("repetition")), sheet.naming.points, sheet.naming.chosen),
             "CPU use of the host and of every process, in the first repetition that did not fail.",
             wide=True,
         )
-    words, of_stores = _of_stores(sheet, dataset)
-    names = dict(sheet.points)
-    if stays := whether_it_stays(drifts(dataset, names, sheet.diagnosis.level), names):
-        words = f"<p>{escape(stays)}</p>{words}"
-    return f'{words}<div class="grid">{figures}{of_stores}</div>'
+    sentences = [words.drift(details.drifts, dict(sheet.naming.points)), *words.log(details, sheet.naming)]
+    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
+    return f'{text}<div class="grid">{figures}{_of_stores(sheet, details)}</div>'
 
 
-def _of_one_run(seconds: pl.DataFrame, sheet: Sheet, dataset: Dataset) -> pl.DataFrame:
-    """Each point's first repetition that did not fail."""
-    done = dataset.points.filter((pl.col("status") == "done") & pl.col("point").is_in(list(sheet.load)))
-    first = done.group_by("point").agg(pl.col("repetition").min())
-    return seconds.join(first, on=RUN, how="semi", maintain_order="left")
-
-
-def _of_operations(sheet: Sheet, dataset: Dataset, shades: Rows, note: str) -> str:
+def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> str:
     """Response times where there are several operations: in the mean of all what is asked for most hides the others.
 
     `note` ends the caption.
     """
-    seconds = _of_one_run(operations_per_second(dataset), sheet, dataset)
+    seconds = details.operations_per_second
     if seconds["op"].n_unique() < 2:
         return ""
     values = records(seconds.drop("repetition"))
     return sheet.figure(
         "timeline-operations",
-        operation_timeline(values, shades, sheet.points, sheet.chosen),
+        operation_timeline(values, shades, sheet.naming.points, sheet.naming.chosen),
         f"Mean response time of each operation in each second, in the first repetition that did not fail.{note}",
         wide=True,
     )
 
 
-def _of_stores(sheet: Sheet, dataset: Dataset) -> tuple[str, str]:
-    """What stores that keep versions told of themselves in one run of each point, in words and in figures; only what
-    there was anything of."""
-    told = _of_one_run(store_per_second(dataset), sheet, dataset)
+def _of_stores(sheet: Sheet, details: Details) -> str:
+    """What stores with versions report in one run of each point, as far as there is anything to draw."""
     figures = ""
     for name, title, fields, caption in _OF_STORES:
         parts = [
-            told.select("point", "middle_s", pl.lit(what).alias("what"), pl.col(column).cast(pl.Float64).alias("value"))
+            details.stores_per_second.select(
+                "point", "middle_s", pl.lit(what).alias("what"), pl.col(column).cast(pl.Float64).alias("value")
+            )
             for column, what in fields.items()
         ]
         values = pl.concat(parts).drop_nulls("value")
         if values.is_empty() or not values["value"].max():
             continue
-        spec = store_timeline(records(values), title, sheet.points, sheet.chosen)
+        spec = store_timeline(records(values), title, sheet.naming.points, sheet.naming.chosen)
         figures += sheet.figure(f"store-{name}", spec, caption)
-    label = dict(sheet.points).get(sheet.chosen, "")
-    log = what_the_log_took(told.filter(pl.col("point") == sheet.chosen))
-    return f"<p>{escape(label)}: {escape(log)}</p>" if log else "", figures
+    return figures

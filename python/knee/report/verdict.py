@@ -10,9 +10,10 @@ import polars as pl
 from knee import factorial
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded, table
+from knee.report.tables import Cell, ends, folded, table
 from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number
-from knee.verdict.diagnose import Verdict, arrival_lines, bottleneck_lines, confidence_line, knee_lines, law_lines
+from knee.verdict import words
+from knee.verdict.configuration import Verdict
 from knee.verdict.knee import Knee
 
 _LEAD_CHARACTERS_MAX = 300
@@ -21,12 +22,12 @@ _LEAD_CHARACTERS_MAX = 300
 
 def section(sheet: Sheet) -> str:
     """Where there are several combinations, a table of them all, the first in full and the others folded away."""
-    diagnosis = sheet.diagnosis
-    if not diagnosis.verdicts:
+    findings = sheet.findings
+    if not findings.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
-    if diagnosis.common_knee_sentence:
-        return _without_knee(sheet, diagnosis.common_knee_sentence) + _warnings(sheet)
-    first, *others = diagnosis.verdicts
+    if findings.has_common_obstacle:
+        return _without_knee(sheet) + _warnings(sheet)
+    first, *others = findings.verdicts
     if not others:
         return _verdict(sheet, 0, first, _common(sheet, found=bool(first.knee.levels))) + _warnings(sheet)
     summary = table(
@@ -34,10 +35,10 @@ def section(sheet: Sheet) -> str:
             *("configuration", "knee (clients)", "verdict", "requests/s there", "response ms there"),
             *("bottleneck", "confidence"),
         ),
-        [_summary_row(sheet, verdict) for verdict in diagnosis.verdicts],
+        [_summary_row(sheet, verdict) for verdict in findings.verdicts],
     )
     rest = "".join(
-        folded(f"{verdict.label}: {verdict.knee.sentence}", _verdict(sheet, i + 1, verdict))
+        folded(f"{verdict.label}: {words.knee(verdict.knee)}", _verdict(sheet, i + 1, verdict))
         for i, verdict in enumerate(others)
     )
     before, after = _common(sheet, found=False)
@@ -51,29 +52,34 @@ def section(sheet: Sheet) -> str:
 
 
 def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
-    """What is the same for all configurations, before and behind what is said of one; what was `found` there stands
-    before what the laws and the factors say."""
+    """Findings of all configurations together, before and after those of one; a `found` knee stands before the laws."""
     first, laws, factors = _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
     return (first, laws + factors) if found else (first + factors + laws, "")
 
 
-def _without_knee(sheet: Sheet, sentence: str) -> str:
-    """Why there is no knee, said once, behind what was found; the bottlenecks as a table where they differ."""
-    diagnosis, common = sheet.diagnosis, sheet.diagnosis.common_bottleneck
-    findings = _arrivals(sheet) + _peak(sheet) + _factors(sheet) + _laws(sheet) + _finding("Knee", [sentence])
+def _without_knee(sheet: Sheet) -> str:
+    """The findings, then once why there is no knee; the bottlenecks as a table where they differ."""
+    findings, common = sheet.findings, sheet.findings.common_bottleneck
+    said = (
+        _arrivals(sheet)
+        + _peak(sheet)
+        + _factors(sheet)
+        + _laws(sheet)
+        + _finding("Knee", [words.knee(findings.verdicts[0].knee)])
+    )
     if common is not None:
-        findings += _finding("Bottleneck", [common.sentence, *common.evidence])
-    words = f'<div class="verdict alone"><div>{findings}</div></div>'
-    measured = [_measured(sheet, verdict) for verdict in diagnosis.verdicts]
+        said += _finding("Bottleneck", [words.bottleneck(common), *words.evidence(common)])
+    text = f'<div class="verdict alone"><div>{said}</div></div>'
+    measured = [_measured(sheet, verdict) for verdict in findings.verdicts]
     if common is not None and not all(measured):
-        return words
+        return text
     bottlenecks = [
         (" and ".join(verdict.bottleneck.names) or verdict.bottleneck.status, verdict.bottleneck.confidence)
-        for verdict in diagnosis.verdicts
+        for verdict in findings.verdicts
     ]
     rows = [
         (verdict.label, *figures, *(bottleneck if common is None else ()))
-        for verdict, figures, bottleneck in zip(diagnosis.verdicts, measured, bottlenecks, strict=True)
+        for verdict, figures, bottleneck in zip(findings.verdicts, measured, bottlenecks, strict=True)
     ]
     header = (
         "configuration",
@@ -82,21 +88,21 @@ def _without_knee(sheet: Sheet, sentence: str) -> str:
     )
     details = "".join(
         f"<h3>{escape(verdict.label)}</h3>"
-        + "".join(f"<p>{escape(line)}</p>" for line in bottleneck_lines(verdict.bottleneck))
-        for verdict in diagnosis.verdicts
+        + "".join(f"<p>{escape(line)}</p>" for line in words.bottleneck_lines(verdict.bottleneck))
+        for verdict in findings.verdicts
     )
     evidence = folded("The evidence for every bottleneck", details) if common is None else ""
-    return f'{words}<div class="panel">{sheet.of_configurations(header, rows)}{evidence}</div>'
+    return f'{text}<div class="panel">{sheet.of_configurations(header, rows)}{evidence}</div>'
 
 
 def _measured(sheet: Sheet, verdict: Verdict) -> tuple[Interval, Interval] | tuple[()]:
     """Throughput and response time of a configuration that is one point; nothing of any other."""
-    observations = sheet.diagnosis.observations
+    observations = sheet.findings.observations
     if len(verdict.points) != 1 or not {"throughput", "response_ms"} <= set(observations.columns):
         return ()
     rows = observations.filter(pl.col("point") == verdict.points[0])
     samples = (rows[name].drop_nulls().to_list() for name in ("throughput", "response_ms"))
-    throughput, response_ms = (mean_interval(sample, sheet.diagnosis.level) for sample in samples)
+    throughput, response_ms = (mean_interval(sample, sheet.findings.level) for sample in samples)
     return throughput, response_ms
 
 
@@ -120,12 +126,14 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
     """A configuration's knee and bottleneck, between what is `common` to all."""
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
-    of_knee = _finding("Knee", knee_lines(verdict), confidence_line(knee))
-    of_bottleneck = _finding("Bottleneck", (bottleneck.sentence, *bottleneck.evidence), confidence_line(bottleneck))
-    findings = common[0] + of_knee + of_bottleneck + common[1]
+    of_knee = _finding("Knee", words.knee_lines(verdict), words.confidence(knee))
+    of_bottleneck = _finding(
+        "Bottleneck", (words.bottleneck(bottleneck), *words.evidence(bottleneck)), words.confidence(bottleneck)
+    )
+    said = common[0] + of_knee + of_bottleneck + common[1]
     figures = _figures(verdict) if knee.clients else ""
     if len(knee.levels) < 2:
-        return f'<div class="verdict alone"><div>{heading}{figures}{findings}</div></div>'
+        return f'<div class="verdict alone"><div>{heading}{figures}{said}</div></div>'
     drawing = sheet.figure(
         f"knee-{index}",
         knee_throughput(knee),
@@ -135,7 +143,7 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
         knee_response(knee),
         _response_caption(knee),
     )
-    return f'<div class="verdict"><div>{heading}{figures}{findings}</div><div class="panel">{drawing}</div></div>'
+    return f'<div class="verdict"><div>{heading}{figures}{said}</div><div class="panel">{drawing}</div></div>'
 
 
 def _throughput_caption(knee: Knee) -> str:
@@ -169,45 +177,48 @@ def _response_caption(knee: Knee) -> str:
 
 def _arrivals(sheet: Sheet) -> str:
     """Up to which arrival rate throughput follows; empty where that was not varied."""
-    lines = arrival_lines(sheet.diagnosis)
+    lines = words.arrival_lines(sheet.findings)
     return _finding("Arrivals", lines) if lines else ""
 
 
 def _peak(sheet: Sheet) -> str:
     """Where throughput is largest of all; empty where knee or levels say it."""
-    largest = sheet.diagnosis.peak
+    largest = sheet.findings.peak
     if largest is None:
         return ""
-    said = _finding("Largest throughput", largest.sentences)
-    if largest.is_all_named:
+    said = _finding("Largest throughput", words.peak(largest))
+    if words.names_all(largest):
         return said
     rows: list[tuple[Cell, ...]] = [
-        (*map(str, factors.values()), found.estimate, found.low, found.high)
+        (*map(str, factors.values()), *ends(found))
         for factors, found in ((largest.factors, largest.throughput), *largest.as_large)
     ]
-    title = f"The {len(rows)} configurations that are not told apart"
+    title = f"The {len(rows)} configurations that may be the largest"
     numbers = table((*largest.factors, "requests/s", "from", "to"), rows)
     return f'{said}<div class="finding">{folded(title, numbers)}</div>'
 
 
 def _laws(sheet: Sheet) -> str:
-    lines = law_lines(sheet.diagnosis.laws)
+    lines = words.law_lines(sheet.findings.laws)
     return _finding("Laws", lines) if lines else ""
 
 
 def _factors(sheet: Sheet) -> str:
-    """What moved each response most, or why nobody can tell; of a single factor, its best level."""
-    diagnosis = sheet.diagnosis
-    if diagnosis.levels is not None:
-        return _finding("Factor", [diagnosis.levels.sentence])
-    lines = [*(factorial.sentences(findings)[0] for findings in diagnosis.factorial), *diagnosis.unexplained]
+    """What moved each response most, or why that is unknown; of a single factor, its best level."""
+    findings = sheet.findings
+    if findings.levels is not None:
+        return _finding("Factor", [words.levels(findings.levels)])
+    lines = [
+        *(factorial.sentences(effects)[0] for effects in findings.effects),
+        *map(words.unexplained, findings.unexplained),
+    ]
     return _finding("Factors", lines) if lines else ""
 
 
 def _warnings(sheet: Sheet) -> str:
-    if not sheet.diagnosis.warnings:
+    if not sheet.findings.warnings:
         return ""
-    items = "".join(f"<li>{escape(warning)}</li>" for warning in sheet.diagnosis.warnings)
+    items = "".join(f"<li>{escape(words.warning(found))}</li>" for found in sheet.findings.warnings)
     return f'<div class="warnings" role="note"><strong>Before you trust these numbers</strong><ul>{items}</ul></div>'
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
-
-import polars as pl
 
 from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import Interval, counted
-from knee.verdict.views import View, throughput_views, views, why_they_differ
-
-if TYPE_CHECKING:
-    from knee.data import Dataset
+from knee.verdict import words
+from knee.verdict.views import View
 
 _VIEWS = (
     (
         "each",
         "One client (answers/s of waiting)",
-        "The clients' view: what one client gets per second that it waits, 1 / its response time, on average over the "
-        "clients. It stays while the server has capacity to spare, and then falls with every further client.",
+        "The clients' view: answers per second of waiting, 1 / response time, on average over the clients. It "
+        "stays the same while the server has capacity to spare, and then falls with every further client.",
     ),
     (
         "server",
@@ -32,28 +28,26 @@ _VIEWS = (
 )
 
 
-def section(sheet: Sheet, dataset: Dataset) -> str:
-    """Both views of each configuration; empty where no store told when requests came."""
-    runs = throughput_views(dataset, sheet.diagnosis.observations)
-    found = {
-        verdict.label: views(runs.filter(pl.col("point").is_in(verdict.points)), sheet.diagnosis.level)
-        for verdict in sheet.diagnosis.verdicts
-    }
+def section(sheet: Sheet) -> str:
+    """Both views of each configuration; empty where no store reports when requests came."""
+    if sheet.findings.details is None:
+        return ""
+    found = sheet.findings.details.views
     if not any(found.values()):
         return ""
-    words = [
+    texts = [
         (f"<h3>{escape(verdict.label)}</h3>" if verdict.label else "")
-        + "".join(f"<p>{escape(sentence)}</p>" for sentence in why_they_differ(found[verdict.label], verdict.knee))
-        for verdict in sheet.diagnosis.verdicts
+        + "".join(f"<p>{escape(sentence)}</p>" for sentence in words.views(found[verdict.label], verdict.knee))
+        for verdict in sheet.findings.verdicts
         if found[verdict.label]
     ]
-    first, *others = words
+    first, *others = texts
     more = folded(counted(len(others), "more configuration"), "".join(others)) if others else ""
     return first + more + _figures(sheet, found) + _table(sheet, found)
 
 
-def _figures(sheet: Sheet, found: dict[str, tuple[View, ...]]) -> str:
-    if len(sheet.counts) < 2:
+def _figures(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
+    if len(sheet.naming.counts) < 2:
         return ""
     figures = []
     for name, title, caption in _VIEWS:
@@ -62,21 +56,21 @@ def _figures(sheet: Sheet, found: dict[str, tuple[View, ...]]) -> str:
             for view in levels:
                 at: Interval = getattr(view, name)
                 values.append(
-                    {"clients": view.clients, "series": sheet.short(label)}
+                    {"clients": view.clients, "series": sheet.naming.short(label)}
                     | {"value": at.estimate, "low": at.low, "high": at.high}
                 )
         spec = against_load(
             values,
             title,
-            series=sheet.series_title if len(sheet.labels) > 1 else None,
-            choices=sheet.short_labels,
+            series=sheet.naming.series_title if len(sheet.naming.labels) > 1 else None,
+            choices=sheet.naming.short_labels,
             axis=sheet.axis,
         )
         figures.append(sheet.figure(f"view-{name}", spec, caption))
     return f'<div class="grid">{"".join(figures)}</div>'
 
 
-def _table(sheet: Sheet, found: dict[str, tuple[View, ...]]) -> str:
+def _table(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
     header = (
         "configuration",
         "clients",

@@ -22,8 +22,8 @@ LEVEL = 0.95
 _DECIMALS_MAX = 5
 """Of a printed interval: what is smaller is rounding."""
 
-_TIMES_MAX = 1000.0
-"""Of a ratio's printed interval: what lies beyond says no more than that."""
+_VAGUE_TIMES = 100.0
+"""Two decades: a wider interval is no basis for a plan."""
 
 _LOGARITHM_MAX = 300.0
 
@@ -305,21 +305,42 @@ def quantity(interval: Interval, unit: str = "") -> str:
     return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
 
 
+def percent(share: float) -> str:
+    """A share in per cent; 0 % and 100 % are exact."""
+    text = f"{number(100 * share)}%"
+    return "more than 99.9%" if share < 1 and text.startswith("100") else text
+
+
 def client_count(estimate: float) -> str:
     """An estimated count of clients, with a decimal where there are few."""
     return f"{estimate:,.{0 if estimate >= 10 else 1}f}"
 
 
 def between(ratio: Interval) -> str:
-    """The ends of a ratio's interval, “2.1 to 5.4”; those that a thousandfold is not enough for are not told."""
+    """The ends of a ratio's interval, “2.1 to 5.4”, unless it is vague."""
     assert ratio.low is not None and ratio.high is not None
-    low = number(ratio.low, 2) if ratio.low >= 1 / _TIMES_MAX else f"less than {number(1 / _TIMES_MAX, 1)}"
-    return f"{low} to " + (number(ratio.high, 2) if ratio.high <= _TIMES_MAX else f"more than {number(_TIMES_MAX)}")
+    return cannot_tell(ratio) if is_vague(ratio) else f"{number(ratio.low, 2)} to {number(ratio.high, 2)}"
+
+
+def is_vague(interval: Interval) -> bool:
+    """Whether the interval of a quantity above zero spans more than two decades, or reaches zero."""
+    if interval.low is None or interval.high is None:
+        return False
+    return interval.high > _VAGUE_TIMES * interval.low
+
+
+def cannot_tell(interval: Interval) -> str:
+    """What is said instead of a vague interval: “cannot tell from two repetitions”."""
+    few = ("no repetition", "one repetition", "two repetitions", "three repetitions", "four repetitions")
+    count = interval.repetitions
+    return f"cannot tell from {few[count] if count < len(few) else f'{count} repetitions'}"
 
 
 def clients_between(clients: Interval) -> str:
-    """The ends of the interval of an estimated count of clients, “2.1 to 15.3”."""
+    """The ends of the interval of an estimated count of clients, “2.1 to 15.3”, unless it is vague."""
     assert clients.low is not None and clients.high is not None
+    if is_vague(clients):
+        return cannot_tell(clients)
     low = f"{clients.low:,.1f}" if clients.low >= 0.05 else "less than 0.1"
     return f"{low} to {clients.high:,.1f}"
 

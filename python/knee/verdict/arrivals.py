@@ -1,8 +1,8 @@
 """Whether throughput follows the arrival rate of an open loop, and up to which rate. Pure.
 
-Whoever sends does not wait for answers, so N limits nothing and there is no knee over clients: X is the arrival rate λ
-for as long as the system keeps up, and what it can do at most beyond (Lazowska et al. 1984, ch. 5). There requests
-come faster than they are answered, and the response time has no steady value.
+Clients do not wait for answers, so N does not limit the load and there is no knee over clients. X is the arrival rate λ
+while the system keeps up, and its capacity beyond (Lazowska et al. 1984, ch. 5). There requests come faster than they
+are answered, and the response time has no steady value.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from dataclasses import dataclass
 import polars as pl
 from scipy import stats
 
-from knee.stats.intervals import LEVEL, Interval, counted, mean_interval, quantity
+from knee.stats.intervals import LEVEL, Interval, mean_interval
 from knee.verdict.knee import NOISE_MAX, PLATEAU
-
-_AGAIN = "Measure longer, with more repetitions, on a quieter machine."
 
 
 @dataclass(frozen=True)
 class AtRate:
-    """What came of one arrival rate.
+    """The measurements of one arrival rate.
 
     rate        requests per second asked for
     throughput  over the repetitions
     completed   of the requests that came due, the share that was over in the run, answered or failed, times the rate:
-                what throughput would be had exactly as many come due; None where the load generators do not tell
-    due         requests that the rate stands for, over all repetitions; None where nobody knows how long they took
+                what throughput would be had exactly as many come due; None where unknown
+    due         requests that the rate stands for, over all repetitions; None where the length of the runs is unknown
     """
 
     rate: int | float
@@ -56,15 +54,20 @@ class AtRate:
         chance = float(stats.norm.ppf((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
         return self.throughput.estimate >= (1 - chance) * self.rate
 
+    @property
+    def throughput_reaches(self) -> bool:
+        """Whether throughput reaches the rate without regard to how many requests came due."""
+        return _reaches(self.throughput, self.rate)
+
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What came of each arrival rate, or of the only one, at one combination of the other factors.
+    """The measurements of each arrival rate at one combination of the other factors.
 
     factors   the levels of these
     rates     of every point, requests per second asked for
-    measured  what came of each rate, ascending; empty where nobody gave throughput
-    limited   the points at which a load generator says that it was itself a limit
+    measured  of each rate, ascending; empty without throughput
+    limited   the points at which a load generator was itself a limit
     """
 
     factors: dict[str, int | float | str | bool]
@@ -89,7 +92,7 @@ class Arrivals:
 
     @property
     def unsettled(self) -> tuple[AtRate, ...]:
-        """The rates below one that throughput follows of which that cannot be told."""
+        """The rates below one that throughput follows at which it may or may not follow."""
         return tuple(one for one in self._below if self._follows_at(one) is None)
 
     @property
@@ -98,11 +101,11 @@ class Arrivals:
         return len(set(self.rates.values())) > 1
 
     def at(self, point: int) -> AtRate | None:
-        """What came of the rate of a point; None where nobody gave throughput."""
+        """The measurements of a point's rate; None without throughput."""
         return next((one for one in self.measured if one.rate == self.rates[point]), None)
 
     def keeps_up(self, point: int) -> bool | None:
-        """Whether throughput follows the rate of a point; None where that cannot be told."""
+        """Whether throughput follows the rate of a point; None where that is unknown."""
         found = self.at(point)
         return None if found is None else self._follows_at(found)
 
@@ -112,63 +115,13 @@ class Arrivals:
             return True
         return False if one.falls_behind else None
 
+    def is_limited(self, one: AtRate) -> bool:
+        """Whether a load generator was itself a limit at this rate."""
+        return any(self.rates[point] == one.rate for point in self.limited)
+
     @property
     def _below(self) -> list[AtRate]:
         return [one for one in self.measured if one.rate < (self.follows or 0)]
-
-    @property
-    def sentence(self) -> str:
-        """Up to which rate throughput follows, and where it dips below; empty where nobody gave it."""
-        if not self.measured:
-            return ""
-        return self._up_to + self._except
-
-    @property
-    def _up_to(self) -> str:
-        follows, behind = self.follows, self.behind
-        if behind is not None:
-            here = _in_words(behind)
-            limit = self._limit(behind)
-            if follows is None:
-                return f"Throughput follows the arrival rate nowhere: at {here}.{limit} Measure lower rates."
-            return (
-                f"Throughput follows the arrival rate up to {rate_in_words(follows)}, and no longer: at {here}.{limit}"
-            )
-        last = self.measured[-1]
-        largest = last.rate
-        if follows == largest and not self.varied:
-            said = f"Throughput follows the arrival rate, {rate_in_words(largest)}: it is {quantity(last.throughput)}"
-            if last.completed is not None and not _reaches(last.throughput, largest):
-                said += f", and {last.completed.estimate / largest:.1%} of the requests that came due were over in time"
-            return said + "."
-        if follows == largest:
-            return (
-                f"Throughput follows the arrival rate up to {rate_in_words(largest)}, the largest measured. Measure "
-                "higher rates to see where it stops."
-            )
-        unsure = f"at {_in_words(last)}"
-        if follows is None:
-            return f"Cannot tell whether throughput follows the arrival rate: {unsure}. {_AGAIN}"
-        return (
-            f"Throughput follows the arrival rate up to {rate_in_words(follows)}; whether it does above that cannot be "
-            f"told: {unsure}. {_AGAIN}"
-        )
-
-    @property
-    def _except(self) -> str:
-        said = ""
-        if dips := self.dips:
-            also = f", and it falls behind at {counted(len(dips) - 1, 'other rate')}" if len(dips) > 1 else ""
-            said = f" But not everywhere below: at {_in_words(dips[0])}{also}.{self._limit(dips[0])}"
-        if unsettled := self.unsettled:
-            also = f", nor can it at {counted(len(unsettled) - 1, 'other rate')} below" if len(unsettled) > 1 else ""
-            worst = min(unsettled, key=lambda one: one.throughput.estimate / one.rate)
-            said += f" Whether it does below cannot be told everywhere: at {_in_words(worst)}{also}."
-        return said
-
-    def _limit(self, one: AtRate) -> str:
-        limited = any(self.rates[point] == one.rate for point in self.limited)
-        return " The load generator says that it was itself a limit there." if limited else ""
 
 
 def arrivals(
@@ -183,7 +136,7 @@ def arrivals(
     table
         Rows of :mod:`knee.data.observations`.
     limited
-        Points at which a load generator says that it was itself a limit.
+        Points at which a load generator reports that it was itself a limit.
     """
     table = table.filter(pl.col("rate").is_not_null()) if "rate" in table.columns else table.clear()
     if table.is_empty():
@@ -191,11 +144,6 @@ def arrivals(
     apart = [name for name in factors if not (table[name].is_null().all() or _is_rate(table, name))]
     groups = table.sort(apart).group_by(apart, maintain_order=True) if apart else [((), table)]
     return tuple(_line(dict(zip(apart, levels, strict=True)), rows, limited, level) for levels, rows in groups)
-
-
-def rate_in_words(rate: float) -> str:
-    """“1,500 requests/s”."""
-    return f"{rate:,} requests/s"
 
 
 def _line(
@@ -211,12 +159,12 @@ def _line(
 
 def _at_rate(rate: int | float, rows: pl.DataFrame, level: float) -> AtRate:
     shares = rows["completed_share"] if "completed_share" in rows.columns else None
-    told = shares is not None and not shares.null_count()
+    is_known = shares is not None and not shares.null_count()
     lasted = rows["observed_s"] if "observed_s" in rows.columns else None
     return AtRate(
         rate,
         mean_interval(rows["throughput"].to_numpy(), level),
-        mean_interval((rate * shares).to_numpy(), level) if shares is not None and told else None,
+        mean_interval((rate * shares).to_numpy(), level) if shares is not None and is_known else None,
         rate * float(lasted.sum()) if lasted is not None and not lasted.null_count() else None,
     )
 
@@ -229,10 +177,6 @@ def _is_rate(table: pl.DataFrame, factor: str) -> bool:
 
 def _whole(rate: float) -> int | float:
     return int(rate) if rate == int(rate) else rate
-
-
-def _in_words(one: AtRate) -> str:
-    return f"{rate_in_words(one.rate)} it is {quantity(one.throughput, 'requests/s')}"
 
 
 def _reaches(found: Interval, rate: float) -> bool:

@@ -11,8 +11,8 @@ import polars as pl
 from scipy import stats
 
 from knee.data.trim import COVERED_S, RUN
-from knee.stats.comparisons import EQUAL, scatters
-from knee.stats.intervals import LEVEL, Floats, Interval, counted, listed, mean_interval
+from knee.stats.comparisons import scatters
+from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
 from knee.verdict.knee import NOISE_MAX, PLATEAU
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Drift:
     """How far throughput moves from the first half of a run to the second, at one point.
 
-    change  as a share of the first half, over the runs in both halves of which requests succeeded
+    change  as a share of the first half, over the runs with successful requests in both halves
     silent  runs in which none did in one of their halves, or in both
     runs    all of them
     """
@@ -142,66 +142,3 @@ def _pooled(samples: Sequence[Floats]) -> tuple[float, int]:
     """The variance within samples, and its degrees of freedom."""
     freedom = sum(sample.size - 1 for sample in samples)
     return sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples) / freedom, freedom
-
-
-def whether_it_stays(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
-    """Whether throughput stays as it is for as long as it was measured, where it moves most, and where that cannot be
-    told; empty where nobody can tell anything.
-
-    An interval that contains 0 shows no move, but rules out only what lies beyond its ends.
-
-    Parameters
-    ----------
-    drifts
-        See :func:`drifts`.
-    names
-        What to call the points.
-    """
-    known = {point: one for point, one in drifts.items() if one.is_judged and not one.is_vague}
-    vague = [names[point] for point, one in drifts.items() if one.is_vague]
-    unjudged = {point: one for point, one in drifts.items() if not one.is_judged and not one.silent}
-    few = [names[point] for point, one in unjudged.items() if one.change.repetitions < 2]
-    equal = [names[point] for point, one in unjudged.items() if one.change.repetitions > 1]
-    silent = [
-        f"{one.silent} of {counted(one.runs, 'run')} at {names[point]}" for point, one in drifts.items() if one.silent
-    ]
-    said = []
-    if known:
-        said.append(_how_it_moves(known, names, everywhere=not (vague or silent or few)))
-    if vague and known:
-        said.append(f"At {listed(vague, '; ')} it cannot be told: measure longer, with more repetitions.")
-    elif vague:
-        said.append(
-            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
-            f"{listed(vague, '; ')}: measure longer, with more repetitions."
-        )
-    elif equal:
-        # None scatter: beside one that does they would be judged.
-        said.append(
-            "Whether throughput stays as it is from the first half of a run to the second cannot be told at "
-            f"{listed(equal, '; ')}: {EQUAL}."
-        )
-    if few and (known or vague or equal):
-        said.append(f"Of {listed(few, '; ')} there are too few repetitions to tell.")
-    if silent:
-        said.append(f"For half of the time or longer no request succeeded in {listed(silent, '; ')}.")
-    return " ".join(said)
-
-
-def _how_it_moves(known: Mapping[int, Drift], names: Mapping[int, str], *, everywhere: bool) -> str:
-    """What is known of points that can be judged; `everywhere` if these are all that were measured."""
-    halves = "from the first half of a run to the second"
-    moved = [point for point, one in known.items() if one.moves] or [p for p, one in known.items() if one.may_move]
-    if moved:
-        most = max(moved, key=lambda point: abs(known[point].change.estimate))
-        change = known[most].change
-        where = f"{change.estimate:+.1%} ± {change.half_width:.1%} at {names[most]}"
-        surely = "surely moves" if known[most].moves else f"moves, if not surely by more than {PLATEAU:.0%}"
-        also = f", and as surely at {counted(len(moved) - 1, 'other point')}" if len(moved) > 1 else ""
-        return f"F{halves[1:]} throughput {surely}: by {where}{also}."
-    reach = max(one.reach for one in known.values())
-    if reach <= PLATEAU:
-        where = "" if everywhere else " wherever that can be told"
-        return f"F{halves[1:]} throughput surely stays as it is{where}, to within {reach:.1%}."
-    where = "anywhere" if everywhere else "wherever that can be told"
-    return f"Nothing shows that throughput moves {halves}: by no more than {reach:.1%} {where}."

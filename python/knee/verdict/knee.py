@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from knee.stats.intervals import LEVEL, Floats, Interval, client_count, counted, mean_interval, pooled_bootstrap
+from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
 
 LEVELS_MIN = 3
 """Fewer client counts cannot show both a slope and a plateau."""
@@ -24,7 +24,7 @@ PLATEAU = 0.02
 """Throughputs within this share of the largest count as the plateau, or within the noise where that is larger."""
 
 NOISE_MAX = 0.10
-"""Where two equal levels may seem further apart than this share, growth cannot be told from noise."""
+"""Where two equal levels may seem further apart than this share, growth may be noise."""
 
 RISING = 0.10
 """Elasticity of throughput to clients, d ln X / d ln N, above which X still rises: doubling N gains over 7 %."""
@@ -32,10 +32,61 @@ RISING = 0.10
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
 
-OPEN_LOOP = "The load is an open loop: the number of clients does not limit it, so it has no knee over clients."
-
 Confidence = Literal["high", "medium", "low"]
 KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason to trust a verdict less: its kind, with a figure or a name where it has one."""
+
+    kind: Literal[
+        "few repetitions",
+        "noisy repetitions",
+        "wide interval",
+        "unknown interval",
+        "one level on the plateau",
+        "loaded from the start",
+        "uncertain knee",
+        "may keep up",
+        "outsiders",
+        "unmeasured",
+        "unknown growth",
+        "load shares cores",
+        "load waited",
+        "load limited",
+        "other demand",
+    ]
+    figure: float = 0.0
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why the knee is unknown.
+
+    missing  columns without a value, of a table
+    growth   of throughput from the lightest load, as a share, where the noise is larger than NOISE_MAX; to the largest
+             client count, where it may be noise
+    noise    how far apart equal levels may seem, as a share
+    """
+
+    kind: Literal[
+        "open loop",
+        "missing columns",
+        "no answer",
+        "single request type",
+        "few levels",
+        "noise",
+        "unclear growth",
+        "one repetition",
+    ]
+    missing: tuple[str, ...] = ()
+    growth: float = 0.0
+    noise: float = 0.0
+
+
+OPEN_LOOP = Obstacle("open loop")
 
 
 @dataclass(frozen=True)
@@ -78,13 +129,18 @@ class Knee:
         Throughput falls again beyond the plateau.
     power_clients
         Where X / R is largest; None where R was rounded to none at all levels.
+    obstacle
+        Why the knee is unknown; None unless `status` is "cannot tell".
+    rise
+        By which share throughput rises to the largest client count, from the best of those far enough below it.
     """
 
     status: KneeStatus
-    sentence: str
     levels: tuple[Level, ...]
+    obstacle: Obstacle | None = None
+    rise: float = 0.0
     confidence: Confidence = "low"
-    reasons: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     clients: Interval | None = None
     between: tuple[int | None, int | None] = (None, None)
     level: Level | None = None
@@ -156,14 +212,9 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     )
     levels = _levels(known, level)
     if known.height and known["think_ms"].null_count() > 0:
-        return Knee("cannot tell", OPEN_LOOP, levels)
+        return Knee("cannot tell", levels, OPEN_LOOP)
     if len(levels) < LEVELS_MIN:
-        return Knee(
-            "cannot tell",
-            f"Only {counted(len(levels), 'client count')} {'was' if len(levels) == 1 else 'were'} measured, and a knee "
-            f"takes {LEVELS_MIN}: measure at more client counts to look for one.",
-            levels,
-        )
+        return Knee("cannot tell", levels, Obstacle("few levels"))
     curve = _curve(known, level)
     return _classify(curve, levels, level, seed)
 
@@ -195,7 +246,7 @@ def _curve(known: pl.DataFrame, level: float) -> _Curve:
 
 
 def _pipeline(known: pl.DataFrame) -> float:
-    """Requests in flight per client; one where nobody says."""
+    """Requests in flight per client; one by default."""
     if "pipeline" not in known.columns or known["pipeline"].null_count():
         return 1.0
     return float(known["pipeline"].mean())  # type: ignore[arg-type]
@@ -249,20 +300,21 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         throughputs[plateau] / throughputs[plateau].mean(),
     )
     between = _neighbours(curve.clients, clients.estimate)
-    status, sentence = _status(curve, plateau, clients, between)
+    status, obstacle = _status(curve, plateau)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     if status != "found":
         at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
     # The plateau's tolerance is capped; a claim that throughput falls has to exceed all of the noise.
     fallen = max(curve.tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
-    confidence, reasons = _confidence(curve, plateau, clients, throughputs)
+    confidence, doubts = _confidence(curve, plateau, clients, throughputs)
     return Knee(
         status=status,
-        sentence=sentence,
         levels=levels,
+        obstacle=obstacle,
+        rise=curve.step()[0],
         confidence=confidence if status != "cannot tell" else "low",
-        reasons=reasons,
+        doubts=doubts,
         clients=clients,
         between=between,
         level=at,
@@ -294,77 +346,49 @@ def _widened(clients: Interval, heights: Floats) -> Interval:
     return replace(clients, low=low, high=high)
 
 
-def _status(
-    curve: _Curve, plateau: slice, clients: Interval, between: tuple[int | None, int | None]
-) -> tuple[KneeStatus, str]:
+def _status(curve: _Curve, plateau: slice) -> tuple[KneeStatus, Obstacle | None]:
     noise = curve.noise
-    smallest, largest = curve.clients[0], curve.clients[-1]
     growth = float(curve.throughputs.max() / curve.throughputs[0] - 1)
     if noise is not None and noise > NOISE_MAX and growth < noise:
-        return "cannot tell", (
-            f"The noise hides the knee: throughput grows by {growth:.0%} from the lightest load, and "
-            "repetitions differ "
-            f"so much that levels {noise:.0%} apart may be equal. Measure longer, with more repetitions, on a "
-            "quieter machine."
-        )
+        return "cannot tell", Obstacle("noise", growth=growth, noise=noise)
     rise, elasticity = curve.step()
     if plateau.stop == len(curve.clients) and elasticity > RISING:
         if noise is not None and rise < noise:
-            return "cannot tell", (
-                f"Cannot tell whether throughput still rises at {largest} clients: it grew by {rise:.1%} to get "
-                f"there, within the noise of ±{noise:.1%}. Add repetitions and larger client counts."
-            )
-        return "not reached", (
-            f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured "
-            f"(by {rise:.0%} over the best of the smaller ones). The knee lies above {client_count(clients.estimate)} "
-            "clients. Measure more clients."
-        )
+            return "cannot tell", Obstacle("unclear growth", growth=rise, noise=noise)
+        return "not reached", None
     if plateau.start == 0:
-        return "saturated from the start", (
-            f"The system is saturated already at {counted(smallest, 'client')}, the smallest number measured: more "
-            "clients bring no more "
-            f"throughput, only longer response times. The knee lies at or below {smallest}. Measure "
-            "fewer clients."
-        )
+        return "saturated from the start", None
     if noise is None:
-        return "cannot tell", (
-            f"The asymptotes meet at {client_count(clients.estimate)} clients, but with one repetition nobody can tell "
-            "how far to trust that. Measure every level three times or more."
-        )
-    low, high = between
-    if low is None:
-        assert high is not None
-        place = f"at or below {counted(high, 'client')}, the smallest number measured"
-    elif high is None:
-        place = f"above {low} clients, the largest number measured"
-    else:
-        place = f"between the measured {low} and {high} clients"
-    return "found", f"The knee is at {client_count(clients.estimate)} clients, {place}."
+        return "cannot tell", Obstacle("one repetition")
+    return "found", None
 
 
 def _confidence(
     curve: _Curve, plateau: slice, clients: Interval, throughputs: Floats
-) -> tuple[Confidence, tuple[str, ...]]:
-    doubts: list[str] = []
+) -> tuple[Confidence, tuple[Doubt, ...]]:
+    doubts: list[Doubt] = []
     repetitions = min(sample.shape[0] for sample in curve.samples)
     if repetitions < 3:
-        doubts.append(f"only {counted(repetitions, 'repetition')}")
+        doubts.append(Doubt("few repetitions", repetitions))
     if curve.noise is not None and curve.noise > NOISE_MAX:
-        doubts.append(f"repetitions differ so much that levels {curve.noise:.0%} apart may be equal")
+        doubts.append(Doubt("noisy repetitions", curve.noise))
     width = clients.relative_half_width
-    if width is None or width > 0.1:
-        shown = "unknown" if width is None else f"±{width:.0%}"
-        doubts.append(f"the interval is wide ({shown})")
+    if width is None:
+        doubts.append(Doubt("unknown interval"))
+    elif width > 0.1:
+        doubts.append(Doubt("wide interval", width))
     if plateau.stop - plateau.start < 2:
-        doubts.append("one level alone stands for the plateau")
+        doubts.append(Doubt("one level on the plateau"))
     light = float(throughputs[0] / throughputs.max())
     if light > 0.5:
-        doubts.append(
-            f"the lightest load already reaches {light:.0%} of the maximum, so its response time may contain "
-            "waiting and the knee may be lower"
-        )
-    confidence: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
-    return confidence, tuple(doubts)
+        # Its response time may contain waiting.
+        doubts.append(Doubt("loaded from the start", light))
+    return confidence_of(doubts), tuple(doubts)
+
+
+def confidence_of(doubts: Sequence[Doubt]) -> Confidence:
+    """High without a doubt, medium with one, low with more."""
+    return "high" if not doubts else "medium" if len(doubts) == 1 else "low"
 
 
 def _neighbours(clients: Sequence[int], knee: float) -> tuple[int | None, int | None]:

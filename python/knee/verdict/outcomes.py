@@ -1,15 +1,13 @@
-"""Reads by what came of them: found nothing, found something, found something very large. Pure.
+"""Reads by outcome: found nothing, found something, found something very large. Pure.
 
-Results that differ in size by orders of magnitude may make response times that differ as much: the mean of all of them
-is then that of no request at all, and a few large ones take most of the time.
+Results that differ in size by orders of magnitude may make response times that differ as much. Then no request takes as
+long as the mean of all, and a few large ones take most of the time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 import numpy as np
 import polars as pl
@@ -18,13 +16,10 @@ from knee.data.hdr import Histogram
 from knee.stats.intervals import (
     LEVEL,
     Interval,
-    between,
     mean_interval,
-    number,
     paired_ratio_interval,
-    quantity,
 )
-from knee.verdict.clusters import SHARE_MIN, Cluster, Clusters, find_clusters
+from knee.verdict.clusters import Clusters, find_clusters
 from knee.verdict.distributions import Merged, densities
 
 OUTCOMES = {"read_missing": "not found", "read": "ordinary", "read_large": "very large"}
@@ -78,7 +73,7 @@ class Outcome:
 
 
 def reads(histograms: Merged) -> Merged:
-    """The clients' reads, where the clients told at least two outcomes apart; else nothing."""
+    """The clients' reads, where the clients report at least two outcomes; else empty."""
     found = {key: one for key, one in histograms.items() if key[2] == "load" and key[3] in OUTCOMES and one.total}
     return found if len({op for *_, op in found}) > 1 else {}
 
@@ -147,95 +142,3 @@ def distribution(found: Merged) -> pl.DataFrame:
 def clusters(found: Merged, point: int) -> Clusters:
     """The clusters that a point's reads make, whatever came of them; they hold shares of outcomes."""
     return find_clusters(_repetitions(found, point))
-
-
-def why_the_mean_misleads(found: Sequence[Outcome], load: str) -> str:
-    """How far the very large results move the mean at a point, or else what finding nothing does.
-
-    `load` is under how much of it, such as “8 clients”.
-    """
-    by_name = {one.name: one for one in found}
-    at = f"At {load}"
-    large, ordinary, missing = (by_name.get(name) for name in ("very large", "ordinary", "not found"))
-    if ordinary is None or (large is None and missing is None):
-        return f"{at} every read had the same outcome: there is nothing to compare."
-    if large is None:
-        assert missing is not None
-        return (
-            f"{at} a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, one that found "
-            f"something {quantity(ordinary.mean_ms, 'ms')}: {_times(missing.times)}."
-        )
-    whole = by_name[ALL_READS].pooled_ms
-    rest = whole * (1 - large.time_share) / (1 - large.share)
-    return (
-        f"{at} {large.share:.1%} of the reads were very large ones, and they were {large.time_share:.0%} of all the "
-        f"time that clients waited for reads. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
-        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. Of all pairs of both the very large one took "
-        f"longer in {_share(large.longer)}. Without the very large ones the mean would be {number(rest)} ms "
-        f"instead of {number(whole)} ms."
-    )
-
-
-def _times(times: Interval) -> str:
-    """How many times as long as an ordinary one; a difference that the repetitions may hide is none."""
-    if times.low is None or times.high is None:
-        return f"{number(times.estimate, 2)} times as long, but how surely cannot be told without repetitions"
-    told = f"{number(times.estimate, 2)} times as long ({between(times)})"
-    return f"{told}, so whether they differ at all cannot be told" if times.low <= 1 <= times.high else told
-
-
-def _share(share: Interval) -> str:
-    """A share of pairs, with its interval within what a share can be."""
-    if share.low is None or share.high is None:
-        return f"{share.estimate:.0%}"
-    return f"{share.estimate:.0%} ({max(0.0, share.low):.0%} to {min(1.0, share.high):.0%})"
-
-
-def what_clusters_there_are(found: Clusters, load: str) -> list[str]:
-    """How many clusters the response times of a point's reads make, and whose they are.
-
-    `load` as in :func:`why_the_mean_misleads`.
-    """
-    at = f"At {load}"
-    if not found.agree:
-        alone = ", ".join(map(str, found.alone))
-        return [
-            f"{at} how many clusters the response times make cannot be told: all repetitions together make "
-            f"{len(found.together)}, the repetitions alone {alone}."
-        ]
-    sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
-    if len(found.together) == 1:
-        return [
-            f"{at} the response times of all reads make one cluster{sure}: no valley parts {SHARE_MIN:.1%} of the "
-            "reads or more from the rest."
-        ]
-    places = "; ".join(
-        f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_whose(one)}" for one in found.together
-    )
-    sentences = [f"{at} the response times of all reads make {len(found.together)} clusters{sure}: {places}."]
-    if any(_holds_alike(one) for one in found.together[1:]):
-        sentences.append(
-            "What made a slow cluster that holds all outcomes alike is not what came back: a wait for a processor, or "
-            "a pause of a program, would make one."
-        )
-    return sentences
-
-
-def _whose(cluster: Cluster) -> str:
-    for name, share in cluster.holds.items():
-        if share >= OWN and cluster.made[name] >= OWN and not _holds_alike(cluster):
-            return f"which holds {share:.0%} of the {_IN_WORDS[name]} and is {cluster.made[name]:.0%} those"
-    parts = [f"{cluster.holds[name]:.0%} of the {words}" for name, words in _IN_WORDS.items() if name in cluster.holds]
-    return ("which holds all outcomes alike: " if _holds_alike(cluster) else "which holds ") + ", ".join(parts)
-
-
-def _holds_alike(cluster: Cluster) -> bool:
-    """Whether it surely does: of a few reads of an outcome one cannot tell."""
-    if len(cluster.holds) < 2 or not min(cluster.holds.values()):
-        return False
-    variances = {name: (1 - share) / (share * cluster.requests[name]) for name, share in cluster.holds.items()}
-    return all(
-        math.log(cluster.holds[one] / cluster.holds[other]) + _DEVIATIONS * math.sqrt(variances[one] + variances[other])
-        <= math.log(_ALIKE)
-        for one, other in permutations(cluster.holds, 2)
-    )

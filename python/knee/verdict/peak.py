@@ -1,4 +1,4 @@
-"""The largest throughput of all configurations, which others may have as much, and what choosing it costs. Pure.
+"""The largest throughput of all configurations, which others may be as large, and what choosing it costs. Pure.
 
 The largest of many means is large by luck as well (the winner's curse). A subset selection (Gupta 1965) keeps every
 configuration that may be the best, and an interval that holds for all of them at once holds for the chosen one, too
@@ -15,11 +15,9 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from knee.data.csv import label_of
 from knee.laws.foreign import ALL
-from knee.stats.comparisons import EQUAL, Noise, noise
-from knee.stats.intervals import LEVEL, NAMED_MAX, Floats, Interval, above_zero, counted, listed, number
-from knee.verdict.failures import percent
+from knee.stats.comparisons import Noise, noise
+from knee.stats.intervals import LEVEL, Floats, Interval, above_zero
 from knee.verdict.knee import PLATEAU
 from knee.verdict.levels import Level, sample, share_failed
 
@@ -49,7 +47,7 @@ class Peak:
         By configuration, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
         others.
     silent
-        How many of those that were measured more than once answered nothing. How much of that is chance nobody knows.
+        How many of those that were measured more than once answered no request.
     """
 
     factors: Mapping[str, Level]
@@ -61,89 +59,29 @@ class Peak:
     silent: int = 0
 
     @property
-    def sentences(self) -> tuple[str, ...]:
-        """Where throughput is largest, where it may be as large, what being chosen did to it, and what was left out."""
-        found = f"largest with {label_of(self.factors)}: {number(self.throughput.estimate)} requests/s"
-        if self._is_of_once:
-            were = "was" if self.once == 1 else "were"
-            return (
-                f"Throughput was {found}. Where it is largest cannot be told without repetitions: "
-                f"{counted(self.once, 'configuration')} of {self.compared + self.once} {were} measured once.",
-                *self._failed,
-            )
-        what = "Of the configurations with repetitions, throughput" if self.once else "Throughput"
-        once = f" Of {self.once} more, measured once, nothing can be told." if self.once else ""
-        if self.throughput.low is None or self.throughput.high is None:
-            if self.silent == self.compared - 1:
-                return (f"{what} was {found}.", self._others + once, *self._failed)
-            return (f"{what} was {found}. Where it is largest cannot be told: {EQUAL}.{once}", *self._failed)
-        interval = (
-            f"{self.throughput.level:.0%} interval: {number(self.throughput.low)} to {number(self.throughput.high)}"
-        )
-        said = f"{what} is {found} ({interval})."
-        if self._is_vague and self.throughput.repetitions < _FEW_BELOW:
-            said = (
-                f"{what} was {found}. So few repetitions do not tell how far off that is ({interval}): repeat more "
-                "often."
-            )
-        elif self._is_vague:
-            said = f"{what} was {found}. Repetitions differ too much to tell how far off that is ({interval})."
-        return (
-            said,
-            self._others + once,
-            self._chosen,
-            *self._failed,
-        )
-
-    @property
-    def is_all_named(self) -> bool:
-        """Whether the sentences name all that may be as large."""
-        return len(self.as_large) <= NAMED_MAX
-
-    @property
-    def _is_of_once(self) -> bool:
-        """Whether it is the largest of what was measured once as well, for want of repetitions."""
+    def is_of_once(self) -> bool:
+        """Whether it is the largest of configurations measured once as well, for want of repetitions."""
         return self.compared < 2 or self.throughput.repetitions < 2
 
     @property
-    def _is_vague(self) -> bool:
-        """Whether as much as the mean itself lies on either side of it, to first order, which is e times on a scale of
-        logarithms: nobody would plan with that."""
+    def is_vague(self) -> bool:
+        """Whether as much as the mean itself lies on either side of it, to first order: e times on a log scale."""
         return self.throughput.high is not None and self.throughput.high >= math.e * self.throughput.estimate
 
     @property
-    def _chosen(self) -> str:
-        """One that is far ahead was not chosen by luck."""
-        if not self.as_large:
-            return f"The interval holds whichever of the {self.compared} is chosen."
-        return (
-            f"As the largest of {self.compared} this mean is likelier too high than too low: expect less of another "
-            "run. The interval holds whichever of them is chosen."
-        )
+    def has_few_repetitions(self) -> bool:
+        """Whether the small number of repetitions alone makes the interval wide."""
+        return self.throughput.repetitions < _FEW_BELOW
 
     @property
-    def _failed(self) -> list[str]:
-        named = listed([f"{label_of(factors)} ({percent(share)})" for factors, share in self.failing], "; ")
-        return [f"Not counted are requests that failed, as with {named}."] if named else []
-
-    @property
-    def _others(self) -> str:
-        less = self.compared - 1 - len(self.as_large) - self.silent
-        said = []
-        if self.as_large and not less and not self.silent and not self.is_all_named:
-            said.append(f"With each of the {len(self.as_large)} others it may be as large.")
-        elif self.as_large:
-            said.append(f"It may be as large with {listed([label_of(factors) for factors, _ in self.as_large], '; ')}.")
-        if less:
-            said.append(f"With {_rest(less, others=self.silent)} it is surely less.")
-        if self.silent:
-            said.append(f"With {_rest(self.silent, others=less)} nothing was answered.")
-        return " ".join(said)
+    def less(self) -> int:
+        """How many of the others surely have a smaller throughput above zero."""
+        return self.compared - 1 - len(self.as_large) - self.silent
 
 
 def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Peak | None:
-    """None of a single factor, of which the knee or :mod:`levels` tell, and where no two configurations of a
-    closed loop have a throughput.
+    """None for a single factor (see the knee or :mod:`levels`), and where no two configurations of a closed loop have a
+    throughput.
 
     The variances of relative noise are pooled, since two or three repetitions say little of their own, unless they
     differ (:func:`knee.stats.comparisons.noise`): each configuration has its own then.
@@ -219,10 +157,3 @@ def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[
         left = np.flatnonzero(~exceeded & (logs < log))
         exceeded[left] = log - logs[left] > stats.t.ppf(each, freedoms[left]) * np.sqrt(errors[left])
     return [int(i) for i in np.flatnonzero(~exceeded)]
-
-
-def _rest(count: int, *, others: int) -> str:
-    """Those that were not named, or so many of them where there are `others` as well."""
-    if others:
-        return f"{count} of the {count + others} others"
-    return "the other" if count == 1 else f"the {count} others"

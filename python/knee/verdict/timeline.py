@@ -5,12 +5,12 @@ Each second is placed at its middle, `middle_s`; what came before the start or w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from knee.data.trim import RESPONSE_NS, RUN, trim
-from knee.stats.intervals import number
 from knee.verdict.outcomes import OPERATION
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1e6
 
 _LOG_SECONDS_MIN = 20
-"""Of a shorter run nobody can say where its log goes."""
+"""A shorter run does not show whether its log grows."""
 
 _LOG_GROWS = 0.05
 """What a log takes is given back a segment at a time: less than this is no growth."""
@@ -78,7 +78,7 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
 
 
 def store_per_second(dataset: Dataset) -> pl.DataFrame:
-    """What stores that keep versions told of themselves, all stores of a run together.
+    """What stores with versions report of themselves, all stores of a run together.
 
     Returns
     -------
@@ -103,27 +103,36 @@ def store_per_second(dataset: Dataset) -> pl.DataFrame:
     )
 
 
-def what_the_log_took(told: pl.DataFrame) -> str:
-    """What a run's log took in its second half, of what is live: whether it still grows. Nothing of a store in memory.
+@dataclass(frozen=True)
+class LogGrowth:
+    """What a run's log takes in the second half of the run, in MB: `low_mb` to `high_mb`, with `live_mb` live.
 
-    `told` are one run's rows of :func:`store_per_second`.
+    `before_mb` is the most that it took in the first half.
     """
-    taken = told.drop_nulls("file_mb").filter(pl.col("file_mb") > 0).sort("middle_s")
+
+    low_mb: float
+    high_mb: float
+    before_mb: float
+    live_mb: float
+
+    @property
+    def grows(self) -> bool:
+        """Whether it surely takes more in the second half than in the first."""
+        return self.high_mb > (1 + _LOG_GROWS) * self.before_mb
+
+
+def log_growth(stores: pl.DataFrame) -> LogGrowth | None:
+    """Whether a log still grows; None for a store in memory or a short run.
+
+    `stores` are one run's rows of :func:`store_per_second`.
+    """
+    taken = stores.drop_nulls("file_mb").filter(pl.col("file_mb") > 0).sort("middle_s")
     if taken.height < _LOG_SECONDS_MIN:
-        return ""
+        return None
     first, second = taken[: taken.height // 2], taken[taken.height // 2 :]
-    low, high = (float(getattr(second["file_mb"], end)()) for end in ("min", "max"))
-    before, live = float(first["file_mb"].max()), float(second["live_mb"].mean())  # type: ignore[arg-type]
-    grew = "no more than in the first"
-    if high > before:
-        grew = f"{high / before - 1:.1%} more than in the first"
-    grew += f" ({number(before)} MB at most)"
-    if high > (1 + _LOG_GROWS) * before:
-        grew += ": it may go on growing"
-    return (
-        f"In the second half of the run the stores' logs took {number(low)} to {number(high)} MB, {grew}. On average "
-        f"{number(live)} MB of that were live."
-    )
+    low, high, before = second["file_mb"].min(), second["file_mb"].max(), first["file_mb"].max()
+    live = second["live_mb"].mean()
+    return LogGrowth(*(float(value) for value in (low, high, before, live)))  # type: ignore[arg-type]
 
 
 def resources_per_point(dataset: Dataset) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered, log_axis
+from knee.report.charts.vega import Rows, Spec, choose, clients_axis, highest, layered, log_axis
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
@@ -85,7 +85,8 @@ def throughput_between_bounds(values: Rows) -> Spec:
 
     `values`: `clients, series, value, low, high, at_least, at_most, asymptote`.
     """
-    y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"zero": True}}
+    top = 1.05 * max(highest(values), *(row["asymptote"] for row in values))
+    y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
     chart = layered(
         [
             {
@@ -102,7 +103,7 @@ def throughput_between_bounds(values: Rows) -> Spec:
             },
             {
                 "transform": [{"filter": "datum.low != null"}],
-                "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.4},
+                "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.4, "clip": True},
                 "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
             },
             {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+
+from knee.verdict.naming import LoadAxis
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
@@ -20,17 +21,8 @@ _ABREAST_CHARACTERS = 40
 """What names below an axis may have together to stand level; longer ones are tilted, so that none is left out."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """How much load there was, on the horizontal axis: the field of a chart's rows that says it, and its levels.
-
-    With `names` for levels, which are places and no amounts then, between which no line may be drawn.
-    """
-
-    field: str
-    title: str
-    levels: Sequence[float]
-    names: Sequence[str] = ()
+class Axis(LoadAxis):
+    """The horizontal axis of a chart as Vega's channels."""
 
     @property
     def is_log(self) -> bool:

@@ -18,7 +18,7 @@ def connection_pools(dataset: Dataset) -> pl.DataFrame:
     """The pool of each middleware in each run, over the trimmed windows.
 
     A request has a connection for its service time less the wait for one. Requests that go to the database together
-    (`middleware.combine`) share one, so that nothing says how long it was busy: such runs are left out.
+    (`middleware.combine`) share one, so its busy time is unknown: such runs are left out.
 
     Returns
     -------
@@ -62,6 +62,6 @@ def connection_pools(dataset: Dataset) -> pl.DataFrame:
 def waited_for(dataset: Dataset) -> pl.DataFrame:
     """The pools of :func:`connection_pools` that are smaller than the worker slots before them.
 
-    With as many connections as slots nobody waits for one: the slots are the same station then.
+    With as many connections as slots no slot waits for one: they are the same station then.
     """
     return connection_pools(dataset).filter(pl.col("connections") < pl.col("workers"))

@@ -20,9 +20,9 @@ def foreign_stores(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, process, servers, confined, utilization`. `servers` are memcached's declared threads; PostgreSQL
-    has a process for every connection, of which as many run at a time as it has processors. `confined`: these are a
-    share of the host's, so that they may be full while the host is not: `store.cpus`, rounded up where nobody could
-    make it a share.
+    has a process for every connection, and as many run at a time as it has processors. `confined`: these processors
+    are a share of the host's (`store.cpus`, rounded up where the host cannot divide a processor), so they may be full
+    while the host is not.
     """
     host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
     processes = dataset.setting("store.kind") == "postgresql"
@@ -39,12 +39,12 @@ def foreign_stores(dataset: Dataset) -> pl.DataFrame:
         (processes & (given < pl.col("_cpus"))).fill_null(value=False).alias("confined"),
     )
     samples = trim(dataset.stations, dataset.points)
-    told = samples.filter(pl.col("threads_cpu_s").is_not_null()).select(_PROCESS).unique()
+    printed = samples.filter(pl.col("threads_cpu_s").is_not_null()).select(_PROCESS).unique()
     return (
         trim(dataset.probes, dataset.points)
         .filter(pl.col("target").str.starts_with("store-"))
         .rename({"target": "process"})
-        .join(told, on=_PROCESS, how="anti")
+        .join(printed, on=_PROCESS, how="anti")
         .group_by(_PROCESS)
         .agg((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"), pl.col("seconds").sum())
         .join(servers, on=RUN)

@@ -1,4 +1,4 @@
-"""The threads of the programs that print them: how many of each process serve requests, and how busy these are."""
+"""The threads of the lab's programs: how many of each process serve requests, and how busy these are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 _BESIDE_SHARE = 0.1
-"""Of the CPU time of a process's threads, what is done beside them from which they do not tell how busy it is."""
+"""Share of the threads' CPU time from which work beside them makes their utilisation unusable."""
 
 
 def threads(dataset: Dataset) -> pl.DataFrame:
@@ -22,9 +22,9 @@ def threads(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, role, process, servers, utilization, busiest, untold`: how many threads, the mean share of them
-    that is busy, that of the busiest one, and in words why they do not tell how busy the process is; null where they
-    do. They do not where much of its work is done beside them, by nobody knows how many. That is so of all processes
-    of a tier or of none, and in all runs of a configuration: of a part of them there would be a part of the demand.
+    that is busy, that of the busiest one, and in words why they do not show how busy the process is; null where they
+    do. They do not where other threads do much of the work. This holds for all processes of a tier or for none, and in
+    all runs of a configuration: a part of them would have a part of the demand.
     """
     tier = ["role", *configuration(dataset)]
     samples = trim(dataset.stations, dataset.points).join(
@@ -37,7 +37,7 @@ def threads(dataset: Dataset) -> pl.DataFrame:
         .group_by(tier)
         .agg(pl.col("_beside").any())
     )
-    told = "much of what the " + pl.col("role") + "s do is done beside their threads"
+    why = "much of what the " + pl.col("role") + "s do is done beside their threads"
     return (
         samples.group_by(*RUN, *tier, "process")
         .agg(
@@ -50,7 +50,7 @@ def threads(dataset: Dataset) -> pl.DataFrame:
         .filter(pl.col("servers") > 0)
         .join(beside, on=tier, nulls_equal=True)
         .select(
-            *RUN, "role", "process", "servers", "utilization", "busiest", pl.when("_beside").then(told).alias("untold")
+            *RUN, "role", "process", "servers", "utilization", "busiest", pl.when("_beside").then(why).alias("untold")
         )
         .sort(*RUN, "role", "process")
     )

@@ -1,7 +1,7 @@
-"""Connections that clients lost: whoever answers them was gone, for a while or for good.
+"""Connections that clients lost while a server was gone, for a while or for good.
 
-A load generator goes on without its server, as it counts what clients ask for and not who answers: its windows tell how
-many connections were lost within them, how many were made again, and how many stood at their end.
+A load generator goes on without its server. Its windows report how many connections were lost within them, how many
+were opened again, and how many stood at their end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _PROCESS = [*RUN, "process"]
 
 _TOGETHER_MIN = 4
-"""So few connections may be closed in the same second by chance, each as nothing was asked on it for long."""
+"""Fewer connections may be closed in the same second by chance, each after a long idle time."""
 
 
 def connections(dataset: Dataset) -> pl.DataFrame:
-    """What is known of the clients' connections in each window of finished runs, none cut off; a client has one.
+    """The clients' connections in each window of finished runs, warm-up included; a client has one.
 
-    Load generators that tell neither of losses nor of how many stand have no row.
+    Load generators that report neither losses nor standing connections have no row.
 
     Returns
     -------
@@ -41,21 +41,21 @@ def connections(dataset: Dataset) -> pl.DataFrame:
     is_load = pl.col("role") == "load"
     done = dataset.points.filter(pl.col("status") == "done")
     servers = pl.when(pl.col("middlewares") > 0).then("middlewares").otherwise("stores").fill_null(1).clip(1)
-    # An open loop does not ask on all of its connections: a server may close very many at a time.
+    # An open loop does not use all of its connections: a server may close very many at a time.
     servers = pl.when(pl.col("rate").is_null()).then(servers).otherwise(1)
     clients = dataset.summaries.filter(is_load).select(*_PROCESS, "clients").drop_nulls("clients")
     errors = dataset.windows.filter(is_load).group_by(*_PROCESS, "second").agg(pl.col("errors").sum())
     losses, reconnects = pl.col("losses"), pl.col("reconnects")
-    is_told = (losses.is_not_null() & reconnects.is_not_null()).all().over(_PROCESS)
-    # Of a thread that was too late to tell of a second none of the connections that stand are counted there.
+    is_counted = (losses.is_not_null() & reconnects.is_not_null()).all().over(_PROCESS)
+    # Where a thread reports a second too late, its standing connections are missing from the count.
     missing = (
-        pl.when(is_told)
+        pl.when(is_counted)
         .then((losses - reconnects).cum_sum().over(_PROCESS))
         .otherwise(pl.col("clients") - pl.col("connections"))
     )
     before = pl.col("missing").shift(1).over(_PROCESS)
     remade = reconnects.fill_null(0)
-    lost = pl.when(is_told).then(losses).otherwise((pl.col("missing") - before).fill_null(0) + remade).clip(0)
+    lost = pl.when(is_counted).then(losses).otherwise((pl.col("missing") - before).fill_null(0) + remade).clip(0)
     # Where clients think for longer than a server waits for them, it closes some in every second.
     fallen = pl.col("together") - pl.col("together").median().over(RUN)
     owned = pl.col("clients").sum().over(*RUN, "second") // pl.col("_servers")
@@ -79,15 +79,15 @@ def connections(dataset: Dataset) -> pl.DataFrame:
 def outages(dataset: Dataset) -> pl.DataFrame:
     """What each finished run lost with its clients' connections, over the trimmed windows.
 
-    A server may close connections on which nothing is asked: they are opened again at once, in an open loop when they
-    are wanted. So none counts as cut off unless a request failed in the same second, or a server lost all of its own in
-    one, and none as missing where no client of a closed loop was left without for a whole second, nor in an open one
-    any was cut off or anything left unsent. That a server lost all of its own counts in warm-up, too: it may have been
-    started anew, without what it had stored.
+    A server may close idle connections: they are opened again at once, in an open loop when they are needed. So a
+    connection counts as cut off only if a request failed in the same second, or a server lost all of its own in one
+    second. Connections count as missing only if a client of a closed loop lacked one for a whole second; in an open
+    loop, if one was cut off or a request stayed unsent. A server that lost all of its own counts in warm-up, too: it
+    may have been started anew, without its data.
 
     Returns
     -------
-    `point, repetition`, of runs whose load generators tell of their connections, and
+    `point, repetition`, of runs whose load generators report their connections, and
 
     =================== ================================================================
     connections_missing the most that were missing at the end of a window
@@ -157,32 +157,3 @@ def _most_missing(measured: pl.DataFrame) -> pl.DataFrame:
     """The most connections that all load generators of a run together were missing."""
     together = measured.group_by(*RUN, "second").agg(pl.col("missing").sum())
     return together.group_by(RUN).agg(pl.col("missing").max().alias("connections_missing"))
-
-
-def outage_warnings(dataset: Dataset) -> list[str]:
-    """A sentence on the runs in which connections were missing, and one on those in which they were lost for shorter.
-
-    Both are without their full stop, as those of :attr:`knee.data.Dataset.warnings`.
-    """
-    runs = dataset.points.filter(pl.col("status") == "done").height
-    found = outages(dataset)
-    gone = found.filter(pl.col("connections_missing") > 0).sort("outage_share", descending=True, maintain_order=True)
-    back = found.filter(pl.col("connections_missing") == 0, pl.col("connections_cut") > 0)
-    back = back.sort("connections_cut", descending=True, maintain_order=True)
-    warnings = []
-    for rows, what in ((gone, "were missing"), (back, "were lost")):
-        if rows.is_empty():
-            continue
-        worst = rows.row(0, named=True)
-        how = (
-            f"{worst['connections_missing']} of {worst['connections_wanted']} for {worst['outage_s']:.3g} s"
-            if worst["connections_missing"]
-            else f"{worst['connections_cut']} by {worst['connections_wanted']} clients"
-        )
-        log = f"points/{worst['point']:03d}-r{worst['repetition']}/{worst['outage_process']}.log"
-        warnings.append(
-            f"In {rows.height} of {runs} run{'s' * (runs != 1)} connections {what}, at the worst {how}: the server at "
-            f"the other end was gone, or cut them off ({log} may say which); what was measured then is not the system "
-            "under that load, nor what came after where it lost what it had stored"
-        )
-    return warnings

@@ -1,0 +1,119 @@
+"""How busy every resource was in each run, and whose CPU time it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data.foreign_stores import foreign_stores
+from knee.data.pools import waited_for
+from knee.data.threads import threads
+from knee.data.trim import RUN, trim
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+SATURATED = 0.90
+"""Utilisation from which a resource counts as saturated. At 90 % no change above it can gain more than 11 %."""
+
+OUTSIDERS_MAX = 0.10
+"""Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
+
+OUTSIDERS_DECISIVE = 0.25
+"""Share from which a full host says nothing about the system any more."""
+
+
+def utilizations(dataset: Dataset) -> pl.DataFrame:
+    """How busy every resource was in each run, over the trimmed windows.
+
+    Returns
+    -------
+    One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
+    "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
+    (connections · s), :mod:`knee.data.pools`; absent where no slot waits for one. "commits": share of the time that a
+    store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
+    process's busiest thread per second, from the process itself or, where it prints nothing or its tier works beside
+    its threads (:mod:`knee.data.threads`), from the probes. "CPU share": CPU time of a store that is confined to a
+    share of the host's processors, over that share. "host CPU": CPU time of all over all cores, less what the
+    hypervisor kept.
+    """
+    stations = trim(dataset.stations, dataset.points)
+    probes = trim(dataset.probes, dataset.points)
+    keys = [*RUN, "role", "process"]
+    pools = waited_for(dataset).select(*keys, pl.col("utilization").alias("connections"))
+    own = stations.group_by(keys).agg(
+        (pl.col("workers_busy_s").sum() / (pl.col("workers") * pl.col("seconds")).sum())
+        .fill_nan(None)
+        .alias("worker slots"),
+        pl.when(pl.col("commits").sum() > 0)
+        .then(pl.col("commit_sum_ns").sum() / pl.col("seconds").sum() / 1e9)
+        .alias("commits"),
+    )
+    known = threads(dataset).filter(pl.col("untold").is_null() & pl.col("busiest").is_not_null())
+    busiest = known.select(*keys, pl.col("busiest").alias("thread"))
+    seen = (
+        probes.filter(pl.col("thread_cpu_max_s").is_not_null())
+        .with_columns(
+            pl.col("target").alias("process"),
+            pl.col("target").str.replace(r"-\d+$", "").alias("role"),
+        )
+        .filter(pl.col("role").is_in(["load", "middleware", "store"]))
+        .group_by(keys)
+        .agg((pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum()).alias("thread"))
+        .join(busiest, on=keys, how="anti")
+    )
+    confined = (
+        foreign_stores(dataset)
+        .filter("confined")
+        .select(*RUN, pl.lit("store").alias("role"), "process", pl.col("utilization").alias("CPU share"))
+    )
+    host = (
+        probes.filter(pl.col("target") == "host")
+        .group_by(RUN)
+        .agg(
+            (
+                (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum()
+                # What the hypervisor kept was no capacity.
+                / (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum()
+            ).alias("host CPU")
+        )
+        .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
+    )
+    return (
+        pl.concat([own, pools, busiest, seen, confined, host], how="diagonal")
+        .unpivot(index=keys, variable_name="resource", value_name="utilization")
+        .drop_nulls("utilization")
+        .sort(*keys, "resource")
+    )
+
+
+def cpu_shares(dataset: Dataset) -> pl.DataFrame:
+    """Whose CPU time it was: `point, repetition, owner, share` of all the host's cores, over the trimmed windows.
+
+    Owners: "load", "middleware", "store", "knee" (the lab) and "others", which is what is left of the host's use.
+    """
+    probes = trim(dataset.probes, dataset.points).with_columns(
+        (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),
+        pl.col("target").str.replace(r"-\d+$", "").alias("owner"),
+    )
+    host = (
+        probes.filter(pl.col("target") == "host")
+        .group_by(RUN)
+        .agg(
+            pl.col("cpu_s").sum().alias("used_s"),
+            (pl.col("cpu_count") * pl.col("seconds")).sum().alias("capacity_s"),
+        )
+    )
+    owned = probes.filter(pl.col("target") != "host").group_by(*RUN, "owner").agg(pl.col("cpu_s").sum())
+    others = host.join(owned.group_by(RUN).agg(pl.col("cpu_s").sum()), on=RUN, how="left").select(
+        *RUN,
+        pl.lit("others").alias("owner"),
+        (pl.col("used_s") - pl.col("cpu_s").fill_null(0.0)).clip(lower_bound=0.0).alias("cpu_s"),
+    )
+    return (
+        pl.concat([owned, others], how="vertical")
+        .join(host, on=RUN)
+        .select(*RUN, "owner", (pl.col("cpu_s") / pl.col("capacity_s")).alias("share"))
+        .sort(*RUN, "owner")
+    )

@@ -1,0 +1,164 @@
+"""Applies every analysis to a run folder or to a table, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data.csv import Measurements, configuration
+from knee.errors import DesignError
+from knee.factorial import Findings as Effects
+from knee.factorial import analyse as analyse_effects
+from knee.laws import TOLERANCE, laws_of_measurements, laws_of_run
+from knee.laws.tables import stations
+from knee.stats.intervals import LEVEL
+from knee.verdict import health
+from knee.verdict.arrivals import Arrivals, arrivals
+from knee.verdict.configuration import verdict_of, with_demands
+from knee.verdict.details import details_of_run
+from knee.verdict.evidence import evidence_of_run, evidence_of_table
+from knee.verdict.findings import Findings, Provenance, Unexplained
+from knee.verdict.levels import Level, levels
+from knee.verdict.naming import Naming
+from knee.verdict.peak import peak
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+EXPLAINED = ("throughput", "response_ms")
+"""The responses that a factorial analysis explains by default."""
+
+VERDICTS_MAX = 64
+"""Combinations of the other factors for which a knee is sought: more than a person reads."""
+
+
+def analyse(
+    source: Dataset | Measurements, *, level: float = LEVEL, tolerance: float = TOLERANCE, seed: int = 0
+) -> Findings:
+    """Apply every analysis to a run folder or to a table.
+
+    Where an analysis lacks columns or points, its finding has the reason instead.
+
+    Parameters
+    ----------
+    level
+        Confidence level of every interval.
+    tolerance
+        Of the operational laws, as a share.
+    seed
+        Of the bootstrap behind the knee's interval.
+
+    Raises
+    ------
+    KneeError
+        Where a table or a histogram of the run folder cannot be read.
+    """
+    if isinstance(source, Measurements):
+        evidence = evidence_of_table(source)
+        others = configuration(source) if "clients" in source.table.columns else []
+        others += [name for name in ("request_type",) if name in source.factors]
+        laws = laws_of_measurements(source, tolerance=tolerance, level=level)
+    else:
+        evidence = evidence_of_run(source)
+        others = configuration(source)
+        laws = laws_of_run(source, tolerance=tolerance, level=level)
+    measurements = evidence.measurements
+    closed = measurements.table.filter(pl.col("think_ms").is_not_null())
+    opened = measurements.table.filter(pl.col("think_ms").is_null())
+    every = [*others, *(name for name in measurements.factors if name not in others)]
+    combinations = [*_combinations(closed, others), *_combinations(opened, every)]
+    covered = combinations[:VERDICTS_MAX]
+    itself = evidence.limits.filter(~pl.col("waited"))["point"].to_list()
+    rates = arrivals(
+        pl.concat([measurements.table.clear(), *(rows for _, rows in covered)]), measurements.factors, itself, level
+    )
+    verdicts = tuple(
+        with_demands(verdict_of(evidence, factors, rows, rates, level, seed), laws) for factors, rows in covered
+    )
+    naming = Naming(verdicts, rates, others, measurements.table)
+    warnings: list[health.HealthWarning] = []
+    details = provenance = None
+    if not isinstance(source, Measurements):
+        details = details_of_run(source, measurements.table, naming, level)
+        provenance = _provenance(source)
+        warnings += health.warnings_of_run(source, evidence)
+    effects, unexplained = _explain(measurements, level)
+    return Findings(
+        name=evidence.name,
+        question=evidence.question,
+        verdicts=verdicts,
+        arrivals=rates,
+        laws=laws,
+        effects=effects,
+        unexplained=unexplained,
+        levels=levels(measurements.table, measurements.factors, _keep_up(rates), level),
+        peak=peak(measurements.table, measurements.factors, level),
+        warnings=(*warnings, *health.left_out(combinations, len(covered))),
+        measurements=measurements,
+        utilizations=evidence.utilizations,
+        cpu_shares=evidence.cpu_shares,
+        naming=naming,
+        details=details,
+        provenance=provenance,
+        others=tuple(others),
+        stations=None if isinstance(source, Measurements) else stations(source),
+        level=level,
+    )
+
+
+def _provenance(dataset: Dataset) -> Provenance | None:
+    done = dataset.points.filter(pl.col("status") == "done").sort("start_unix_s")
+    first = done.row(0, named=True) if done.height else dict.fromkeys(("seconds", "warmup_s", "cooldown_s"), 0)
+    middlewares, stores = (tuple(done[name].drop_nulls().unique().sort()) for name in ("middlewares", "stores"))
+    return Provenance(
+        experiment=dataset.experiment_text,
+        manifest=dict(dataset.manifest),
+        points=done["point"].n_unique(),
+        runs=done.height,
+        seconds=first["seconds"],
+        warmup_s=first["warmup_s"],
+        cooldown_s=first["cooldown_s"],
+        middlewares=middlewares,
+        stores=stores,
+    )
+
+
+def _combinations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[dict[str, Level], pl.DataFrame]]:
+    if table.is_empty():
+        return []
+    others = [name for name in others if not table[name].is_null().all()]
+    if not others:
+        return [({}, table)]
+    return [
+        (dict(zip(others, levels, strict=True)), rows)
+        for levels, rows in table.sort(others).group_by(others, maintain_order=True)
+    ]
+
+
+def _keep_up(rates: Sequence[Arrivals]) -> dict[int, bool | None]:
+    """By point with a measured throughput, whether it follows the arrival rate."""
+    return {point: found.keeps_up(point) for found in rates if found.measured for point in found.rates}
+
+
+def _explain(measurements: Measurements, level: float) -> tuple[tuple[Effects, ...], tuple[Unexplained, ...]]:
+    """Which factor matters for each response; and the reasons where that is not known."""
+    if len(measurements.factors) < 2:
+        return (), ()
+    if measurements.table["think_ms"].null_count() not in (0, measurements.table.height):
+        return (), (Unexplained(None),)
+    order = "run_order" if "run_order" in measurements.table.columns else None
+    explained, not_explained = [], []
+    for response in [name for name in measurements.responses if name in EXPLAINED] or measurements.responses:
+        try:
+            found = analyse_effects(measurements.table, measurements.factors, response, level=level, run_order=order)
+        except DesignError as error:
+            why = "; ".join(line.removesuffix(".") for line in str(error).splitlines())
+            not_explained.append(Unexplained(response, reason=why))
+            continue
+        if found.analysis.total:
+            explained.append(found)
+        else:
+            not_explained.append(Unexplained(response, constant=True))
+    return tuple(explained), tuple(not_explained)

@@ -1,0 +1,134 @@
+"""The knee and the bottleneck of one configuration: one combination of the factors other than the clients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from knee.data.csv import is_open_loop, label_of
+from knee.data.trim import RUN
+from knee.laws import Demand, LawReport
+from knee.laws.foreign import ALL
+from knee.verdict.arrivals import Arrivals
+from knee.verdict.bottleneck import Bottleneck, Candidate, find_bottleneck, find_bottleneck_at_rate, without_knee
+from knee.verdict.evidence import Evidence
+from knee.verdict.knee import OPEN_LOOP, Doubt, Knee, Obstacle, find_knee
+from knee.verdict.levels import Level
+
+_KNEE_NEEDS = ("clients", "throughput", "response_ms")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The knee and the bottleneck at one combination of the factors other than the clients.
+
+    In an open loop, where these say nothing, at one combination of all factors: at one arrival rate.
+    """
+
+    factors: dict[str, Level]
+    points: tuple[int, ...]
+    open_loop: bool
+    knee: Knee
+    bottleneck: Bottleneck
+
+    @property
+    def label(self) -> str:
+        """The combination in words; empty when the clients are the only factor."""
+        return label_of(self.factors)
+
+
+def verdict_of(
+    evidence: Evidence,
+    factors: dict[str, Level],
+    rows: pl.DataFrame,
+    rates: Sequence[Arrivals],
+    level: float,
+    seed: int,
+) -> Verdict:
+    """The verdict on the rows of one configuration."""
+    points = tuple(sorted(set(rows["point"].to_list())))
+    utilization = evidence.utilizations.join(rows.select(RUN), on=RUN, how="semi")
+    shares = evidence.cpu_shares.join(rows.select(RUN), on=RUN, how="semi")
+    if is_open_loop(rows):
+        notes = evidence.limits.join(rows.select(RUN), on=RUN, how="semi")
+        found = next((found for found in rates if points[0] in found.rates), None)
+        there = None if found is None else found.at(points[0])
+        at_rate = find_bottleneck_at_rate(
+            rows,
+            utilization,
+            shares,
+            notes["detail"].to_list(),
+            keeps_up=None if found is None else found.keeps_up(points[0]),
+            repetitions=None if there is None else there.throughput.repetitions,
+            unmeasured=evidence.unmeasured,
+            level=level,
+        )
+        return Verdict(factors, points, open_loop=True, knee=Knee("cannot tell", (), OPEN_LOOP), bottleneck=at_rate)
+    if (obstacle := _no_knee(factors, rows)) is not None:
+        knee = Knee("cannot tell", (), obstacle)
+        return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=without_knee(utilization))
+    knee = find_knee(rows, level=level, seed=seed)
+    saturated = rows.filter(pl.col("clients") >= (knee.level.clients if knee.level else 0))
+    notes = evidence.limits.join(saturated.select(RUN), on=RUN, how="semi")
+    bottleneck = find_bottleneck(
+        knee,
+        rows,
+        utilization,
+        shares,
+        notes.filter(~pl.col("waited"))["detail"].to_list(),
+        load_waited=bool(notes["waited"].any()),
+        unmeasured=evidence.unmeasured,
+        level=level,
+    )
+    return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck)
+
+
+def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | None:
+    """Why no knee can be sought; None where one can."""
+    missing = tuple(name for name in _KNEE_NEEDS if name not in rows.columns or rows[name].is_null().all())
+    if missing:
+        return Obstacle("missing columns", missing=missing)
+    if not (rows["throughput"] > 0).any():
+        return Obstacle("no answer")
+    if str(factors.get("request_type", "all")).lower() not in ALL:
+        return Obstacle("single request type")
+    return None
+
+
+def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
+    """The verdict with the station that service demands name, where utilisation names none or another."""
+    first = next((own.bottleneck for own in laws.demands if _has_levels(own.factors, verdict.factors)), None)
+    bottleneck = verdict.bottleneck
+    if first is None or any(_is_station(candidate, first) for candidate in bottleneck.chosen):
+        return verdict
+    bottleneck = replace(bottleneck, by_demand=first)
+    if bottleneck.chosen:
+        bottleneck = replace(
+            bottleneck,
+            confidence="medium" if bottleneck.confidence == "high" else "low",
+            doubts=(*bottleneck.doubts, Doubt("other demand", name=first.station)),
+        )
+    return replace(verdict, bottleneck=bottleneck)
+
+
+def _has_levels(factors: Mapping[str, Level | None], levels: Mapping[str, Level]) -> bool:
+    """Whether both say the same configuration; what a closed or an open loop lacks may be left out."""
+    return {name: level for name, level in factors.items() if level is not None} == levels
+
+
+def _is_station(candidate: Candidate, demand: Demand) -> bool:
+    """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
+    resources = {
+        "worker slots": "'s worker slots",
+        "connections": "'s connections",
+        "commits": "'s commits",
+        "thread": "'s threads",
+        "CPU share": "'s threads",
+        "host CPU": "",
+        "station": "",
+    }
+    of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
+    return of_tier in (candidate.role + resources[candidate.resource], candidate.name)

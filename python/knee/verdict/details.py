@@ -1,0 +1,116 @@
+"""What only a run folder shows: each operation, outcomes of reads, distributions, and the seconds of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from knee.data.trim import RUN
+from knee.spec import Configuration
+from knee.verdict.clusters import Clusters
+from knee.verdict.distributions import densities, merged, percentiles
+from knee.verdict.drift import Drift, drifts
+from knee.verdict.failures import Failures, failures
+from knee.verdict.naming import Naming
+from knee.verdict.operations import Operation, apart_from_mix, operations
+from knee.verdict.outcomes import Outcome, clusters, distribution, outcomes, reads
+from knee.verdict.timeline import (
+    LogGrowth,
+    load_per_second,
+    log_growth,
+    operations_per_second,
+    resources_per_point,
+    resources_per_second,
+    store_per_second,
+)
+from knee.verdict.views import View, throughput_views, views
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    """Of the points that the verdicts cover; a mapping's keys are points unless stated.
+
+    views          by a configuration's label, throughput as clients and server see it; empty where the stores do not
+                   report when requests came
+    operations     by operation's name; `items` is what a request is about ("keys" or "messages")
+    apart_from_mix each point's configuration without the mix of operations
+    outcomes       what each outcome of reads took; empty where clients do not report outcomes
+    clusters       of all reads' response times; `outcome_shares` is the distribution of each outcome
+    percentiles, densities
+                   of response times, see :mod:`knee.verdict.distributions`
+    per_second     throughput and response time, second by second, of every run
+    operations_per_second, cores_per_second, stores_per_second
+                   the same of the first finished repetition of each point
+    logs           growth of the stores' logs in these repetitions, where a store has one
+    drifts         change of throughput from the first half of a run to the second
+    resources      per point and process
+    failures       requests that failed
+    """
+
+    views: Mapping[str, tuple[View, ...]]
+    operations: Mapping[int, Mapping[str, Operation]]
+    items: str
+    apart_from_mix: Mapping[int, Configuration]
+    outcomes: Mapping[int, tuple[Outcome, ...]]
+    clusters: Mapping[int, Clusters]
+    outcome_shares: pl.DataFrame
+    percentiles: pl.DataFrame
+    densities: pl.DataFrame
+    per_second: pl.DataFrame
+    operations_per_second: pl.DataFrame
+    cores_per_second: pl.DataFrame
+    stores_per_second: pl.DataFrame
+    logs: Mapping[int, LogGrowth]
+    drifts: Mapping[int, Drift]
+    resources: pl.DataFrame
+    failures: Failures
+
+
+def details_of_run(dataset: Dataset, observations: pl.DataFrame, naming: Naming, level: float) -> Details:
+    """The details of a run folder; `observations` are its own."""
+    histograms = merged(dataset)
+    points = [point for point, _ in naming.points]
+    found_operations = operations(histograms, observations, dataset, level)
+    found_reads = {key: one for key, one in reads(histograms).items() if key[0] in naming.load}
+    found_outcomes = outcomes(found_reads, level)
+    both_views = throughput_views(dataset, observations)
+    stores = _of_one_run(store_per_second(dataset), dataset, points)
+    return Details(
+        views={
+            verdict.label: views(both_views.filter(pl.col("point").is_in(verdict.points)), level)
+            for verdict in naming.verdicts
+        },
+        operations={point: found_operations[point] for point in points if point in found_operations},
+        items="messages" if dataset.spec.base.workload.protocol == "queue" else "keys",
+        apart_from_mix=apart_from_mix(dataset),
+        outcomes=found_outcomes,
+        clusters={point: clusters(found_reads, point) for point in points if point in found_outcomes},
+        outcome_shares=distribution(found_reads),
+        percentiles=percentiles(histograms),
+        densities=densities(histograms),
+        per_second=load_per_second(dataset).filter(pl.col("point").is_in(points)),
+        operations_per_second=_of_one_run(operations_per_second(dataset), dataset, points),
+        cores_per_second=_of_one_run(resources_per_second(dataset), dataset, points),
+        stores_per_second=stores,
+        logs={
+            point: grown
+            for point in points
+            if (grown := log_growth(stores.filter(pl.col("point") == point))) is not None
+        },
+        drifts=drifts(dataset, points, level),
+        resources=resources_per_point(dataset),
+        failures=failures(dataset),
+    )
+
+
+def _of_one_run(seconds: pl.DataFrame, dataset: Dataset, points: list[int]) -> pl.DataFrame:
+    """Each point's first finished repetition."""
+    done = dataset.points.filter((pl.col("status") == "done") & pl.col("point").is_in(points))
+    first = done.group_by("point").agg(pl.col("repetition").min())
+    return seconds.join(first, on=RUN, how="semi", maintain_order="left")

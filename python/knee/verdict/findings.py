@@ -1,0 +1,129 @@
+"""What the analyses of one measurement found, as data: the terminal and the page put it into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from knee.data.csv import Measurements
+from knee.factorial import Findings as Effects
+from knee.fit import Outlooks, outlooks
+from knee.laws import LawReport
+from knee.verdict.arrivals import Arrivals
+from knee.verdict.bottleneck import Bottleneck
+from knee.verdict.configuration import Verdict
+from knee.verdict.details import Details
+from knee.verdict.health import HealthWarning
+from knee.verdict.knee import Obstacle
+from knee.verdict.levels import Levels
+from knee.verdict.naming import Naming
+from knee.verdict.peak import Peak
+
+MODELS_MAX = 8
+"""Configurations that get a model: each takes a second or two."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers of a run folder come from.
+
+    experiment  the experiment file's text; None where the folder has none
+    manifest    versions, machine, seed and commands
+    points      number of points with a finished run; `runs` is the number of these runs
+    seconds     length of a run, with `warmup_s` and `cooldown_s`
+    middlewares, stores
+                the numbers of them that occur
+    """
+
+    experiment: str | None
+    manifest: Mapping[str, Any]
+    points: int
+    runs: int
+    seconds: int
+    warmup_s: int
+    cooldown_s: int
+    middlewares: tuple[int, ...]
+    stores: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """A response that no factorial analysis explains: a `constant` one, or for the given reason.
+
+    `response` is None where none is explained for the same reason.
+    """
+
+    response: str | None
+    constant: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Everything that the analyses found.
+
+    verdicts     knee and bottleneck of each configuration
+    arrivals     an entry per combination of the factors but the arrival rate; none in a closed loop
+    laws         checks of the operational laws
+    effects      an entry per response that a factorial analysis explains, `unexplained` one per response that
+                 none explains; both are empty where fewer than two factors vary
+    levels       the only factor's levels; None where several factors vary, or the load alone
+    peak         the largest throughput in a closed loop; None where fewer than two factors vary
+    warnings     what a reader has to know before trusting the numbers
+    utilizations, cpu_shares
+                 see :mod:`knee.data.utilization`
+    details      what only a run folder shows; None for a table, as is `provenance`
+    others       factors that tell configurations apart
+    stations     what the laws know of a run folder's stations; None for a table
+    level        confidence level of every interval
+    """
+
+    name: str
+    question: str
+    verdicts: tuple[Verdict, ...]
+    arrivals: tuple[Arrivals, ...]
+    laws: LawReport
+    effects: tuple[Effects, ...]
+    unexplained: tuple[Unexplained, ...]
+    levels: Levels | None
+    peak: Peak | None
+    warnings: tuple[HealthWarning, ...]
+    measurements: Measurements
+    utilizations: pl.DataFrame
+    cpu_shares: pl.DataFrame
+    naming: Naming
+    details: Details | None
+    provenance: Provenance | None
+    others: tuple[str, ...]
+    stations: pl.DataFrame | None
+    level: float
+
+    @cached_property
+    def outlooks(self) -> Outlooks:
+        """The models of at most MODELS_MAX configurations, and what they predict; fitted when first asked for."""
+        return outlooks(self.observations, self.others, self.stations, configurations_max=MODELS_MAX, level=self.level)
+
+    @property
+    def observations(self) -> pl.DataFrame:
+        """One row per point and repetition (:mod:`knee.data.observations`)."""
+        return self.measurements.table
+
+    @property
+    def has_common_obstacle(self) -> bool:
+        """Whether all of several configurations lack a knee for the same reason."""
+        knees = [verdict.knee for verdict in self.verdicts]
+        if len(knees) < 2 or any(knee.clients for knee in knees):
+            return False
+        return len({(k.obstacle, len(k.levels) if k.obstacle == Obstacle("few levels") else 0) for k in knees}) == 1
+
+    @property
+    def common_bottleneck(self) -> Bottleneck | None:
+        """The bottleneck's verdict, where all of several configurations have the same and it names none."""
+        found = [verdict.bottleneck for verdict in self.verdicts]
+        if len(found) < 2 or found[0].names or any(other != found[0] for other in found[1:]):
+            return None
+        return found[0]

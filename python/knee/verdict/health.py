@@ -1,0 +1,322 @@
+"""What a reader has to know before trusting the numbers: one class for each warning, with its figures."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import polars as pl
+
+from knee.data.outages import connections, outages
+from knee.data.trim import RUN, steady_state, trim
+from knee.data.utilization import OUTSIDERS_MAX
+from knee.stats.mser5 import WINDOWS_MIN
+from knee.verdict.evidence import Evidence
+from knee.verdict.failures import Failures, failures
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+STOLEN_MAX = 0.05
+"""Share of a virtual machine's CPU time that its hypervisor may keep in any run without a warning."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A warning that the manifest or the run folder already has in words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """Only `done` of `planned` runs are complete; `folder` is the run folder."""
+
+    done: int
+    planned: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class LostConnections:
+    """Clients were without connections in `affected` of `runs`.
+
+    missing    the most connections that were missing in the worst run; 0 where all were opened again at once
+    lost       how many of them were cut off in that run
+    clients    how many clients that run has
+    outage_s   for how long connections were missing there
+    run        the folder of that run, `process` the load generator that lost most
+    """
+
+    affected: int
+    runs: int
+    missing: int
+    lost: int
+    clients: int
+    outage_s: float
+    run: str
+    process: str
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """Requests of an open loop that were due and never sent; `cut_off` where connections to send them were missing."""
+
+    count: int
+    cut_off: bool
+
+
+@dataclass(frozen=True)
+class WrongAnswers:
+    """Values that were not those written, or messages that were not those sent."""
+
+    count: int
+    of_messages: bool
+
+
+@dataclass(frozen=True)
+class Ejected:
+    """How often middlewares took a store out."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Runs without an answer in the seconds that count."""
+
+    affected: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class LoadLimited:
+    """Runs in which the load generator reported that it was the limit."""
+
+    affected: int
+    runs: int
+    detail: str
+
+
+@dataclass(frozen=True)
+class LoadWaited:
+    """Runs in which the load generator waited for a processor; the host's CPU was full in `full` of them."""
+
+    affected: int
+    runs: int
+    full: int
+
+
+@dataclass(frozen=True)
+class Outsiders:
+    """Runs in which programs outside the experiment took more than OUTSIDERS_MAX of the CPU; `worst` is a share."""
+
+    affected: int
+    runs: int
+    worst: float
+
+
+@dataclass(frozen=True)
+class Stolen:
+    """Shares of the CPU time that the hypervisor kept: in the median run and in the worst."""
+
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class LeftElsewhere:
+    """Runs whose clients and queues stay on middlewares elsewhere, with `backlog` messages each."""
+
+    runs: int
+    backlog: int
+
+
+@dataclass(frozen=True)
+class Unsteady:
+    """What MSER-5 found against the declared warm-up.
+
+    kind       no steady state, a longer warm-up, or runs too short for the test
+    runs       how many runs; `first` is the first of them (point, repetition)
+    length_s   of a run; `needed_s` is the length that the test takes
+    """
+
+    kind: Literal["no steady state", "longer warm-up", "cannot tell"]
+    runs: int
+    first: tuple[int, int]
+    warmup_s: int
+    length_s: int
+    needed_s: int
+    suggested_s: int = 0
+    series: str = ""
+    bias: float = 0.0
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A knee was sought for the first `covered` of `combinations` only."""
+
+    covered: int
+    combinations: int
+
+
+HealthWarning = (
+    Note
+    | Incomplete
+    | LostConnections
+    | Unsent
+    | WrongAnswers
+    | Ejected
+    | Failures
+    | Unanswered
+    | LoadLimited
+    | LoadWaited
+    | Outsiders
+    | Stolen
+    | LeftElsewhere
+    | Unsteady
+    | LeftOut
+)
+
+
+def warnings_of_folder(dataset: Dataset) -> list[HealthWarning]:
+    """What the run folder's own records say against its numbers."""
+    found: list[HealthWarning] = [Note(str(note)) for note in dataset.manifest.get("notes", [])]
+    planned = dataset.spec.measure.repetitions * math.prod(len(levels) for levels in dataset.spec.factors.values())
+    done = dataset.points.filter(pl.col("status") == "done").height
+    if (why := dataset.why_empty) is not None:
+        found.append(Note(why))
+    elif done < planned:
+        found.append(Incomplete(done, planned, str(dataset.path)))
+    found += lost_connections(dataset)
+    found += _unsent(dataset)
+    if wrong := dataset.summaries["wrong_values"].sum():
+        found.append(WrongAnswers(int(wrong), dataset.spec.base.workload.protocol == "queue"))
+    if ejected := dataset.summaries["servers_ejected"].sum():
+        found.append(Ejected(int(ejected)))
+    return found
+
+
+def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]:
+    """Everything that speaks against the numbers of a run folder."""
+    runs = evidence.measurements.table.height
+    failed = failures(dataset)
+    return [
+        *warnings_of_folder(dataset),
+        *([failed] if failed.errors else []),
+        *_unanswered(evidence.measurements.table),
+        *_load_limits(evidence.limits, runs),
+        *_outsiders(evidence.cpu_shares, runs),
+        *_stolen(dataset),
+        *_left_elsewhere(dataset),
+        *unsteady(steady_state(dataset.windows, dataset.points), dataset.points),
+    ]
+
+
+def lost_connections(dataset: Dataset) -> list[LostConnections]:
+    """A warning on the runs in which connections were missing, and one on those in which all were opened again."""
+    runs = dataset.points.filter(pl.col("status") == "done").height
+    found = outages(dataset)
+    gone = found.filter(pl.col("connections_missing") > 0).sort("outage_share", descending=True, maintain_order=True)
+    back = found.filter(pl.col("connections_missing") == 0, pl.col("connections_cut") > 0)
+    back = back.sort("connections_cut", descending=True, maintain_order=True)
+    warnings = []
+    for rows in (gone, back):
+        if rows.is_empty():
+            continue
+        worst = rows.row(0, named=True)
+        warnings.append(
+            LostConnections(
+                affected=rows.height,
+                runs=runs,
+                missing=worst["connections_missing"],
+                lost=worst["connections_cut"],
+                clients=worst["connections_wanted"],
+                outage_s=worst["outage_s"],
+                run=dataset.logs_of(worst["point"], worst["repetition"]),
+                process=worst["outage_process"],
+            )
+        )
+    return warnings
+
+
+def _unsent(dataset: Dataset) -> list[Unsent]:
+    unsent = dataset.summaries.group_by(RUN).agg(pl.col("unsent").sum())
+    cut_off = connections(dataset).filter(pl.col("missing") > 0, pl.col("elapsed_s") >= 0)
+    counts = {how == "semi": unsent.join(cut_off, on=RUN, how=how)["unsent"].sum() for how in ("anti", "semi")}
+    return [Unsent(int(count), is_cut_off) for is_cut_off, count in counts.items() if count]
+
+
+def _unanswered(table: pl.DataFrame) -> list[Unanswered]:
+    silent = table.filter(pl.col("response_ms").is_null()).height
+    return [Unanswered(silent, table.height)] if silent else []
+
+
+def _load_limits(limits: pl.DataFrame, runs: int) -> list[LoadLimited | LoadWaited]:
+    found: list[LoadLimited | LoadWaited] = []
+    itself, waited = limits.filter(~pl.col("waited")), limits.filter("waited")
+    if itself.height:
+        found.append(LoadLimited(itself.select(RUN).n_unique(), runs, str(itself["detail"][0])))
+    if waited.height:
+        full = waited.filter("host_full").select(RUN).n_unique()
+        found.append(LoadWaited(waited.select(RUN).n_unique(), runs, full))
+    return found
+
+
+def _outsiders(shares: pl.DataFrame, runs: int) -> list[Outsiders]:
+    taken = shares.filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))["share"].to_list()
+    return [Outsiders(len(taken), runs, max(taken))] if taken else []
+
+
+def _stolen(dataset: Dataset) -> list[Stolen]:
+    shares = (
+        trim(dataset.probes, dataset.points)
+        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
+        .group_by(RUN)
+        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
+    )["share"].to_list()
+    if not shares or max(shares) < STOLEN_MAX:
+        return []
+    return [Stolen(statistics.median(shares), max(shares))]
+
+
+def _left_elsewhere(dataset: Dataset) -> list[LeftElsewhere]:
+    runs = dataset.points.height
+    system, workload = dataset.spec.base.system, dataset.spec.base.workload
+    if workload.protocol != "queue" or system.middleware is None or system.middleware.address is None or runs < 2:
+        return []
+    return [LeftElsewhere(runs, workload.backlog)]
+
+
+def unsteady(steadiness: pl.DataFrame, points: pl.DataFrame) -> list[Unsteady]:
+    """A warning for each kind of trouble that :func:`knee.data.trim.steady_state` found."""
+    found = []
+    for kind in ("no steady state", "longer warm-up", "cannot tell"):
+        rows = steadiness.filter(pl.col("verdict") == kind)
+        if rows.is_empty():
+            continue
+        worst = rows.sort("suggested_s").row(-1, named=True)
+        first = rows.sort(RUN).row(0, named=True)
+        run = points.filter((pl.col("point") == first["point"]) & (pl.col("repetition") == first["repetition"]))
+        found.append(
+            Unsteady(
+                kind=kind,
+                runs=rows.select(RUN).n_unique(),
+                first=(first["point"], first["repetition"]),
+                warmup_s=worst["warmup_s"],
+                length_s=int(run["seconds"][0]),
+                needed_s=WINDOWS_MIN + int(run["cooldown_s"][0]),
+                suggested_s=worst["suggested_s"] or 0,
+                series=worst["series"],
+                bias=worst["bias"] or 0.0,
+            )
+        )
+    return found
+
+
+def left_out(combinations: Sequence[object], covered: int) -> list[LeftOut]:
+    """A warning where more configurations were measured than get a verdict."""
+    return [LeftOut(covered, len(combinations))] if len(combinations) > covered else []

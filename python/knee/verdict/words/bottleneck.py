@@ -1,0 +1,149 @@
+"""The bottleneck in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from knee.data.utilization import SATURATED
+from knee.laws import Demand
+from knee.stats.intervals import number, quantity
+from knee.verdict.bottleneck import Bottleneck, Candidate
+from knee.verdict.knee import Knee
+from knee.verdict.words.knee import doubt
+
+_OWNERS = {
+    "load": "load generators",
+    "middleware": "middlewares",
+    "store": "stores",
+    "knee": "the lab itself",
+    "others": "other programs",
+}
+
+
+def bottleneck(found: Bottleneck) -> str:
+    """What the bottleneck is, or why it is unknown."""
+    if found.status == "load generator":
+        busy = f" ({_busy(found, found.chosen[0])})" if found.chosen else ""
+        own = "knee" if found.over_clients else "throughput"
+        return f"The load generator itself is the limit{busy}, so this {own} is its own, not the system's."
+    if found.status == "none":
+        return "There is no bottleneck at this arrival rate: throughput follows it."
+    if found.status == "found":
+        named = " and ".join(f"{c.name} ({_busy(found, c)})" for c in found.chosen)
+        return f"The bottleneck is {named}." if len(found.chosen) == 1 else f"Saturated together: {named}."
+    others = found.cpu_shares.get("others", 0.0)
+    return {
+        "nothing measured": "Cannot tell the bottleneck: no run is finished.",
+        "no utilisation": "Cannot tell the bottleneck: no utilisation was measured.",
+        "no knee": "Cannot tell the bottleneck: it saturates where throughput stops rising, which is unknown.",
+        "still rising": "There is no bottleneck yet: throughput still rises.",
+        "nothing saturated": f"Cannot tell the bottleneck: no resource is near saturation (≥ {SATURATED:.0%}).",
+        "other programs": f"Cannot tell the system's own bottleneck: the host's CPU is full, and programs outside the "
+        f"experiment took {others:.0%} of it.",
+    }[found.cause or "nothing measured"]
+
+
+def evidence(found: Bottleneck) -> list[str]:
+    """What the verdict rests on."""
+    lines = [*_evidence(found), _growth(found)]
+    if found.unmeasured:
+        lines.append(f"Not measured: {'; '.join(found.unmeasured)}.")
+    if found.by_demand is not None:
+        lines.append(by_demand(found.by_demand))
+    return [line for line in lines if line]
+
+
+def bottleneck_lines(found: Bottleneck) -> list[str]:
+    """The bottleneck, its evidence and its confidence."""
+    return [bottleneck(found), *evidence(found), confidence(found)]
+
+
+def confidence(verdict: Knee | Bottleneck) -> str:
+    """How sure a verdict is, and why not surer; empty for one without evidence."""
+    if verdict.status == "cannot tell" and not verdict.doubts:
+        return ""
+    doubts = "; ".join(map(doubt, verdict.doubts))
+    return f"Confidence: {verdict.confidence}" + (f" ({doubts})." if doubts else ".")
+
+
+def by_demand(first: Demand) -> str:
+    """Which station saturates first by its service demand."""
+    # The lab's stations are "middleware-0's connections" or "the stores"; a foreign name does not show a plural.
+    several = re.fullmatch(r"(.*'s|the) [^']*s", first.station) is not None
+    verb, they = ("saturate", "they allow") if several else ("saturates", "it allows")
+    return f"By service demand {first.station} {verb} first: {they} at most {quantity(first.capacity, 'requests/s')}."
+
+
+def _evidence(found: Bottleneck) -> list[str]:
+    busiest = _ranking(found.candidates)
+    if found.cause == "no knee":
+        return [f"Busiest anywhere: {busiest}."]
+    if found.cause == "still rising":
+        limit = f"But the load generator reports that it was a limit: {found.load_limit}." if found.load_limit else ""
+        return [f"Busiest so far: {busiest}.", limit]
+    if found.cause == "nothing saturated":
+        return [f"Busiest: {busiest}.", "An unmeasured resource (a link, a lock, another machine) may be it."]
+    if found.cause == "other programs":
+        return [_shared_host(found), "Stop the other programs and measure again."]
+    if found.status == "load generator":
+        limit = f"It reports so itself: {found.load_limit}." if found.load_limit else ""
+        return [limit, "Give it more threads or hosts and measure again."]
+    if found.status == "none":
+        return [
+            f"Busiest: {busiest}." if found.candidates else "",
+            _shared_host(found) if found.shares_host else "",
+            f"The load generator was late, and response times contain that: {found.load_limit}."
+            if found.load_limit
+            else "",
+        ]
+    if found.status == "found":
+        return _evidence_found(found)
+    return []
+
+
+def _evidence_found(found: Bottleneck) -> list[str]:
+    lines = [_shared_host(found)] if found.shares_host else []
+    if found.waiting:
+        named = _capital(" and ".join(c.name for c in found.waiting))
+        lines.append(f"{named} are full as well, because they wait for it.")
+    elif found.later is not None:
+        lines.append(f"{_capital(found.later.name)} fills up only beyond the knee ({_busy(found, found.later)}).")
+    if found.load_limit:
+        lines.append(f"The load generator also reports that it was a limit: {found.load_limit}.")
+    return lines
+
+
+def _growth(found: Bottleneck) -> str:
+    top = found.growing
+    if top is None:
+        return ""
+    return (
+        f"From {found.from_clients} to {found.to_clients} clients, {min(top.share, 1.0):.0%} of the added response "
+        f"time is {top.name} ({number(top.at_knee_ms.estimate)} → {number(top.at_most_ms.estimate)} ms)."
+    )
+
+
+def _shared_host(found: Bottleneck) -> str:
+    parts = [f"{_OWNERS.get(owner, owner)} {share:.0%}" for owner, share in found.cpu_shares.items() if share >= 0.005]
+    return (
+        f"Its CPU time went to {', '.join(parts)}. The load generator shares these cores, so the figures belong to "
+        "this machine with its load generator on it."
+    )
+
+
+def _busy(found: Bottleneck, candidate: Candidate) -> str:
+    at_most = f"{candidate.at_most.estimate:.0%}"
+    if not found.over_clients:
+        return f"{at_most} busy"
+    if found.at_knee_clients in (None, found.to_clients):
+        return f"{at_most} busy at {found.to_clients} clients"
+    return f"{candidate.at_knee.estimate:.0%} busy at {found.at_knee_clients} clients, {at_most} at {found.to_clients}"
+
+
+def _ranking(candidates: Sequence[Candidate]) -> str:
+    return ", ".join(f"{c.name} {c.at_most.estimate:.0%}" for c in candidates[:3])
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

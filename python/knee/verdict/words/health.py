@@ -1,0 +1,173 @@
+"""Warnings and failed requests in words: the cause, then the remedy."""
+
+from __future__ import annotations
+
+from knee.data.utilization import OUTSIDERS_MAX
+from knee.stats.intervals import counted, listed, percent
+from knee.verdict.failures import Failures
+from knee.verdict.health import (
+    Ejected,
+    HealthWarning,
+    Incomplete,
+    LeftElsewhere,
+    LeftOut,
+    LoadLimited,
+    LoadWaited,
+    LostConnections,
+    Note,
+    Outsiders,
+    Stolen,
+    Unanswered,
+    Unsent,
+    Unsteady,
+    WrongAnswers,
+)
+
+
+def warning(found: HealthWarning) -> str:
+    """A warning as a sentence or a few."""
+    match found:
+        case Note(text):
+            return _sentence(text)
+        case Incomplete(done, planned, folder):
+            return f"Only {done} of {planned} runs are complete. `knee run --resume {folder}` makes the others."
+        case LostConnections():
+            return _lost_connections(found)
+        case Unsent():
+            return _unsent(found)
+        case WrongAnswers():
+            return _wrong_answers(found)
+        case Ejected(count):
+            return f"Middlewares took a store out of use {counted(count, 'time')}: see their logs."
+        case Failures():
+            return _failures(found)
+        case Unanswered(affected, runs):
+            return (
+                f"No request was answered in {affected} of {counted(runs, 'run')} after warm-up. Throughput is 0 "
+                "there, and analyses that need a response time, such as the knee, leave these runs out. Measure "
+                "longer, or on a quieter machine."
+            )
+        case LoadLimited(affected, runs, detail):
+            return (
+                f"The load generator was itself the limit in {affected} of {counted(runs, 'run')} ({detail}). Give it "
+                "more threads or hosts."
+            )
+        case LoadWaited(affected, runs, full):
+            fullness = f"the host's CPU was full in {full}" if full else "the host's CPU was not full on average"
+            return (
+                f"The load generator waited for a processor at times in {affected} of {counted(runs, 'run')} "
+                f"({fullness}). It shares its cores with the system, and response times contain these waits. To "
+                "measure the system alone, use more cores, or servers on another machine (address = [...])."
+            )
+        case Outsiders(affected, runs, worst):
+            return (
+                f"Programs outside the experiment took more than {OUTSIDERS_MAX:.0%} of the host's CPU in {affected} "
+                f"of {counted(runs, 'run')}, and {worst:.0%} in the worst. They may explain differences between runs. "
+                "Stop them and measure again."
+            )
+        case Stolen(median, worst):
+            return (
+                f"The hypervisor kept {median:.0%} of this machine's CPU time for other guests in the median run, and "
+                f"{worst:.0%} in the worst. They may cause the noise. Measure when they are quiet, or on a machine of "
+                "your own."
+            )
+        case LeftElsewhere(runs, backlog):
+            sends = f" and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
+            return (
+                f"Nothing was cleared between the {runs} runs, because the middlewares run elsewhere. Each run makes "
+                f"clients and queues of its own{sends}. What earlier runs left there may explain differences between "
+                "runs."
+            )
+        case Unsteady():
+            return _unsteady(found)
+        case LeftOut(covered, combinations):
+            return (
+                f"A knee was sought for the first {covered} of {combinations:,} combinations of the other factors. "
+                "Leave factors out to see the others."
+            )
+
+
+def response_times_of_failed(found: Failures) -> str:
+    """Whether response times contain those of failed requests."""
+    if found.timed:
+        return "Response times contain those of requests that failed."
+    return "Response times leave out requests that failed: pgbench does not time them."
+
+
+def note_on_times(found: Failures | None) -> str:
+    """The end of a caption of response times; empty without failed requests."""
+    return f" {response_times_of_failed(found)}" if found and found.errors else ""
+
+
+def note_on_throughput(found: Failures | None) -> str:
+    """The end of a caption of throughput; empty without failed requests."""
+    return " Failed requests are counted." if found and found.errors else ""
+
+
+def _sentence(text: str) -> str:
+    """A note as a sentence; a field's name keeps its spelling."""
+    first = text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+    return first + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _unsent(found: Unsent) -> str:
+    never = f"{counted(found.count, 'request')} of the open loop were due and never sent"
+    if found.cut_off:
+        return (
+            f"{never}, because their connections were missing. This does not show that the rate is too high for the "
+            "system."
+        )
+    return (
+        f"{never}, because every connection was full. The rate is more than the system serves; or, if nothing in the "
+        "system was full, use more clients."
+    )
+
+
+def _wrong_answers(found: WrongAnswers) -> str:
+    if found.of_messages:
+        return f"{found.count} answers to clients had messages that were not those sent, or not in their order."
+    return f"{found.count} values that clients read were not the values that had been written."
+
+
+def _failures(found: Failures) -> str:
+    named = listed([f"{percent(share)} of {operation}" for operation, share in found.shares])
+    where = f": {named}" if found.operations > 1 else ""
+    return (
+        f"{found.errors} of {found.requests} requests ({percent(found.errors / found.requests)}) failed{where}. They "
+        "count towards throughput, except in the tables of operations, in changes within a run, and in the choice of "
+        f"the best level or configuration. {response_times_of_failed(found)} Look into the servers' logs before you "
+        "trust the numbers."
+    )
+
+
+def _lost_connections(found: LostConnections) -> str:
+    if found.missing:
+        fact = f"Clients were without {found.missing} of {found.clients} connections for {found.outage_s:.3g} s"
+    else:
+        fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}, and opened them again at once"
+    worst = f" in the worst of {found.affected} such runs" if found.affected > 1 else f" in 1 of {found.runs} runs"
+    return (
+        f"{fact}{worst}. A server stopped, or cut them off; {found.run}/{found.process}.log may name it. Numbers of "
+        "that time are not the system's under this load, and later ones are not if the server lost its data."
+    )
+
+
+def _unsteady(found: Unsteady) -> str:
+    point, repetition = found.first
+    runs = f"{found.runs} runs" if found.runs > 1 else f"One run (point {point}, repetition {repetition})"
+    if found.kind == "no steady state":
+        return (
+            f"{runs} did not reach a steady state: MSER-5 would cut half of the run or more. Measure longer, and look "
+            "for a drift in the timeline."
+        )
+    if found.kind == "longer warm-up":
+        return (
+            f"{runs} needed a longer warm-up than {found.warmup_s} s. MSER-5 suggests up to {found.suggested_s} s; the "
+            f"mean {found.series} moves by {abs(found.bias):.1%}. Raise measure.warmup_s to {found.suggested_s}."
+        )
+    if found.length_s < found.needed_s:
+        return (
+            f"Runs of {found.length_s} s are too short to check that warm-up was long enough. Use at least "
+            f"{found.needed_s} s."
+        )
+    return f"{runs} had too few seconds with an answer to check that warm-up was long enough. Measure longer."

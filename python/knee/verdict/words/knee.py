@@ -1,0 +1,149 @@
+"""The knee in words."""
+
+from __future__ import annotations
+
+from knee.stats.intervals import client_count, clients_between, counted, quantity
+from knee.verdict.configuration import Verdict
+from knee.verdict.knee import LEVELS_MIN, Doubt, Knee, Obstacle
+
+_COLUMNS = {
+    "clients": "the number of clients (column clients)",
+    "throughput": "throughput (column throughput)",
+    "response_ms": "response times (column response_ms)",
+}
+
+
+def knee(found: Knee) -> str:
+    """Where the knee is, or why it is unknown."""
+    if found.obstacle is not None:
+        return _obstacle(found, found.obstacle)
+    assert found.clients is not None
+    estimate = client_count(found.clients.estimate)
+    if found.status == "not reached":
+        return (
+            f"The knee was not reached: throughput still rises at {found.levels[-1].clients} clients, the largest "
+            f"number measured, by {found.rise:.0%} over the best of the smaller ones. The knee lies above {estimate} "
+            "clients. Measure more clients."
+        )
+    if found.status == "saturated from the start":
+        smallest = found.levels[0].clients
+        return (
+            f"The system is saturated already at {counted(smallest, 'client')}, the smallest number measured: more "
+            "clients bring no more throughput, only longer response times. The knee lies at or below "
+            f"{smallest}. Measure fewer clients."
+        )
+    low, high = found.between
+    if low is None:
+        place = f"at or below {counted(high or 0, 'client')}, the smallest number measured"
+    elif high is None:
+        place = f"above {low} clients, the largest number measured"
+    else:
+        place = f"between the measured {low} and {high} clients"
+    interval = "" if found.clients.low is None else f" {found.clients.level:.0%} interval: {_ends(found)}."
+    return f"The knee is at {estimate} clients, {place}.{interval}"
+
+
+def knee_lines(verdict: Verdict) -> list[str]:
+    """The knee of a configuration, and what the system does there."""
+    found = verdict.knee
+    lines = [knee(found)]
+    if verdict.bottleneck.status == "load generator":
+        lines.append("This is the load generator's own knee: the system could take more.")
+    if found.level is not None:
+        beyond = (
+            found.status == "found"
+            and found.clients is not None
+            and found.level.clients > round(found.clients.estimate)
+        )
+        lines.append(
+            f"At {counted(found.level.clients, 'client')}{', the next measured' if beyond else ''}: "
+            f"{quantity(found.level.throughput, 'requests/s')}, "
+            f"response time {quantity(found.level.response_ms, 'ms')}."
+        )
+    if found.retrograde:
+        lines.append("Beyond the plateau throughput falls again: more clients make it worse.")
+    if found.status == "found" and found.power_clients is not None:
+        lines.append(f"Second opinion: the power X/R is largest at {counted(found.power_clients, 'client')}.")
+    return lines
+
+
+def doubt(found: Doubt) -> str:
+    """A reason to trust a verdict less."""
+    match found.kind:
+        case "few repetitions":
+            return f"only {counted(int(found.figure), 'repetition')}"
+        case "noisy repetitions":
+            return f"repetitions differ so much that levels {found.figure:.0%} apart may be equal"
+        case "wide interval":
+            return f"the interval is wide (±{found.figure:.0%})"
+        case "unknown interval":
+            return "the interval is unknown"
+        case "one level on the plateau":
+            return "only one client count is on the plateau"
+        case "loaded from the start":
+            return (
+                f"the lightest load already reaches {found.figure:.0%} of the largest throughput: its response time "
+                "may contain waiting, and the knee may be lower"
+            )
+        case "uncertain knee":
+            return "the knee itself is uncertain"
+        case "may keep up":
+            return "throughput may follow the arrival rate"
+        case "outsiders":
+            return f"programs outside the experiment took {found.figure:.0%} of the host's CPU"
+        case "unmeasured":
+            return "an unmeasured part may be it"
+        case "unknown growth":
+            return "no measurement shows which part of the response time grows"
+        case "load shares cores":
+            return "the load generator uses the same cores"
+        case "load waited":
+            return "the load generator at times waited for a processor"
+        case "load limited":
+            return "the load generator may have been a limit, too"
+        case "other demand":
+            return f"service demands name {found.name} instead"
+
+
+def _obstacle(found: Knee, why: Obstacle) -> str:
+    levels = len(found.levels)
+    match why.kind:
+        case "open loop":
+            return "The load is an open loop: the number of clients does not limit it, so it has no knee over clients."
+        case "missing columns":
+            return f"Cannot look for a knee without {' and '.join(_COLUMNS[name] for name in why.missing)}."
+        case "no answer":
+            return "Cannot look for a knee: no request was answered, throughput is 0 wherever it was measured."
+        case "single request type":
+            return (
+                "Cannot look for a knee among requests of one type: a knee belongs to all requests together. Add rows "
+                "that count them all, with request_type all."
+            )
+        case "few levels":
+            return (
+                f"Only {counted(levels, 'client count')} {'was' if levels == 1 else 'were'} measured, and a knee takes "
+                f"{LEVELS_MIN}: measure at more client counts."
+            )
+        case "noise":
+            return (
+                f"The noise hides the knee: throughput grows by {why.growth:.0%} from the lightest load, and "
+                f"repetitions differ so much that levels {why.noise:.0%} apart may be equal. Measure longer, with more "
+                "repetitions, on a quieter machine."
+            )
+        case "unclear growth":
+            return (
+                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients: it grew by "
+                f"{why.growth:.1%} to get there, within the noise of ±{why.noise:.1%}. Add repetitions and larger "
+                "client counts."
+            )
+        case "one repetition":
+            estimate = client_count(found.clients.estimate) if found.clients else "unknown"
+            return (
+                f"The asymptotes meet at {estimate} clients, but one repetition cannot tell how surely. Measure every "
+                "level three times or more."
+            )
+
+
+def _ends(found: Knee) -> str:
+    assert found.clients is not None
+    return clients_between(found.clients)

@@ -1,0 +1,123 @@
+"""Operations in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from knee.stats.intervals import Interval, between, counted, listed, number, percent, quantity, ratio_interval
+from knee.verdict.details import Details
+from knee.verdict.knee import PLATEAU
+from knee.verdict.naming import Naming
+from knee.verdict.operations import Operation
+
+_COMPARED_MAX = 4
+"""Configurations in one sentence; figures show more."""
+
+_ALL_EQUAL = "as all repetitions are equal"
+
+
+def operations(details: Details, naming: Naming) -> list[str]:
+    """What each operation took under the most load, where waits show most; empty for a single operation."""
+    found = details.operations
+    names = sorted({name for each in found.values() for name in each})
+    if len(names) < 2:
+        return []
+    most = max(naming.axis.levels)
+    at_most = {naming.series[point]: point for point in found if naming.load[point] == most}
+    load = naming.in_words(most)
+    if naming.configurations:
+        at_most = {naming.in_words(naming.load[point]): point for point in found}
+        load = counted(naming.counts[0], "client")
+    sentences = [
+        beside_others(name, of_name, load)
+        for name in names
+        if 1
+        < len(of_name := [(label, found[point][name]) for label, point in at_most.items() if name in found[point]])
+        <= _COMPARED_MAX
+    ]
+    apart = details.apart_from_mix
+    sentences += together_or_alone([(label, apart[point], found[point]) for label, point in at_most.items()], load)
+    return [sentence for sentence in sentences if sentence]
+
+
+def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], load: str) -> str:
+    """How long an operation took in each configuration, against the first that can be compared, and where it failed.
+
+    `configurations` have names; `load` is the load in words, such as “8 clients”.
+    """
+    parts = []
+    known = [(label, one) for label, one in configurations if one.is_comparable]
+    if len(known) > 1:
+        (first_label, first), *others = known
+        against = [f"{label}: {_against(one.mean_ms, first.mean_ms)}" for label, one in others]
+        parts.append(f"At {load} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; {'; '.join(against)}.")
+    failing = [f"{label} ({percent(one.failed)})" for label, one in configurations if one.failed > PLATEAU]
+    if failing:
+        parts.append(
+            f"At {load} {name} failed with {listed(failing, '; ')}: its response time cannot be compared there."
+        )
+    return " ".join(parts)
+
+
+def together_or_alone(configurations: Sequence[tuple[str, object, Mapping[str, Operation]]], load: str) -> list[str]:
+    """What writing many keys in one request saves in each configuration with a bulk_put.
+
+    It is compared with the puts of one key beside it; without any, with the puts of every configuration that differs in
+    the mix of operations alone. Each configuration has a name, what it is apart from its mix (equal for configurations
+    that differ in the mix alone), and its operations by name; `load` as in :func:`beside_others`.
+    """
+    puts = [(label, apart, found["put"]) for label, apart, found in configurations if "put" in found]
+    sentences = []
+    for label, apart, found in configurations:
+        if "bulk_put" in found:
+            elsewhere = [(other, put) for other, of_other, put in puts if of_other == apart]
+            beside = [(label, found["put"])] if "put" in found else elsewhere
+            sentences.append(_together_or_alone((label, found["bulk_put"]), beside, bool(puts), load))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _together_or_alone(
+    together: tuple[str, Operation], puts: Sequence[tuple[str, Operation]], has_other_puts: bool, load: str
+) -> str:
+    puts = [(label, put) for label, put in puts if put.is_comparable] or puts
+    asked = [together, *puts]
+    failing = [f"{percent(one.failed)} of {one.name}{_with(label)}" for label, one in asked if one.failed > PLATEAU]
+    if failing:
+        return f"At {load} {listed(failing)} failed: cannot tell what writing many keys in one request saves."
+    if not all(one.is_comparable for _, one in asked):
+        return ""
+    label, bulk = together
+    each = Interval(
+        bulk.mean_ms.estimate / bulk.items,
+        None if bulk.mean_ms.low is None else bulk.mean_ms.low / bulk.items,
+        None if bulk.mean_ms.high is None else bulk.mean_ms.high / bulk.items,
+        bulk.mean_ms.level,
+        bulk.mean_ms.repetitions,
+    )
+    took = (
+        f"At {load} one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, "
+        f"{quantity(each, 'ms')} a key"
+    )
+    if not puts:
+        where = " in a configuration that differs in the mix of operations alone" if has_other_puts else ""
+        return f"{took}. Cannot tell what this saves: no client put a single key{where}."
+    parts = [
+        f"one put{'' if other == label else _with(other)} {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one "
+        f"after the other, take {_against(alone.mean_ms, each)}"
+        for other, alone in puts
+    ]
+    return f"{took}; {'; '.join(parts)}."
+
+
+def _with(label: str) -> str:
+    return f" with {label}" if label else ""
+
+
+def _against(one: Interval, first: Interval) -> str:
+    """How many times as long, as surely as the repetitions allow."""
+    ratio = ratio_interval(one, first)
+    times = f"{number(ratio.estimate, 2)} times as long"
+    if ratio.low is None or ratio.high is None:
+        why = "from one repetition" if ratio.repetitions < 2 else _ALL_EQUAL
+        return f"{times} (cannot tell how surely {why})"
+    return f"{times} ({between(ratio)}" + (", so it may be as long)" if ratio.low <= 1 <= ratio.high else ")")

@@ -1,0 +1,128 @@
+"""Outcomes of reads and their clusters, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import permutations
+
+from knee.stats.intervals import Interval, between, number, quantity
+from knee.verdict.clusters import SHARE_MIN, Cluster, Clusters
+from knee.verdict.details import Details
+from knee.verdict.naming import Naming
+from knee.verdict.outcomes import ALL_READS, Outcome
+
+OWN = 0.8
+"""A cluster is an outcome's own where it holds so much of that outcome, and little else."""
+
+_IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
+
+_ALIKE = 1.25
+"""A cluster holds all outcomes alike where it surely holds at most so many times as much of one as of another."""
+
+_DEVIATIONS = 2.0
+"""Standard deviations of a binomial share that make a difference sure."""
+
+
+def reads(details: Details, naming: Naming) -> list[str]:
+    """What the outcomes of reads did at the point shown first; empty where clients do not report outcomes."""
+    if not details.outcomes:
+        return []
+    point = shown_first(details, naming)
+    load = naming.in_words(naming.load[point])
+    return [outcomes(details.outcomes[point], load), *clusters(details.clusters[point], load)]
+
+
+def shown_first(details: Details, naming: Naming) -> int:
+    """The point whose outcomes are shown first: that of the knee, if its reads have outcomes."""
+    return naming.chosen if naming.chosen in details.outcomes else next(iter(details.clusters))
+
+
+def outcomes(found: Sequence[Outcome], load: str) -> str:
+    """How far very large reads move the mean at a point; without any, what finding nothing does.
+
+    `load` is the load in words, such as “8 clients”.
+    """
+    by_name = {one.name: one for one in found}
+    at = f"At {load}"
+    large, ordinary, missing = (by_name.get(name) for name in ("very large", "ordinary", "not found"))
+    if ordinary is None or (large is None and missing is None):
+        return f"{at} every read had the same outcome: there is nothing to compare."
+    if large is None:
+        assert missing is not None
+        return (
+            f"{at} a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, and an ordinary one "
+            f"{quantity(ordinary.mean_ms, 'ms')}: {_times(missing.times)}."
+        )
+    whole = by_name[ALL_READS].pooled_ms
+    rest = whole * (1 - large.time_share) / (1 - large.share)
+    return (
+        f"{at} {large.share:.1%} of the reads were very large, and took {large.time_share:.0%} of the time that "
+        f"clients waited for reads. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
+        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. In {_share(large.longer)} of all pairs of both, "
+        f"the very large read took longer. Without very large reads the mean would be {number(rest)} ms instead of "
+        f"{number(whole)} ms."
+    )
+
+
+def clusters(found: Clusters, load: str) -> list[str]:
+    """How many clusters the response times of a point's reads make, and which outcomes they hold."""
+    at = f"At {load}"
+    if not found.agree:
+        alone = ", ".join(map(str, found.alone))
+        return [
+            f"{at} cannot tell how many clusters the response times make: all repetitions together make "
+            f"{len(found.together)}, the repetitions alone {alone}."
+        ]
+    sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
+    if len(found.together) == 1:
+        return [
+            f"{at} the response times of all reads make one cluster{sure}: no valley parts {SHARE_MIN:.1%} of the "
+            "reads or more from the rest."
+        ]
+    places = "; ".join(
+        f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_held_by(one)}"
+        for one in found.together
+    )
+    sentences = [f"{at} the response times of all reads make {len(found.together)} clusters{sure}: {places}."]
+    if any(_holds_alike(one) for one in found.together[1:]):
+        sentences.append(
+            "A slow cluster that holds all outcomes alike was not caused by the outcome, but for example by a wait for "
+            "a processor or a pause of a program."
+        )
+    return sentences
+
+
+def _times(times: Interval) -> str:
+    """How many times as long as an ordinary read, unless the repetitions may hide a difference."""
+    if times.low is None or times.high is None:
+        return f"{number(times.estimate, 2)} times as long, but one repetition cannot tell how surely"
+    text = f"{number(times.estimate, 2)} times as long ({between(times)})"
+    return f"{text}, so they may not differ at all" if times.low <= 1 <= times.high else text
+
+
+def _share(share: Interval) -> str:
+    """A share of pairs, with its interval within 0 and 1."""
+    if share.low is None or share.high is None:
+        return f"{share.estimate:.0%}"
+    return f"{share.estimate:.0%} ({max(0.0, share.low):.0%} to {min(1.0, share.high):.0%})"
+
+
+def _held_by(cluster: Cluster) -> str:
+    for name, share in cluster.holds.items():
+        if share >= OWN and cluster.made[name] >= OWN and not _holds_alike(cluster):
+            return f"with {share:.0%} of the {_IN_WORDS[name]}, which are {cluster.made[name]:.0%} of it"
+    parts = [f"{cluster.holds[name]:.0%} of the {words}" for name, words in _IN_WORDS.items() if name in cluster.holds]
+    return ("which holds all outcomes alike: " if _holds_alike(cluster) else "which holds ") + ", ".join(parts)
+
+
+def _holds_alike(cluster: Cluster) -> bool:
+    """Whether it surely does: a few reads of an outcome cannot tell."""
+    if len(cluster.holds) < 2 or not min(cluster.holds.values()):
+        return False
+    variances = {name: (1 - share) / (share * cluster.requests[name]) for name, share in cluster.holds.items()}
+    return all(
+        math.log(cluster.holds[one] / cluster.holds[other]) + _DEVIATIONS * math.sqrt(variances[one] + variances[other])
+        <= math.log(_ALIKE)
+        for one, other in permutations(cluster.holds, 2)
+    )

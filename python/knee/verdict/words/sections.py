@@ -1,0 +1,66 @@
+"""The sentences of each part of the findings, as the terminal and the page print them."""
+
+from __future__ import annotations
+
+from knee import factorial, laws
+from knee.data.csv import label_of
+from knee.fit import parameter_sentence
+from knee.laws import LawReport
+from knee.verdict.findings import Findings, Unexplained
+from knee.verdict.words.arrivals import arrivals
+from knee.verdict.words.levels import levels
+
+
+def arrival_lines(findings: Findings) -> list[str]:
+    """Up to which arrival rate throughput follows, at each combination of the other factors."""
+    return [
+        f"{label_of(found.factors)}: {text}" if found.factors else text
+        for found in findings.arrivals
+        if (text := arrivals(found))
+    ]
+
+
+def factor_lines(findings: Findings) -> list[str]:
+    """What changed each response most, or why that is unknown; of a single factor, its best level."""
+    if findings.levels is not None:
+        return [levels(findings.levels)]
+    return [
+        *(line for effects in findings.effects for line in factorial.sentences(effects)[:2]),
+        *map(unexplained, findings.unexplained),
+    ]
+
+
+def unexplained(found: Unexplained) -> str:
+    """Why no factorial analysis explains a response."""
+    if found.response is None:
+        return "Cannot tell which factor matters for a closed and an open loop together: analyse a table of each."
+    if found.constant:
+        return f"No factor matters for {found.response}: it is the same in every row."
+    return f"Cannot tell which factor matters for {found.response}: {found.reason}."
+
+
+def model_lines(findings: Findings) -> list[str]:
+    """Each configuration's best model, or why there is none; empty where clients were not varied."""
+    if len(findings.naming.counts) < 2:
+        return []
+    lines = []
+    for system in findings.outlooks.systems:
+        label = f"{system.label}: " if system.label else ""
+        lines += [label + system.selection.sentence, parameter_sentence(system)]
+    return [*lines, *findings.outlooks.unfitted]
+
+
+def law_lines(found: LawReport) -> list[str]:
+    """Whether the interactive law holds, which other laws are violated, and which request types are missing."""
+    others = [check.law for check in found.stations if check.verdict == "violated"]
+    of_types = (check for check in found.interactive if check.request_type is not None)
+    if any(check.verdict == "violated" for check in of_types):
+        others.insert(0, "the interactive law of single request types")
+    for tier in dict.fromkeys(check.tier for check in found.conservation if check.verdict == "violated"):
+        others.append(f"the balance of requests between clients and {tier}")
+    lines = list(laws.sentences(found)[:1])
+    if others:
+        lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")
+    if absent := dict.fromkeys(name for names in found.absent.values() for name in names):
+        lines.append(f"Request types that never occurred in some run: {', '.join(absent)}.")
+    return lines

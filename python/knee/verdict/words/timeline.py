@@ -1,0 +1,31 @@
+"""The seconds of a run in words."""
+
+from __future__ import annotations
+
+from knee.stats.intervals import number
+from knee.verdict.details import Details
+from knee.verdict.naming import Naming
+from knee.verdict.timeline import LogGrowth
+
+
+def log(details: Details, naming: Naming) -> list[str]:
+    """How the stores' logs grew at the point shown first; empty without a log."""
+    growth = details.logs.get(naming.chosen)
+    if growth is None:
+        return []
+    label = dict(naming.points).get(naming.chosen, "")
+    return [f"{label}: {log_growth(growth)}" if label else log_growth(growth)]
+
+
+def log_growth(found: LogGrowth) -> str:
+    """What a log takes in the second half of a run, of what is live, and whether it still grows."""
+    grew = "no more than in the first half"
+    if found.high_mb > found.before_mb:
+        grew = f"{found.high_mb / found.before_mb - 1:.1%} more than in the first half"
+    grew += f" ({number(found.before_mb)} MB at most)"
+    if found.grows:
+        grew += ": it may go on growing"
+    return (
+        f"In the second half of the run the stores' logs took {number(found.low_mb)} to {number(found.high_mb)} MB, "
+        f"{grew}. On average {number(found.live_mb)} MB of that were live."
+    )
