@@ -47,7 +47,7 @@ machine is, and who else uses it, matters little."""
 
 
 class OfItself(Dataset):
-    """A run of which nobody asks what else the machine does: other tests may keep it busy."""
+    """A run folder without other programs' CPU time: other tests may keep the machine busy."""
 
     @cached_property
     def probes(self) -> pl.DataFrame:
@@ -80,7 +80,7 @@ def test_too_small_connection_pool_is_the_bottleneck(
     page = memory_path / "report.html"
     report.write(found, page)
     assert f"The bottleneck is {bottleneck} (" in html.unescape(page.read_text(encoding="utf-8"))
-    # What decides it: whoever has a connection waits for the database all the time, and the slots for a connection.
+    # The reason: connections wait for the database all the time, and slots wait for a connection.
     pools = connection_pools(dataset)
     assert pools["connections"].unique().to_list() == [connections]
     if waits:

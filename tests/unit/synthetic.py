@@ -272,7 +272,7 @@ def pooled(system: System, workers: int, **settings: Any) -> Dataset:
 
 
 def closed_system(*, noise: float = 0.005, seed: int = 1) -> str:
-    """A CSV as somebody else may have it: two settings of cache, a disk that saturates, a CPU that does not."""
+    """A foreign CSV: two settings of cache, a disk that saturates, a CPU that does not."""
     rng = np.random.default_rng(seed)
     lines = ["cache,clients,repetition,throughput,response_ms,think_ms,utilization_disk,utilization_cpu"]
     for cache, demand_ms in (("cold", 2.0), ("warm", 1.0)):
@@ -288,7 +288,7 @@ def closed_system(*, noise: float = 0.005, seed: int = 1) -> str:
 
 
 def elsewhere(dataset: Dataset, tier: str) -> Dataset:
-    """The dataset as it would be had the tier run elsewhere (`address = [...]`): nobody saw its processes."""
+    """The dataset as it would be had the tier run elsewhere (`address = [...]`), without samples of its processes."""
     for name in ("windows", "stations", "summaries"):
         setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != tier))
     dataset.probes = dataset.probes.filter(~pl.col("target").str.starts_with(tier))

@@ -36,7 +36,7 @@ def line(
             [(100, (99.8, 100.4)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
             "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3",
         ),
-        # That a higher rate is reached does not tell of a lower one that may not be.
+        # A higher rate that is reached proves nothing of a lower one.
         (
             [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
             "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3 "
@@ -59,7 +59,7 @@ def line(
             [(100, (99.8, 100.4)), (200, (100.0, 300.0))],
             "up to 100 requests/s. Cannot tell whether it does above: at 200 requests/s it is 200 ± 1,271",
         ),
-        # Without repetitions nobody can tell how surely it falls short.
+        # One repetition does not show how surely it falls short.
         ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s. Cannot tell whether it does above"),
         (
             [(100, (50.0, 90.0)), (200, (90.0, 150.0))],
@@ -100,7 +100,7 @@ def test_single_rate_is_followed_or_not() -> None:
 
 def test_point_keeps_up_by_its_own_throughput() -> None:
     found = line((100, (92.0, 98.0)), (200, (199.5, 200.1)), (300, (280.0, 299.0)), (400, (249.9, 250.1)))
-    # What scatters by chance is not known to keep up, though throughput follows a higher rate.
+    # A rate that scatters by chance may not keep up, though throughput follows a higher one.
     assert [found.keeps_up(point) for point in range(4)] == [None, True, None, False]
 
 
@@ -175,7 +175,7 @@ def test_response_times_alone_have_rates_and_nothing_to_follow() -> None:
 
 def test_completed_share_counts_unsent_requests() -> None:
     dataset = open_loop({2: 50.0})
-    assert observations(dataset)["completed_share"].to_list() == [None] * 3, "nobody told of what was not sent"
+    assert observations(dataset)["completed_share"].to_list() == [None] * 3, "unsent requests are unknown"
     dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))
     assert observations(dataset)["completed_share"].to_list() == [1.0] * 3
     late = pl.when(pl.col("elapsed_s") >= 15).then(pl.col("elapsed_s") + 15).otherwise("elapsed_s")
@@ -189,7 +189,7 @@ def test_completed_share_counts_unsent_requests() -> None:
 def test_a_line_that_reaches_beyond_the_end_was_not_over_in_time() -> None:
     dataset = open_loop({2: 50.0})
     dataset.summaries = dataset.summaries.with_columns(unsent=pl.lit(0, pl.Int64))
-    # Starved, each of them told of its last three seconds and of as many after the end at once.
+    # Each was starved, and reported its last three seconds together with three after the end.
     starved = pl.when(pl.col("elapsed_s") == 27).then(6.0).otherwise("seconds")
     dataset.windows = dataset.windows.filter(pl.col("elapsed_s") < 28).with_columns(seconds=starved)
     assert observations(dataset)["completed_share"].to_list() == pytest.approx([27 / 28] * 3, rel=0.01)

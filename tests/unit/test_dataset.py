@@ -85,7 +85,7 @@ def measured(folder: RunFolder, experiment: spec.Spec, run: Run) -> None:
 @pytest.mark.parametrize(
     ("threads", "served"),
     [
-        # Of a server without a front over gRPC; of one whose memcached front nobody asks; of nothing.
+        # A server without a gRPC front, one with an idle memcached front, and an empty line.
         ([("net-0", 0.25), ("net-1", 0.5)], (2, 0.75, 0.5, None)),
         ([("net-0", 0.01), ("grpc-0", 0.5), ("grpc-1", 0.75), ("grpc-beside", 1.5)], (2, 1.25, 0.75, 1.5)),
         ([("grpc-0", 0.98), ("grpc-beside", 0.0)], (1, 0.98, 0.98, 0.0)),
@@ -144,12 +144,12 @@ def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Sp
 
 
 def test_of_messages_the_wait_for_a_connection_is_kept(folder: RunFolder, experiment: spec.Spec) -> None:
-    told = '"queueing_sum_ns":5,"connection_sum_ns":4,"service_sum_ns":6'
+    reported = '"queueing_sum_ns":5,"connection_sum_ns":4,"service_sum_ns":6'
     histogram = '"histograms":[{"op":"set","stage":"connection","unit":"ns","count":812,"mean":1,"hdr":"C"},'
     run = runs(experiment, seed=1)[0]
     folder.point_folder(run)
     lines = (READY, WINDOW, SUMMARY.replace('"histograms":[', histogram))
-    text = "\n".join(line.replace('"queueing_sum_ns":5,"service_sum_ns":6', told) for line in lines)
+    text = "\n".join(line.replace('"queueing_sum_ns":5,"service_sum_ns":6', reported) for line in lines)
     folder.lines_path(run, "middleware-0").write_text(text + "\n")
     folder.record(run, experiment, DONE)
     dataset = Dataset.open(folder.path)
@@ -377,7 +377,7 @@ def test_a_factors_column_has_the_type_of_its_levels(levels: tuple[spec.Level, .
             {"workload.arrivals": "poisson", "workload.loop": "send-list-read-remove"},
             "workload.think_ms workload.think workload.rate",
         ),
-        # What was given is told, though it says little there.
+        # A given value is kept, though it means little there.
         (specs.MESSAGES, ["workload.arrivals=constant"], {"workload.arrivals": "constant"}, "workload.mix"),
         (specs.MESSAGES, ["workload.rate=100", "workload.think_ms=0"], {"workload.think_ms": 0.0}, "workload.think"),
         (
@@ -401,7 +401,7 @@ def test_a_factors_column_has_the_type_of_its_levels(levels: tuple[spec.Level, .
             {"store.memory_mb": 1024},
             "store.trace store.kind store.indexes",
         ),
-        # Nobody knows how the stores were started.
+        # It is unknown how the stores were started.
         (
             changed(specs.CACHE, 'store = { hosts = 3, kind = "memcached" }', 'store = { address = ["h:1", "h:2"] }'),
             [],

@@ -357,7 +357,7 @@ def test_a_knee_of_the_load_generator_is_not_the_systems() -> None:
 
 def test_a_load_generator_that_complains_is_believed() -> None:
     dataset = synthetic_dataset(System(load_bound=True, load_cpu_us=100, slots=64))
-    # Its thread looks idle to us, for instance because it ran on a machine that nobody probed.
+    # Its thread looks idle, for instance because it ran on a machine without a probe.
     dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("thread_cpu_max_s"))
     dataset.probes = dataset.probes.clear()
     dataset.summaries = dataset.summaries.with_columns(

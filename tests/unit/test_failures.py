@@ -1,4 +1,4 @@
-"""What failed is told, by operation, with what of it is in which numbers."""
+"""Failed requests: named by operation, and noted where numbers contain them."""
 
 from __future__ import annotations
 

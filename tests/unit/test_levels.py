@@ -65,7 +65,7 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
             {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
             "largest with workers = 2: 110 requests/s. With 1 it may be as large. It is surely less with 4 (54%).",
         ),
-        # What was measured once is not crowned, however large, and silences nobody else.
+        # A level measured once is not the best, however large, and does not hide the others.
         (
             {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
             "Of the levels with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. It is "
@@ -177,7 +177,7 @@ def test_a_level_that_fails_fast_is_not_crowned(think_ms: float | None, says: st
         ((True, False), "With no workers does throughput follow the arrival rate without requests that fail."),
         ((True, None), "With no workers is throughput known to follow the arrival rate without requests that fail."),
         ((None, False), "With no workers is throughput known to follow the arrival rate."),
-        # Nobody says that throughput does not follow where it does.
+        # Throughput that follows is not doubted.
         ((True, True), "Throughput is largest"),
     ],
 )
@@ -213,7 +213,7 @@ def test_levels_of_several_factors_or_the_load_are_none() -> None:
     assert levels(found, ["workers"]) is not None
     assert levels(found, ["workers", "cache"]) is None
     assert levels(found, []) is None
-    assert levels(found.with_columns(clients="workers"), ["workers"]) is None, "the knee tells of clients"
+    assert levels(found.with_columns(clients="workers"), ["workers"]) is None, "clients have a knee"
     assert levels(found.rename({"workers": "rate"}), ["rate"]) is None
     assert levels(found.rename({"throughput": "queue_length"}), ["workers"]) is None
     assert levels(found.with_columns(throughput=pl.lit(0.0)), ["workers"]) is None

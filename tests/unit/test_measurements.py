@@ -1,4 +1,4 @@
-"""Reading somebody else's measurements: what is a factor, what is assumed, what is refused and where it stands."""
+"""Reading foreign tables: factors, assumptions, and refusals with their line."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_rate_is_an_open_loops_and_a_factor_where_it_varies() -> None:
     assert found.table["rate"].to_list() == [100, 200] and found.table["think_ms"].null_count() == 2
     assert found.notes == (), "nothing has to be assumed of think times"
     assert parse(text.replace("200,190", "100,190"), "open.csv").factors == ()
-    # Another name of each rate tells the points apart as well; and one that nobody rounded is no measurement.
+    # Another name of each rate separates the points as well; an unrounded one is no measurement.
     named = parse("level,rate,throughput\nlow,99.5,90\nlow,99.5,91\nhigh,200.5,190\n", "open.csv")
     assert named.factors == ("level",)
     assert named.table["rate"].to_list() == [99.5, 99.5, 200.5]

@@ -112,7 +112,7 @@ def test_requests_about_one_thing_each_need_no_column_for_it() -> None:
 
 
 def table(dataset: Dataset) -> str:
-    """The section of a page that tells of operations."""
+    """The page's section of operations."""
     return section(Sheet(analyse(dataset)))
 
 
@@ -143,7 +143,7 @@ def test_operation_that_always_failed_is_kept() -> None:
         ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1; x = 2: 3.0 times as long (2."),
         ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so it may be as long)."),
         ((1.0,), (3.0,), "3.0 times as long (cannot tell how surely from one repetition)."),
-        # Of repetitions that are equal nobody knows how much noise they hide.
+        # Equal repetitions do not show the noise.
         (
             (1.0, 1.0),
             (3.0, 3.0),

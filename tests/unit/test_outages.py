@@ -18,7 +18,7 @@ ON_LOAD = pl.col("role") == "load"
 
 
 def standing(connections: pl.Expr, reconnects: pl.Expr | None = None, *, clients: int = 8) -> Dataset:
-    """Runs of 30 s, of which 5 to 25 count, whose load generator tells of so many connections in every second."""
+    """Runs of 30 s, of which 5 to 25 count, whose load generator reports so many connections in every second."""
     dataset = synthetic_dataset(System(), (clients,), noise=0.0)
     reconnects = pl.lit(0) if reconnects is None else reconnects
     dataset.stations = dataset.stations.with_columns(
@@ -35,7 +35,7 @@ def gone(first_s: int, until_s: int, *, repetition: int = 2, left: int = 0, clie
 
 
 def losing(lost: pl.Expr, remade: pl.Expr | None = None, *, clients: int = 8) -> Dataset:
-    """The same, whose load generator tells of those that it lost; of those that stand, too, but only they are asked."""
+    """The same, with a load generator that reports lost connections; standing ones as well, but unused."""
     dataset = standing(pl.lit(clients), lost if remade is None else remade, clients=clients)
     dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(lost).cast(pl.Int64).alias("losses"))
     return dataset
@@ -58,9 +58,9 @@ def cut_off(dataset: Dataset) -> Dataset:
 
 def test_connections_missing_while_measured_give_a_warning() -> None:
     dataset = standing(gone(20, 30))
-    told = outages(dataset).filter(repetition=2).row(0, named=True)
-    assert (told["connections_missing"], told["connections_wanted"], told["outage_s"]) == (8, 8, 5.0)
-    assert told["outage_share"] == pytest.approx(5 / 20)
+    found = outages(dataset).filter(repetition=2).row(0, named=True)
+    assert (found["connections_missing"], found["connections_wanted"], found["outage_s"]) == (8, 8, 5.0)
+    assert found["outage_share"] == pytest.approx(5 / 20)
     (warning,) = lost_connections(dataset)
     assert (warning.affected, warning.runs, warning.missing, warning.clients, warning.outage_s) == (1, 3, 8, 8, 5.0)
     said = words.warning(warning)
@@ -75,7 +75,7 @@ def test_connections_missing_while_measured_give_a_warning() -> None:
         # Warm-up and cool-down, and before the start.
         gone(0, 5),
         gone(25, 30),
-        # Of a version that did not tell, and of one that tells of more than clients have.
+        # Without a report, and with more connections than clients.
         pl.lit(None),
         pl.lit(9),
     ],
@@ -110,18 +110,18 @@ def test_server_back_within_a_second_shows_in_reconnects() -> None:
 
 @pytest.mark.parametrize("second", [2, 12])
 @pytest.mark.parametrize(
-    ("middlewares", "lost", "clients", "told"),
+    ("middlewares", "lost", "clients", "found"),
     [(1, 8, 8, True), (1, 7, 8, False), (2, 4, 8, True), (2, 3, 8, False), (1, 3, 3, False), (3, 3, 9, False)],
 )
 def test_server_losing_all_connections_at_once_was_gone(
-    second: int, middlewares: int, lost: int, clients: int, told: bool
+    second: int, middlewares: int, lost: int, clients: int, found: bool
 ) -> None:
     """Where clients think nothing fails; what it had stored may be gone in warm-up, too. A few may go by chance."""
     dataset = losing(at(second, lost), clients=clients)
     dataset.points = dataset.points.with_columns(middlewares=pl.lit(middlewares, pl.Int64))
     warnings = lost_connections(dataset)
-    assert len(warnings) == told
-    if told:
+    assert len(warnings) == found
+    if found:
         (warning,) = warnings
         assert (warning.affected, warning.missing, warning.lost) == (1, 0, lost)
         assert (warning.run, warning.process) == ("points/000-r2", "load-0")
@@ -195,7 +195,7 @@ def test_server_that_was_gone_gives_one_warning() -> None:
 
 
 def test_lost_connections_that_stand_again_are_missing_no_more() -> None:
-    """A thread that is too late to tell of a second is not in that one's sum of connections."""
+    """A thread that reports a second too late is missing from its sum of connections."""
     dataset = losing(at(2, 3))
     late = pl.when(ON_LOAD).then(gone(20, 22, left=4)).cast(pl.Int64)
     dataset.stations = dataset.stations.with_columns(late.alias("connections"))
@@ -234,7 +234,7 @@ def test_requests_unsent_without_connections_do_not_blame_rate() -> None:
         unsent = pl.when(ON_LOAD).then(10 ** pl.col("repetition")).cast(pl.Int64)
         dataset.summaries = dataset.summaries.with_columns(unsent=unsent)
         assert unsent_of(dataset) == [Unsent(1010, cut_off=False), Unsent(100, cut_off=True)]
-    # Of a version that told how many stand and not how many were lost, they were being opened before the start.
+    # An old version reports only standing connections: these were being opened before the start.
     dataset = standing(pl.when(pl.col("elapsed_s") == 0).then(0).otherwise(8))
     dataset.stations = dataset.stations.with_columns(pl.col("elapsed_s") - 1)
     unsent = pl.when(ON_LOAD).then(7).cast(pl.Int64)
@@ -260,7 +260,7 @@ def test_missing_connections_of_generators_add_up() -> None:
     dataset.stations = dataset.stations.with_columns(connections=steady)
     (warning,) = lost_connections(dataset)
     assert (warning.missing, warning.clients, warning.outage_s) == (5, 16, 2.0) and warning.process == "load-0"
-    # One that tells of more than it has makes up for none of the others'.
+    # A generator that reports too many makes up for none of the others.
     steady = pl.when(pl.col("process") == "load-1").then(9).otherwise(pl.col("connections"))
     dataset.stations = dataset.stations.with_columns(connections=steady)
     (warning,) = lost_connections(dataset)
@@ -276,8 +276,8 @@ def test_outage_is_as_long_as_at_the_worst_generator() -> None:
         if name == "stations":
             other = other.filter((pl.col("elapsed_s") % 3) == 1).with_columns(seconds=pl.lit(3.0))
         setattr(dataset, name, pl.concat([frame, other]))
-    told = outages(dataset).filter(repetition=2).row(0, named=True)
-    assert (told["outage_s"], told["connections_missing"], told["connections_wanted"]) == (6.0, 16, 16)
+    found = outages(dataset).filter(repetition=2).row(0, named=True)
+    assert (found["outage_s"], found["connections_missing"], found["connections_wanted"]) == (6.0, 16, 16)
 
 
 def test_outage_that_explains_enough_is_the_only_cause() -> None:
@@ -321,7 +321,7 @@ def broken(lacks: list[float], shares: list[float]) -> tuple[float, pl.DataFrame
     [
         ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5], True),
         ([0.5, 0.5, 0.5], [0.2, 0.2, 0.2], False),
-        # One explains none of the others, not even where nobody has had a connection at any time.
+        # One explains none of the others, not even where no client ever had a connection.
         ([0.5, 0.5, 0.5], [0.0, 0.5, 0.0], False),
         ([0.5, 0.5, 0.5], [0.0, 1.0, 0.0], False),
         ([0.5, 0.5, 0.5], [0.5, 0.5, 0.0], False),
@@ -361,9 +361,9 @@ def test_where_summaries_tell_of_lost_connections_they_count() -> None:
 
 
 @pytest.mark.parametrize("name", ["losses", "reconnects"])
-@pytest.mark.parametrize(("at_s", "told"), [(2, 0), (27, 0), (12, 6)])
-def test_losses_in_warm_up_or_cool_down_break_no_law(name: str, at_s: int, told: int) -> None:
-    """Also of a version that only told of those that were made again."""
+@pytest.mark.parametrize(("at_s", "found"), [(2, 0), (27, 0), (12, 6)])
+def test_losses_in_warm_up_or_cool_down_break_no_law(name: str, at_s: int, found: int) -> None:
+    """Also for a version that reports only connections opened again."""
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     lost = pl.when(ON_LOAD).then(2 * (pl.col("elapsed_s") == at_s).cast(pl.Int64))
     stands = {"reconnects": lost, "connections": pl.when(ON_LOAD).then(8).cast(pl.Int64)}
@@ -371,7 +371,7 @@ def test_losses_in_warm_up_or_cool_down_break_no_law(name: str, at_s: int, told:
     dataset.summaries = dataset.summaries.with_columns(pl.lit(2, pl.Int64).alias(name))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     causes = [cause for cause in client.causes if "lost connection" in cause]
-    assert [cause.split(":")[0] for cause in causes] == ([f"{told} lost connections"] if told else [])
+    assert [cause.split(":")[0] for cause in causes] == ([f"{found} lost connections"] if found else [])
     assert "requests that were lost" not in " ".join(client.causes), "they say of each connection what became of it"
 
 

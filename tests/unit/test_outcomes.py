@@ -126,7 +126,7 @@ def test_cluster_holds_one_outcome_or_all() -> None:
     [
         # All large ones and 55 % of the ordinary ones wait: size has to do with it.
         ((9000, 11_000), (0, 600)),
-        # So few large ones tell of nothing.
+        # So few large reads prove nothing.
         ((10_000, 10_000), (2, 2)),
     ],
 )

@@ -164,7 +164,7 @@ def test_peak_without_two_closed_loop_configurations_is_none() -> None:
     factors = ["clients", "connections"]
     both = table({(1, 2): (100.0, 101.0), (8, 4): (300.0, 303.0)})
     assert peak(both, factors) is not None
-    assert peak(both, ["clients"]) is None, "the knee tells of clients"
+    assert peak(both, ["clients"]) is None, "clients have a knee"
     assert peak(both.filter(pl.col("clients") == 1), factors) is None
     assert peak(both.with_columns(think_ms=pl.lit(None, pl.Float64)), factors) is None
     assert peak(both.with_columns(throughput=pl.lit(0.0)), factors) is None

@@ -24,7 +24,7 @@ from knee.verdict.distributions import densities, merged, percentiles
 
 LEVELS = (4, 16, 24, 48)
 FEW = (8, 16)
-"""Client counts for pages whose models nobody reads: two are too few to fit any, which takes seconds."""
+"""Client counts for pages without a model: two are too few to fit one, which takes seconds."""
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 

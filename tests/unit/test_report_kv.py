@@ -1,4 +1,4 @@
-"""The report of a store that keeps versions: both views, the outcomes of reads, and what the store told of itself."""
+"""The report of a store that keeps versions: both views, the outcomes of reads, and the store's own report."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_failures_without_any_have_no_column(page: str) -> None:
     table = failing[failing.index('id="operations"') :]
     assert ">failed</th>" in table and ">25.0%</td>" in table and ">0%</td>" in table
     captions = dict(re.findall(r'data-chart="([^"]*)"[^>]*></div><figcaption>(.*?)</figcaption>', failing))
-    told = {name for name, caption in captions.items() if timed in caption}
+    noted = {name for name, caption in captions.items() if timed in caption}
     of_all = {"clients-response_ms", "percentiles", "histogram", "timeline-response_ms", "timeline-operations"}
-    assert told == {"operation-put", *of_all}
+    assert noted == {"operation-put", *of_all}
     counted = "Failed requests are counted."
-    told = {name for name, caption in captions.items() if counted in caption}
-    assert told == {"clients-throughput", "timeline-throughput"} and counted not in page
+    noted = {name for name, caption in captions.items() if counted in caption}
+    assert noted == {"clients-throughput", "timeline-throughput"} and counted not in page
 
 
 def test_unreported_store_quantities_are_not_drawn(page: str) -> None:
@@ -118,7 +118,7 @@ def test_a_cache_behind_a_middleware_has_none_of_it() -> None:
 
 
 def test_commits_without_pause_are_the_bottleneck() -> None:
-    """But no more than worker slots are: a group takes whoever came meanwhile."""
+    """But no more than worker slots are: a group takes all writes that wait."""
     (verdict,) = analyse(versioned_dataset((1, 2, 4, 8))).verdicts
     (commits,) = (one for one in verdict.bottleneck.candidates if one.resource == "commits")
     assert commits.name == "the store's commits to disk"

@@ -32,13 +32,13 @@ from knee.verdict.timeline import load_per_second, log_growth, operations_per_se
 )
 def test_growing_log_is_named(file_mb: list[float], says: str) -> None:
     seconds = [number + 0.5 for number in range(len(file_mb))]
-    told = pl.DataFrame({"middle_s": seconds, "file_mb": file_mb, "live_mb": [90.0] * len(file_mb)})
-    growth = log_growth(told)
+    stores = pl.DataFrame({"middle_s": seconds, "file_mb": file_mb, "live_mb": [90.0] * len(file_mb)})
+    growth = log_growth(stores)
     assert growth is not None
     assert says in words.log_growth(growth)
-    assert log_growth(told.head(10)) is None
+    assert log_growth(stores.head(10)) is None
     # A store that keeps everything in memory has no file.
-    assert log_growth(told.with_columns(file_mb=pl.lit(None, pl.Float64))) is None
+    assert log_growth(stores.with_columns(file_mb=pl.lit(None, pl.Float64))) is None
 
 
 def test_second_without_an_answer_has_throughput_zero() -> None:

@@ -61,7 +61,7 @@ def versioned_dataset(
 
     lost            share of the requests that the store did not count
     populate_until  the last second, from the start, in which the store was still being populated
-    stores          how many are declared; one tells of itself
+    stores          how many are declared; one reports
     """
     frames: dict[str, list[dict[str, Any]]] = {name: [] for name in ("points", "windows", "stations", "summaries")}
     for point, count in enumerate(clients):
