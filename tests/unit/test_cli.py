@@ -71,8 +71,8 @@ def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", QUICKSTART, "--set", "measure.seconds"], "expected NAME=VALUE"),
         (["run", "--resume", "/tmp", "--set", "measure.seconds=5"], "--set cannot change a run that has begun"),
         (["run", "/tmp"], "/tmp: is a folder; to resume its run: `knee run --resume /tmp`"),
-        (["laws", QUICKSTART], "is an experiment: `knee run"),
-        (["factorial", QUICKSTART], "is an experiment: `knee run"),
+        (["laws", QUICKSTART], "is an experiment: measure it with `knee run"),
+        (["factorial", QUICKSTART], "is an experiment: measure it with `knee run"),
         (["run", "--resume", "/nowhere"], "/nowhere: there is no such run folder"),
         (["laws", "/tmp"], "/tmp: not a run folder: it has no experiment.toml"),
         (["diagnose", "/nowhere"], "/nowhere: there is no such run folder"),
@@ -277,7 +277,7 @@ def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     said = done.stdout if command == "diagnose" else (tmp_path / "jain_example_18_1.html").read_text()
     assert "What moved throughput most: memory_mb. Going from 4 to 16 raises it by 43" in said
-    assert "No knee can be looked for without the number of clients" in said
+    assert "Cannot look for a knee without the number of clients" in said
 
 
 def test_a_report_replaces_only_a_report(knee: Knee, tmp_path: Path) -> None:

@@ -206,10 +206,13 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("utilization_db,throughput\n50%,5\n", "'50%' is not a number; shares are written from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
-        ("rate,throughput\n100,5\n,5\n", "x:3: column rate: no value: a row without a rate is of a closed loop, which"),
+        (
+            "rate,throughput\n100,5\n,5\n",
+            "x:3: column rate: no value: a row without a rate belongs to a closed loop, which",
+        ),
         (
             "clients,rate,throughput\n,100,5\n,,5\n",
-            "x:3: column clients: no value: a row without a rate is of a closed",
+            "x:3: column clients: no value: a row without a rate belongs to a closed",
         ),
         ("clients,throughput\n,5\n", "x:2: column clients: no value$"),
         (
@@ -343,9 +346,9 @@ def test_a_text_is_no_published_effects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["1e308", "1e16", "1e-308"])
-@pytest.mark.parametrize("column", ["throughput", "response_ms", "utilization_db"])
+@pytest.mark.parametrize("column", ["throughput", "response_ms", "service_ms_db"])
 def test_value_beyond_any_measurement_is_refused(column: str, value: str) -> None:
-    row = {"throughput": "100", "response_ms": "10", "utilization_db": "0.5"} | {column: value}
+    row = {"throughput": "100", "response_ms": "10", "service_ms_db": "0.5"} | {column: value}
     with pytest.raises(MeasurementsError, match=rf"theirs\.csv:3: column {column}: {value} is beyond any measurement"):
         parse(f"clients,{','.join(row)}\n1,90,9,0.4\n2,{','.join(row.values())}\n", "theirs.csv")
 
