@@ -1,6 +1,6 @@
 //! From a flight to the servers.
 
-use knee_proto::{MetaVerb, Request, encode};
+use knee_proto::MetaVerb;
 use knee_reactor::Io;
 
 use crate::flight::Round;
@@ -9,27 +9,7 @@ use crate::proxy::Proxy;
 use crate::route::Kind;
 use crate::server::Expected;
 use crate::shard;
-
-/// A request on its way to the servers.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// As parsed, with its number: it is sent once to each server and not kept.
-    Parsed(&'a Request<'a>, u32),
-    /// In canonical form.
-    Canonical(&'a [u8]),
-}
-
-impl Source<'_> {
-    /// Appends the canonical form.
-    pub(crate) fn write(self, out: &mut Vec<u8>) {
-        match self {
-            Source::Parsed(request, number) => {
-                encode::request_with_opaque(&request.answered(), number.into(), out);
-            }
-            Source::Canonical(request) => out.extend_from_slice(request),
-        }
-    }
-}
+use crate::source::Source;
 
 impl Proxy {
     /// Sends a flight's request over `lane`.

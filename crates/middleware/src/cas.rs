@@ -6,7 +6,7 @@
 use knee_proto::{Expect, Request, Response, Status, encode};
 
 use crate::form::Form;
-use crate::gather::parse;
+use crate::frame::parse;
 use crate::opaque::Opaque;
 
 /// The token that stands for the servers' own, in the order of the command line.

@@ -5,10 +5,10 @@ use std::time::Instant;
 use knee_proto::Request;
 use knee_reactor::ConnId;
 
-use crate::ask::Source;
 use crate::cas::Condition;
 use crate::opaque::Opaque;
 use crate::route::{Kind, Route};
+use crate::source::Source;
 use crate::verdict::Verdict;
 
 /// Buffers that have grown beyond this are not kept for the next request.

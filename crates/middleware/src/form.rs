@@ -109,7 +109,7 @@ pub(crate) fn debugs_key_of(request: &[u8], response: &Response<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gather::parse;
+    use crate::frame::parse;
 
     #[test]
     fn answer_of_another_command_does_not_fit() {

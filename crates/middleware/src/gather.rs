@@ -4,25 +4,11 @@
 //! stands for the tokens of all servers; it is void when a server did not answer or has another
 //! value, so that a later `cas` is refused instead of diverging the replicas further.
 
-use knee_proto::{Asked, Decoded, Expect, Response, ResponseDecoder, Value, encode};
+use knee_proto::{Asked, Expect, Response, Value, encode};
 
 use crate::cas;
+use crate::frame::{error_line, parse};
 use crate::verdict::Severity;
-
-/// Reads a complete answer.
-pub(crate) fn parse(frame: &[u8], expect: Expect) -> Option<Response<'_>> {
-    match ResponseDecoder::new(frame.len()).decode(frame, expect) {
-        Decoded::Complete { item, .. } => Some(item),
-        Decoded::Incomplete { .. } | Decoded::Invalid { .. } => None,
-    }
-}
-
-/// The error line that a retrieval ended with: values that came before it are no answer.
-pub(crate) fn error_line(answer: &[u8]) -> &[u8] {
-    let before_end = answer.strip_suffix(b"\n").unwrap_or(answer);
-    let start = before_end.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    &answer[start..]
-}
 
 /// What answers were merged into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

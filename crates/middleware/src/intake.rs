@@ -5,7 +5,6 @@ use memchr::memchr;
 use knee_proto::{Decoded, ErrorKind, Meta, Request, RequestDecoder};
 use knee_reactor::{ConnId, Io};
 
-use crate::ask::Source;
 use crate::client::{Client, Ending};
 use crate::config::Mode;
 use crate::flight::{Flight, Home};
@@ -13,6 +12,7 @@ use crate::opaque::Opaque;
 use crate::proxy::{Peer, Proxy};
 use crate::queue::{Job, Served};
 use crate::route::{Kind, Plan, Route, plan};
+use crate::source::Source;
 
 /// Requests that may wait for one server on one pipelined connection before clients are held back…
 const SERVER_IN_FLIGHT_MAX: usize = 8 * 1024;

@@ -115,7 +115,7 @@ fn is_number(digits: &[u8], number: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gather::parse;
+    use crate::frame::parse;
     use knee_proto::Expect;
 
     #[test]

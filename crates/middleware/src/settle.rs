@@ -6,10 +6,10 @@ mod refusal;
 use knee_proto::{Decoded, MetaVerb, Response, ResponseError, Status, quiet_suppresses};
 use knee_reactor::{ConnId, Io};
 
-use crate::ask::Source;
 use crate::config::Mode;
 use crate::flight::{Home, Outcome, Round, recycle};
 use crate::form::{Form, debugs_key_of};
+use crate::frame;
 use crate::gather::{self, Gathered};
 use crate::links::TRIAL;
 use crate::opaque::{Answer, Opaque};
@@ -18,6 +18,7 @@ use crate::queue::Served;
 use crate::route::{Kind, Silence};
 use crate::server::Expected;
 use crate::shard;
+use crate::source::Source;
 use crate::trace::Trace;
 use crate::verdict::Severity;
 
@@ -131,7 +132,7 @@ impl Proxy {
                 flight.outcome.hits += response.hits as u32;
                 if response.status.is_error() {
                     if flight.verdict.weigh(server, response) {
-                        set(&mut flight.reply, gather::error_line(response.raw));
+                        set(&mut flight.reply, frame::error_line(response.raw));
                     }
                 } else {
                     rewrite(&mut flight.parts[part].bytes, answer, &flight.opaque);
@@ -270,7 +271,7 @@ impl Proxy {
         let outcome = Outcome {
             hits: if flight.route.retrieves { merged.hits } else { 0 },
             error: merged.severity == Severity::Error,
-            silent: gather::parse(&reply, expect)
+            silent: frame::parse(&reply, expect)
                 .is_some_and(|response| is_silent(flight.route.silence, &response)),
         };
         flight.reply = reply;

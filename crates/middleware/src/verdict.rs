@@ -70,7 +70,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gather::parse;
+    use crate::frame::parse;
     use knee_proto::Expect;
 
     #[test]

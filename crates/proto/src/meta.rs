@@ -2,9 +2,9 @@
 
 use crate::base64;
 use crate::error::ErrorKind;
+use crate::meta_flags::{MetaFlag, MetaFlags};
 use crate::number::{parse_i32, parse_u32, parse_u64};
 use crate::response::Status;
-use crate::token::Tokens;
 
 /// Which meta command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,34 +39,6 @@ pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
         MetaVerb::Set | MetaVerb::Delete => status == Status::MetaDone,
         MetaVerb::Arith => matches!(status, Status::MetaDone | Status::MetaValue),
         MetaVerb::Debug => false,
-    }
-}
-
-/// One flag of a meta command or response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetaFlag<'a> {
-    /// The flag's letter.
-    pub letter: u8,
-    /// What follows the letter, mostly nothing.
-    pub argument: &'a [u8],
-}
-
-/// The flags of a meta command or response, in the order they were sent.
-#[derive(Debug, Clone)]
-pub struct MetaFlags<'a>(Tokens<'a>);
-
-impl<'a> MetaFlags<'a> {
-    pub(crate) fn new(words: &'a [u8]) -> Self {
-        MetaFlags(Tokens::new(words))
-    }
-}
-
-impl<'a> Iterator for MetaFlags<'a> {
-    type Item = MetaFlag<'a>;
-
-    fn next(&mut self) -> Option<MetaFlag<'a>> {
-        let (&letter, argument) = self.0.next()?.split_first()?;
-        Some(MetaFlag { letter, argument })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use crate::meta::MetaFlags;
+use crate::meta_flags::MetaFlags;
 use crate::number::{parse_digits, parse_u64};
 use crate::token::Tokens;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -14,20 +14,8 @@ use socket2::{Domain, Socket, Type};
 use crate::buffer::Pool;
 use crate::event_loop::{EventLoop, Handler};
 use crate::io::{Config, Io, TIMER, WAKE};
+use crate::shared::{Shared, Thread, Waker};
 use crate::timer::Timers;
-
-/// Wakes one thread's loop from another: its handler's `on_wake` is called. Calls before it gets
-/// to run are one.
-#[derive(Clone, Debug)]
-pub struct Waker(Arc<mio::Waker>);
-
-impl Waker {
-    /// Wakes the loop.
-    pub fn wake(&self) {
-        // An eventfd write fails only when the counter would overflow: then it is awake anyway.
-        let _ = self.0.wake();
-    }
-}
 
 /// Ends a group from outside.
 #[derive(Clone, Debug)]
@@ -43,39 +31,6 @@ impl Shutdown {
         for thread in &self.shared.threads {
             thread.waker.wake();
         }
-    }
-}
-
-/// What the threads of a group share; nothing of it is touched per request.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) accepted: AtomicUsize,
-    shutdown: AtomicBool,
-}
-
-impl Shared {
-    pub(crate) fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn shutting_down(&self) -> bool {
-        self.shutdown.load(Ordering::Acquire)
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Thread {
-    inbox: Sender<TcpStream>,
-    waker: Waker,
-}
-
-impl Thread {
-    /// Gives the thread a connection that another one has accepted.
-    pub(crate) fn hand_over(&self, stream: TcpStream) -> bool {
-        let taken = self.inbox.send(stream).is_ok();
-        self.waker.wake();
-        taken
     }
 }
 

@@ -9,7 +9,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use crate::buffer::{Output, Pool};
-use crate::group::Shared;
+use crate::shared::Shared;
 use crate::timer::Timers;
 
 /// Tokens of the poll that are no connections.

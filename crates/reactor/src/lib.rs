@@ -32,9 +32,11 @@ mod event_loop;
 mod group;
 mod io;
 pub mod process;
+mod shared;
 mod timer;
 
 pub use alarm::Alarm;
 pub use event_loop::Handler;
-pub use group::{Group, Shutdown, Waker, bind};
+pub use group::{Group, Shutdown, bind};
 pub use io::{Close, Config, ConnId, Io, Origin};
+pub use shared::Waker;
