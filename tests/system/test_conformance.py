@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote, against our store and through our middleware as against memcached itself."""
+"""Programs of other projects, against our store and through our middleware, as against memcached itself."""
 
 from __future__ import annotations
 

@@ -21,58 +21,58 @@ const PROGRAM: &str = "knee-proxy";
 #[command(name = PROGRAM, version)]
 #[command(group(ArgGroup::new("mode").required(true).args(["workers", "pipelined"])))]
 struct Arguments {
-    /// Where clients connect; port 0 takes a free one.
+    /// Address for clients; port 0 takes a free one.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = resolve)]
     listen: SocketAddr,
-    /// A server; several hold the same data. Middlewares in front of the same servers list them in
-    /// the same order.
+    /// A memcached server; several hold the same data. Middlewares in front of the same servers must
+    /// list them in the same order.
     #[arg(long = "server", value_name = "HOST:PORT", required = true, num_args = 1..)]
     servers: Vec<String>,
-    /// So many worker slots, each with its own connection to every server and one request at a time.
+    /// Number of worker slots: each has its own connection to every server and one request at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: Option<u32>,
-    /// One connection per thread to each server; requests leave together.
+    /// One connection from each thread to each server; requests leave together.
     #[arg(long)]
     pipelined: bool,
     /// Threads that serve connections.
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Whether one server answers a multi-get, or each a part of its keys.
+    /// How servers answer a multi-get: one all keys, or each a part of them.
     #[arg(long, value_enum, default_value_t = Multiget::Whole)]
     multiget: Multiget,
-    /// Clients at a time; further ones are turned away.
+    /// Limit of clients at a time; further clients are refused.
     #[arg(long, value_name = "C", default_value_t = 16384,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections_max: u32,
-    /// Disconnect clients that are silent for so long (default: never).
+    /// Disconnect clients after so many seconds without a byte (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     idle_timeout_s: Option<Duration>,
-    /// End when no request has come for so long after the first one (default: never).
+    /// End after so many seconds without a request, once one has come (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     exit_idle_s: Option<Duration>,
-    /// Take out a server that keeps an answer waiting for so long.
+    /// Time limit of an answer; a slower server is taken out.
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     server_timeout_ms: u64,
-    /// The largest value that clients may send; the servers have limits of their own.
+    /// Largest value that clients may send; servers have limits of their own.
     #[arg(long, value_name = "B", default_value_t = 1 << 20,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// The largest answer of a server that is relayed: bounds the memory a multi-get takes.
+    /// Largest answer of a server; bounds the memory of a multi-get.
     #[arg(long, value_name = "B", default_value_t = 64 << 20,
           value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
     reply_bytes_max: u64,
-    /// Tell each request's life on standard error.
+    /// Print each request with its times on standard error.
     #[arg(long)]
     trace: bool,
-    /// What is printed on standard output once per second, and at the end.
+    /// Format of the statistics on standard output, once per second and at the end.
     #[arg(long, value_enum, default_value_t = StatsFormat::Json)]
     stats: StatsFormat,
-    /// Serve Prometheus text at `GET /metrics` there.
+    /// Address for Prometheus: serves `GET /metrics`.
     #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
     admin: Option<SocketAddr>,
-    /// End when the parent process, which has this process id, does.
+    /// End when the parent process with this id ends.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
 }
@@ -102,7 +102,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses the arguments, runs until told to stop, returns the exit code.
+/// Parses the arguments, runs until a signal, and returns the exit code.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let config = match config(&arguments) {
@@ -186,9 +186,8 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
 }
 
 fn resolve(address: &str) -> Result<SocketAddr, String> {
-    let mut found = address
-        .to_socket_addrs()
-        .map_err(|error| format!("expected HOST:PORT of a host that exists ({error})"))?;
+    let mut found =
+        address.to_socket_addrs().map_err(|error| format!("not a HOST:PORT: {error}"))?;
     found.next().ok_or_else(|| "the host has no address".to_owned())
 }
 
@@ -203,8 +202,8 @@ fn warn_if_files_are_few(config: &Config) {
         && allowed < needed
     {
         let message = format_args!(
-            "only {allowed} open files are allowed: {needed} are needed for {} clients \
-             (raise `ulimit -n`, or lower --connections-max)",
+            "open files: the limit is {allowed}, {} clients need {needed}; \
+             raise `ulimit -n` or lower --connections-max",
             config.connections_max
         );
         tell(PROGRAM, message);
@@ -217,12 +216,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flags_are_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn a_mode_must_be_chosen_and_only_one() {
+    fn exactly_one_mode_is_required() {
         let parse = |extra: &[&str]| {
             let base = ["knee-proxy", "--server", "127.0.0.1:1"];
             Arguments::try_parse_from(base.iter().chain(extra)).is_ok()

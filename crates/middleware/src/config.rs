@@ -1,4 +1,4 @@
-//! What a middleware is told at its start.
+//! The settings of a middleware.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct Config {
     pub limits: Limits,
     /// The longest answer of a server that is relayed.
     pub reply_bytes_max: usize,
-    /// Every request's life is told on standard error.
+    /// Each request and its times are printed on standard error.
     pub trace: bool,
 }
 

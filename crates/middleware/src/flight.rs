@@ -14,7 +14,7 @@ use crate::verdict::Verdict;
 /// Buffers that have grown beyond this are not kept for the next request.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
-/// Whom a flight's answer is for.
+/// The receiver of a flight's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
     /// A client of this thread.

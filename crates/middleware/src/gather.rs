@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stands_for_those_of_all_servers() {
+    fn token_stands_for_those_of_all_servers() {
         let frames = [
             "VALUE a 0 1 5\r\nx\r\nVALUE b 0 1 6\r\ny\r\nEND\r\n",
             "VALUE a 0 1 7\r\nx\r\nVALUE b 0 1 8\r\ny\r\nEND\r\n",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_void_when_values_differ_or_a_server_is_missing() {
+    fn token_is_void_if_values_differ_or_a_server_is_missing() {
         let differing = ["VALUE a 0 1 5\r\nx\r\nEND\r\n", "VALUE a 0 1 7\r\nX\r\nEND\r\n"];
         let void = cas::void_token([5, 7].into_iter());
         let expected = format!("VALUE a 0 1 {void}\r\nx\r\nEND\r\n");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_when_all_have_it() {
+    fn key_is_found_when_all_servers_have_it() {
         let frames = [
             "VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\ny\r\nVALUE b 0 1\r\ny\r\nEND\r\n",
             "VALUE b 0 1\r\ny\r\nVALUE b 0 1\r\ny\r\nEND\r\n",
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_relayed() {
+    fn error_is_relayed() {
         let gathered = Gathered { hits: 0, severity: Severity::Error };
         let expected = ("SERVER_ERROR no\r\n".to_owned(), gathered);
         for second in ["SERVER_ERROR no\r\n", "VALUE a 0 1 5\r\nx\r\nSERVER_ERROR no\r\n"] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_answers_are_merged_alike() {
+    fn meta_answers_are_merged() {
         let (good, void) = (cas::token([5, 7].into_iter()), cas::void_token([5, 7].into_iter()));
         // (answers, merged)
         let rows = [

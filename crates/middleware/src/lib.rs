@@ -20,10 +20,10 @@
 //! Pure logic, without sockets: `route` (where a request goes), `form` and `opaque` (whether an answer
 //! belongs to it), `shard` (multi-gets split and
 //! joined), `verdict` and `gather` (one answer out of many), `cas` (tokens over several servers).
-//! The state of one thread: `proxy` (its tables, and the events it is told of), `client`, `flight`
+//! The state of one thread: `proxy` (its tables, and the events of its loop), `client`, `flight`
 //! (requests under way), `server` (lanes, health, back-off), `queue` (shared by all threads). The
 //! stations of a request: `intake`, `ask`, `settle`; `links` makes and loses connections. `trace`
-//! tells of one request at a time.
+//! prints one request at a time.
 //!
 //! # Invariants
 //!

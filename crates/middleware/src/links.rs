@@ -96,7 +96,7 @@ impl Proxy {
         upstream.decoder = ResponseDecoder::new(self.config.reply_bytes_max);
         if let Some(conn) = upstream.conn.take() {
             if let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index()) {
-                *peer = Peer::Nobody;
+                *peer = Peer::Closed;
             }
             io.close(conn);
         }
@@ -158,7 +158,7 @@ impl Proxy {
         }
         upstream.expected.push_back(expected);
         let conn: Option<ConnId> = upstream.conn;
-        // A connection that has failed in this batch is told of at its end; the request is lost then.
+        // A connection that failed in this batch closes at its end; the request is lost then.
         if let Some(output) = conn.and_then(|conn| io.output(conn)) {
             write(output);
         }

@@ -1,4 +1,4 @@
-//! One thread of the middleware: its tables, and what the event loop tells it.
+//! One thread of the middleware: its tables, and the events of its loop.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -22,8 +22,8 @@ pub(crate) const RETRY: u64 = 16;
 
 /// What is at the other end of a connection.
 pub(crate) enum Peer {
-    /// Nobody: closed, or about to be.
-    Nobody,
+    /// Closed, or about to be.
+    Closed,
     Client(Client),
     Server {
         lane: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Proxy {
     numbered: u32,
     /// `None` once the thread has ended.
     recorder: Option<Recorder<Middleware>>,
-    /// Told, and dropped, when every server's first connections stand or could not be had.
+    /// Gets a message once every server's first connections stand or have failed.
     starting: Option<Sender<()>>,
     drain: Drain,
 }
@@ -144,7 +144,7 @@ impl Proxy {
 
     pub(crate) fn set_peer(&mut self, conn: ConnId, peer: Peer) {
         if self.peers.len() <= conn.index() {
-            self.peers.resize_with(conn.index() + 1, || Peer::Nobody);
+            self.peers.resize_with(conn.index() + 1, || Peer::Closed);
         }
         self.peers[conn.index()] = peer;
     }
@@ -178,7 +178,7 @@ impl Proxy {
         if self.servers.iter().all(|server| server.settled)
             && let Some(starting) = self.starting.take()
         {
-            // Nobody listens when the start was given up.
+            // The starter has gone if the start was given up.
             let _ = starting.send(());
         }
     }
@@ -310,16 +310,15 @@ impl Handler for Proxy {
 
     fn on_close(&mut self, io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
         let peer = match self.peers.get_mut(conn.index()) {
-            Some(peer) => std::mem::replace(peer, Peer::Nobody),
+            Some(peer) => std::mem::replace(peer, Peer::Closed),
             None => return,
         };
         match peer {
-            Peer::Nobody => {}
+            Peer::Closed => {}
             Peer::Client(client) => self.forget_client(client),
             Peer::Server { lane, server } => {
                 let trouble = match why {
-                    // The loop has ended: no server has failed. (A connection given up earlier
-                    // has become nobody's.)
+                    // The loop has ended: no server has failed. A lost connection has no peer.
                     Close::Local => return,
                     Close::Refused(error) | Close::Failed(error) => error.to_string(),
                     _ => "it closed the connection".to_owned(),
@@ -338,7 +337,7 @@ impl Handler for Proxy {
             WINDOW => self.cut_window(io),
             EXIT_IDLE => {
                 let Some(idle) = self.config.exit_idle else { return };
-                // Who waits for an answer is not idle.
+                // A client that waits for an answer is not idle.
                 let awaited = self.flights.len() > 0 || !self.shared.is_empty();
                 match self.shared.silent_for(io.now()) {
                     Some(silent) if silent >= idle && awaited => {

@@ -1,6 +1,6 @@
 //! The request queue of the worker slots: one FIFO for all threads.
 //!
-//! A thread serves its own clients' requests with its own idle slots as long as nobody waits.
+//! A thread serves its own clients' requests with its own idle slots as long as no request waits.
 //! Otherwise a request is put into the queue, with a copy of its bytes, and whichever thread has an
 //! idle slot next takes it; the answer returns to the client's thread through its mailbox.
 //!
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Wakes a thread, unless somebody has already.
+    /// Wakes a thread, unless another has already.
     fn call(&self, thread: usize) {
         if !self.seats[thread].called.swap(true, Ordering::SeqCst) {
             self.seats[thread].waker.wake();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_where_they_must() {
+    fn request_goes_to_the_servers_of_its_kind() {
         use Kind::{All, Any, Cas, First, Gather, Shards};
         // (request, in front of one server, of three, of three with sharding, changes)
         let rows = [
@@ -211,7 +211,7 @@ mod tests {
             // Tokens differ from server to server.
             ("gets a\r\n", Any, Gather, Gather, false),
             ("mg a v c\r\n", Any, Gather, Gather, false),
-            // What is touched is touched everywhere.
+            // A touch must reach every server.
             ("gat 10 a\r\n", Any, Gather, Gather, true),
             ("mg a v T10\r\n", Any, Gather, Gather, true),
             ("mg a N10\r\n", Any, Gather, Gather, true),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backoff_doubles_up_to_its_limit_and_starts_again() {
+    fn backoff_doubles_up_to_its_limit_and_starts_again() {
         let mut server = Server::new("s:1".to_owned(), ([127, 0, 0, 1], 1).into());
         for expected_ms in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
             let expected = Duration::from_millis(expected_ms);

@@ -22,8 +22,8 @@ use crate::source::Source;
 use crate::trace::Trace;
 use crate::verdict::Severity;
 
-/// An answer of which so many more bytes have come is looked at, complete or not: a server that
-/// sends slowly is not one that does not answer.
+/// An incomplete answer is looked at again after so many bytes: a server that sends slowly does
+/// answer.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
 /// Why a server's connection is closed: its further answers could reach the wrong clients.

@@ -83,9 +83,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the keys, their hits and the number of servers: the client cannot tell.
+        /// For all keys, hits and numbers of servers.
         #[test]
-        fn a_sharded_multiget_is_answered_as_a_whole_one(
+        fn sharded_multiget_is_answered_as_a_whole_one(
             keys in proptest::collection::vec("[a-z]{1,9}", 1..30),
             hits in proptest::collection::vec(any::<bool>(), 30),
             gaps in proptest::collection::vec(1_usize..3, 31),

@@ -13,7 +13,7 @@ use crate::config::{Config, Mode};
 use crate::proxy::{Proxy, lanes_of};
 use crate::queue::Shared;
 
-/// What a client beyond [`Config::connections_max`] is told, in memcached's words.
+/// The answer to a client beyond [`Config::connections_max`], in memcached's words.
 const REFUSAL: &[u8] = b"SERVER_ERROR too many open connections\r\n";
 /// How long a shutdown waits for answers under way and for clients that are slow to read them.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
-//! One request's life on one line, for `--trace`.
+//! One request and its times on one line, for `--trace`.
 
 use knee_telemetry::{Op, Stamps, elapsed_ns, tell};
 
 use crate::server::Server;
 
-/// What a traced request is remembered by until its reply has left.
+/// A traced request, kept until its reply has left.
 #[derive(Debug)]
 pub(crate) struct Trace {
     op: Op,
@@ -14,7 +14,7 @@ pub(crate) struct Trace {
     servers: String,
 }
 
-/// A line is told up to here.
+/// Longest printed part of a line.
 const LINE_CHARS_MAX: usize = 120;
 
 impl Trace {

@@ -1,9 +1,9 @@
 //! One answer out of those of all servers to the same write: pure, no sockets.
 //!
 //! Writes that race with each other through different connections reach the servers in different
-//! orders. Two clients that count up at the same time may be told 1 and 2 by one server, 2 and 1 by
+//! orders. Two clients that count up at the same time may get 1 and 2 from one server, 2 and 1 from
 //! another, and every server has 2 in the end: nothing went wrong. The first server decides which of
-//! them was first, as it does for `cas`, so that no two clients are told the same number.
+//! them was first, as it does for `cas`, so that no two clients get the same number.
 
 use knee_proto::{Response, Status};
 
@@ -74,17 +74,17 @@ mod tests {
     use knee_proto::Expect;
 
     #[test]
-    fn the_most_severe_answer_is_relayed() {
+    fn most_severe_answer_is_relayed() {
         use Expect::{Line, Meta};
         // (expected form, answers in the order of arrival, index of the relayed one)
         let rows: [(Expect, &[&str], usize); 10] = [
             (Line, &["STORED", "STORED", "STORED"], 0),
             // One replica refused: the write is not acknowledged.
             (Line, &["STORED", "NOT_STORED", "STORED"], 1),
-            // A condition that did not hold is told before one that had nothing to hold on to.
+            // A condition that did not hold outweighs a missing item.
             (Line, &["NOT_FOUND", "EXISTS", "STORED"], 1),
             (Line, &["NOT_FOUND", "NOT_STORED", "STORED"], 1),
-            // Errors are told first, and the first of them.
+            // Errors outweigh all others; the first error is relayed.
             (Line, &["EXISTS", "SERVER_ERROR out of memory storing object", "ERROR"], 1),
             (Line, &["DELETED", "NOT_FOUND", "DELETED"], 1),
             (Line, &["7", "7", "7"], 0),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn of_counters_that_race_the_first_servers_is_told() {
+    fn racing_counters_give_the_first_servers_number() {
         // (expected form, answers in the order of arrival with their servers, index of the relayed one)
         let rows = [
             (Expect::Line, vec![(0, "7"), (1, "8")], 0),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_server_outweighs_every_answer_but_an_error() {
+    fn lost_server_outweighs_all_but_an_error() {
         let mut verdict = Verdict::default();
         verdict.weigh(0, &parse(b"EXISTS\r\n", Expect::Line).expect("an answer"));
         assert!(verdict.lose());

@@ -12,7 +12,7 @@
 //!
 //! * [`RequestDecoder`]: bytes to [`Request`], within [`Limits`].
 //!
-//! * [`ResponseDecoder`]: bytes to [`Response`]. As responses do not say what they answer, it is told
+//! * [`ResponseDecoder`]: bytes to [`Response`]. Responses do not name their request, so the caller says
 //!   what to [`Expect`].
 //!
 //! * [`Decoded`]: what a call to either came to, and how the caller's loop looks. Both decoders keep

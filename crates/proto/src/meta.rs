@@ -31,7 +31,7 @@ pub enum MetaVerb {
 /// | `ma` | `HD`, `VA` | `NF`, `EX`, `NS` |
 /// | `me` | nothing: it knows no `q` | `ME`, `EN` |
 ///
-/// Error lines and `MN` are always sent. One case cannot be told from the answer: an `ma` that
+/// Error lines and `MN` are always sent. The answer does not show one case: an `ma` that
 /// *created* its item (flag `N`) answers `HD` or `VA` even with `q`.
 pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
     match verb {

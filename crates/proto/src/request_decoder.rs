@@ -19,7 +19,7 @@ pub struct RequestDecoder {
     limits: Limits,
     /// Bytes at the front of the input known to hold no line end and no NUL.
     scanned: usize,
-    /// Length of the request at the front, once its command line has told; 0 before.
+    /// Length of the request at the front, once its command line is read; 0 before.
     wanted: usize,
     /// A refused request whose value is still to be thrown away, and how much of it.
     refused: Option<(ProtocolError, usize)>,
@@ -100,8 +100,8 @@ impl RequestDecoder {
     }
 
     /// After a value that was too large ([`ErrorKind::TooLarge`]): the key of a `set` or `ms`.
-    /// memcached then deletes what it has under that key, so that nobody goes on reading a value
-    /// that somebody meant to replace.
+    /// memcached then deletes the item under that key, so that no client reads a value that was
+    /// meant to be replaced.
     pub fn take_stale_key(&mut self) -> Option<Box<[u8]>> {
         self.stale_key.take()
     }
@@ -176,7 +176,7 @@ impl RequestDecoder {
         Decoded::Incomplete { consumed: input.len(), wanted: 1 }
     }
 
-    /// Takes a storage request's value, all of which is there from `start` on.
+    /// Takes a storage request's value, which stands complete from `start` on.
     fn value<'a>(
         &mut self,
         input: &'a [u8],

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_line_ends_a_retrieval_that_has_begun() {
+    fn error_line_ends_a_retrieval_that_has_begun() {
         let input = b"VALUE a 0 1\r\nx\r\nSERVER_ERROR out of memory\r\nEND\r\n";
         let Decoded::Complete { consumed, item } = decode(input, Expect::Retrieval) else {
             panic!("incomplete")

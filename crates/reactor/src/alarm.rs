@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// A `timerfd`: exact to a few microseconds, where the time-outs of `epoll_wait`, and of what is
 /// built on them, are rounded to whole milliseconds.
 ///
-/// It is never read: whoever waits for it does so edge-triggered, and setting it resets it.
+/// It is never read: the poll waits for it edge-triggered, and setting it resets it.
 #[derive(Debug)]
 pub struct Alarm(OwnedFd);
 
@@ -24,7 +24,7 @@ impl Alarm {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: raw is a descriptor that was just created and belongs to nobody else.
+        // SAFETY: raw is a descriptor that was just created; nothing else owns it.
         Ok(Alarm(unsafe { OwnedFd::from_raw_fd(raw) }))
     }
 

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_output_owns_no_memory_and_its_buffer_is_reused() {
+    fn drained_output_owns_no_memory() {
         let mut pool = Pool::default();
         let mut output = Output::default();
         output.tail(&mut pool).extend_from_slice(b"STORED\r\n");
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_keeps_no_giants() {
+    fn pool_keeps_no_giant_buffers() {
         let mut pool = Pool::default();
         pool.give(Vec::with_capacity(POOLED_BYTES_MAX + 1));
         assert_eq!(pool.take().capacity(), 0);
     }
 
     #[test]
-    fn the_pool_is_bounded_and_what_is_taken_makes_room() {
+    fn pool_is_bounded_and_taking_makes_room() {
         let mut pool = Pool::default();
         let fits = POOL_BYTES_MAX / POOLED_BYTES_MAX;
         for _ in 0..fits + 1 {

@@ -408,7 +408,7 @@ impl<H: Handler> EventLoop<H> {
     }
 
     fn accept(&mut self) {
-        // One timer ends the rest; what arrives meanwhile must not set more of them.
+        // One timer ends the pause; connections that arrive in it must not set more timers.
         if self.accept_rests {
             return;
         }

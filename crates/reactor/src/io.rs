@@ -31,7 +31,7 @@ pub struct Config {
     pub output_low_water_bytes: usize,
     /// Accepted connections of the whole group; further ones are refused.
     pub connections_max: usize,
-    /// What a refused connection is told before it is closed.
+    /// The text that a refused connection gets before it is closed.
     pub refusal: &'static [u8],
     /// An accepted connection without traffic in either direction for so long is closed.
     pub idle_timeout: Option<Duration>,
@@ -124,7 +124,7 @@ pub(crate) struct Connection {
     pub(crate) readable: bool,
     /// The peer will send no more; known before the last bytes are read.
     pub(crate) hung_up: bool,
-    /// The end of the input was read and told to the handler.
+    /// The end of the input was read, and the handler knows.
     pub(crate) ended: bool,
     pub(crate) writable: bool,
     pub(crate) paused: bool,
@@ -144,7 +144,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn may_deliver(&self) -> bool {
         // Two peers that each refuse to read until the other does would wait for ever. The one that
-        // accepted gives in to nobody, the one that connected bounds by itself what it sends.
+        // accepted gives in to no peer, the one that connected bounds by itself what it sends.
         let congested = self.congested && self.origin == Origin::Accepted;
         !(self.paused || congested || self.connecting || self.close_when_sent || self.closing)
     }

@@ -17,7 +17,7 @@
 //!
 //! # Layout
 //!
-//! * [`Handler`] is what a program implements, one value per thread, told of what happened.
+//! * [`Handler`] is what a program implements: one value per thread, with a method for each event.
 //! * [`Io`] is what it may do in return: write, pause, close, connect, set timers.
 //! * [`Group`] runs one loop per thread and deals accepted connections to them in turn.
 //! * [`Shutdown`] ends a group from outside: a signal, a test, another thread.

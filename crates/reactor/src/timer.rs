@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptor_wakes_the_poll_for_a_timer_added_after_a_later_one() {
+    fn earlier_timer_wakes_the_poll_before_a_later_one() {
         let mut poll = mio::Poll::new().unwrap();
         let mut timers = Timers::new(poll.registry(), Token(7)).unwrap();
         let mut events = mio::Events::with_capacity(4);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_fired_in_a_batch_of_an_earlier_time_fires_again() {
+    fn timer_that_fired_in_an_earlier_batch_fires_again() {
         let mut poll = mio::Poll::new().unwrap();
         let mut timers = Timers::new(poll.registry(), Token(7)).unwrap();
         let mut events = mio::Events::with_capacity(4);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, PartialEq)]
 enum Seen {
     Open(usize, Origin),
-    Told,
+    Noted,
     Timer(u64),
     Drained,
     Closed(Origin, String),
@@ -24,7 +24,7 @@ enum Seen {
 }
 
 /// Sends whole lines back. `pause\n` stops reading for 50 ms, `again\n` leaves the rest for another
-/// call, `want\n` asks for more input than any limit, `close\n` closes, `tell\n` is only noted,
+/// call, `want\n` asks for more input than any limit, `close\n` closes, `note\n` is only noted,
 /// `panic\n` panics.
 struct Echo {
     seen: Sender<Seen>,
@@ -78,7 +78,7 @@ impl Handler for Echo {
                     io.close(conn);
                     return consumed;
                 }
-                b"tell\n" => self.tell(Seen::Told),
+                b"note\n" => self.tell(Seen::Noted),
                 line => io.write(conn, line),
             }
         }
@@ -149,7 +149,7 @@ impl Running {
     }
 
     fn next(&self) -> Seen {
-        self.seen.recv_timeout(PATIENCE).expect("the loop should have told of something")
+        self.seen.recv_timeout(PATIENCE).expect("the loop should have called the handler")
     }
 
     fn wait_for(&self, wanted: &Seen) {
@@ -175,7 +175,7 @@ fn lines_come_back_however_they_are_split() {
 }
 
 #[test]
-fn a_line_larger_than_the_read_buffer_comes_back_whole() {
+fn line_larger_than_the_read_buffer_comes_back_whole() {
     let config = Config { read_bytes: 4096, ..Config::default() };
     let running = Running::start(1, &config);
     // The handler looks at all of it with each piece.
@@ -221,7 +221,7 @@ fn nothing_is_shown_of_a_connection_that_the_handler_has_closed() {
     let config = Config { read_bytes: b"close\n".len(), ..Config::default() };
     let running = Running::start(1, &config);
     let mut stream = running.connect();
-    stream.write_all(b"close\ntell\n").unwrap();
+    stream.write_all(b"close\nnote\n").unwrap();
     assert_eq!(running.next(), Seen::Open(0, Origin::Accepted));
     assert_eq!(running.next(), Seen::Closed(Origin::Accepted, "Local".into()));
 }
@@ -245,7 +245,7 @@ fn input_that_is_taken_a_little_at_a_time_comes_in_order() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_not_read_from() {
+fn peer_that_does_not_read_is_not_read_from() {
     let config = Config {
         output_high_water_bytes: 64 * 1024,
         output_low_water_bytes: 16 * 1024,
@@ -295,7 +295,7 @@ fn input_left_by_a_pause_is_shown_again_without_new_bytes() {
 }
 
 #[test]
-fn a_half_closed_peer_still_gets_its_answers() {
+fn half_closed_peer_still_gets_its_answers() {
     let running = Running::start(1, &Config::default());
     let mut stream = running.connect();
     stream.write_all(b"last words\n").unwrap();
@@ -320,7 +320,7 @@ fn connections_are_dealt_to_all_threads_in_turn() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so_and_room_is_made_again() {
+fn connection_beyond_the_limit_is_refused_until_one_closes() {
     let config = Config { connections_max: 2, refusal: b"full\n", ..Config::default() };
     let running = Running::start(2, &config);
     let first = running.connect();
@@ -350,7 +350,7 @@ fn connections_that_come_in_a_crowd_are_all_accepted() {
 }
 
 #[test]
-fn an_idle_time_beyond_the_clock_is_none() {
+fn idle_time_beyond_the_clock_is_none() {
     let config = Config { idle_timeout: Some(Duration::MAX), ..Config::default() };
     let running = Running::start(1, &config);
     let mut stream = running.connect();
@@ -382,7 +382,7 @@ fn idle_connections_are_closed_and_busy_ones_are_not() {
 }
 
 #[test]
-fn a_refused_connect_is_told_once() {
+fn refused_connect_closes_once() {
     let free = (Ipv4Addr::LOCALHOST, knee_testkit::free_port()).into();
     let (sender, seen) = channel();
     let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
@@ -400,7 +400,7 @@ fn a_refused_connect_is_told_once() {
 }
 
 #[test]
-fn a_connect_stands_and_carries_bytes() {
+fn connection_carries_bytes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (sender, seen) = channel();
     let group = Group::start("echo", 1, &Config::default(), None, |_, _| Echo {
@@ -433,7 +433,7 @@ fn timers_come_due_in_order() {
 }
 
 #[test]
-fn a_panic_in_one_thread_ends_the_group_and_is_passed_on() {
+fn panic_in_one_thread_ends_the_group_and_is_passed_on() {
     let mut running = Running::start(2, &Config::default());
     let streams: Vec<TcpStream> = (0..2).map(|_| running.connect()).collect();
     (&streams[0]).write_all(b"panic\n").unwrap();
@@ -525,8 +525,9 @@ fn wait_for_arrival(stream: &TcpStream) {
 fn gathered(config: &Config, sent: &[&[u8]]) -> Vec<usize> {
     let (batches, ended) = channel();
     let (began, begun) = channel();
-    let (go_on, told) = channel();
-    let mut handler = Some(Gathering { batches, began, go_on: told, conn: None, is_asked: false });
+    let (go_on, gone_on) = channel();
+    let mut handler =
+        Some(Gathering { batches, began, go_on: gone_on, conn: None, is_asked: false });
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let group =
         Group::start("gather", 1, config, Some(listener), |_, _| handler.take().unwrap()).unwrap();
@@ -547,17 +548,17 @@ fn gathered(config: &Config, sent: &[&[u8]]) -> Vec<usize> {
 }
 
 #[test]
-fn what_comes_meanwhile_is_in_the_batch_of_who_gathers_and_nothing_leaves_before_its_end() {
+fn gathering_batch_takes_new_input_and_sends_at_its_end() {
     assert_eq!(gathered(&Config::default(), &[b"second\n"]), [13]);
 }
 
 #[test]
-fn who_gathers_does_not_do_so_for_as_long_as_something_comes() {
+fn gathering_ends_though_input_keeps_coming() {
     assert_eq!(gathered(&Config::default(), &[b"slow\n", b"third\n"]), [11, 6]);
 }
 
 #[test]
-fn who_gathers_takes_no_more_from_a_connection_than_is_sent_to_it() {
+fn gathering_takes_no_more_than_is_sent_to_a_connection() {
     let (high, read) = (4096, 1024);
     let config = Config { read_bytes: read, output_high_water_bytes: high, ..Config::default() };
     let batches = gathered(&config, &[&[b'x'; 32 * 1024]]);

@@ -1,4 +1,4 @@
-//! Conditional writes over several servers: each tells its token, the first decides, the rest follow.
+//! Conditional writes over several servers: each sends its token, the first decides, the rest follow.
 
 use knee_reactor::Io;
 
@@ -41,7 +41,7 @@ impl Proxy {
         }
     }
 
-    /// All servers have told their tokens: the first one decides.
+    /// All servers have sent their tokens: the first server decides.
     fn decide_cas(&mut self, io: &mut Io, id: u32) {
         let flight = &mut self.flights[id];
         let condition = flight.condition;
@@ -72,7 +72,7 @@ impl Proxy {
         self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
     }
 
-    /// The first server has stored: the others are told to.
+    /// The first server has stored: the others follow.
     fn follow_cas(&mut self, io: &mut Io, id: u32) {
         let flight = &mut self.flights[id];
         let Round::Deciding(tokens) = std::mem::replace(&mut flight.round, Round::Following) else {

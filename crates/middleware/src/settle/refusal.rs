@@ -19,7 +19,7 @@ impl Proxy {
         let flight = &mut self.flights[id];
         set(&mut flight.reply, text);
         flight.verdict.lose();
-        // Answers to come change neither: whoever asked for none gets none.
+        // Answers to come change neither: a client that wants none gets none.
         flight.outcome.silent = flight.route.silence == Silence::Noreply;
         match flight.route.kind {
             Kind::Any | Kind::First => self.settle_error(io, id),

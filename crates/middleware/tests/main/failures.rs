@@ -17,7 +17,7 @@ use knee_testkit::free_port;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_middleware_started_first_finds_its_servers() {
+fn middleware_started_first_finds_its_servers() {
     for (mode, threads) in MODES {
         let ports = [free_port(), free_port()];
         let servers = ports.map(|port| (Ipv4Addr::LOCALHOST, port).into());
@@ -35,7 +35,7 @@ fn a_middleware_started_first_finds_its_servers() {
 }
 
 #[test]
-fn a_server_that_dies_is_taken_out_and_returns() {
+fn dead_server_is_taken_out_and_returns() {
     for (mode, threads) in MODES {
         let [first, second, third] = Memcached::three();
         let servers = [first.address, second.address, third.address];
@@ -76,7 +76,7 @@ fn a_server_that_dies_is_taken_out_and_returns() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_given_up() {
+fn silent_server_is_taken_out() {
     for (mode, threads) in MODES {
         let silent = impostor(|mut stream| {
             let mut request = [0; 1024];
@@ -86,7 +86,7 @@ fn a_server_that_never_answers_is_given_up() {
         Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         let proxy = Proxy::start(&impatient(mode, threads, &[silent, good.address]));
         let mut client = proxy.client();
-        // Whoever's turn it is, the answer comes.
+        // The answer comes, whichever server is asked first.
         for _ in 0..4 {
             client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
         }
@@ -142,7 +142,7 @@ fn lose_all_connections() -> Duration {
 }
 
 #[test]
-fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
+fn cas_names_the_server_that_died_in_any_round() {
     /// Has one item, and dies when it gets a request that begins so.
     fn mortal(dies_of: &'static str) -> std::net::SocketAddr {
         impostor(move |mut stream| {
@@ -167,7 +167,7 @@ fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
         [b"HD c5 ", opaque, b"\r\n"].concat()
     }
 
-    // (what the first server dies of, what the second dies of, who is told of, what is told)
+    // (the first server dies of, the second dies of, the server in the answer, the cause in it)
     let rows = [
         ("mg", "", 0, "is down: "),
         ("", "mg", 1, "is down: "),
@@ -175,20 +175,20 @@ fn a_cas_tells_the_truth_in_whichever_round_a_server_dies() {
         ("", "cas", 1, "may not have stored what others did: it went down"),
     ];
     for (mode, threads) in MODES {
-        for (first, second, told_of, told) in rows {
+        for (first, second, server, cause) in rows {
             let servers = [mortal(first), mortal(second)];
             let proxy = Proxy::start(&config(mode, threads, &servers));
             let mut client = proxy.client();
             let (_, token) = client.gets("a").unwrap();
             let answer = client.ask(&format!("cas a 0 0 1 {token}\r\ny\r\n"));
-            let expected = format!("server {} {told}", servers[told_of]);
+            let expected = format!("server {} {cause}", servers[server]);
             assert!(answer.contains(&expected), "{first:?} {second:?}: {answer}");
         }
     }
 }
 
 #[test]
-fn a_server_that_talks_nonsense_is_told_of() {
+fn malformed_answer_is_reported_with_its_server() {
     for (mode, threads) in MODES {
         let liar = impostor(|mut stream| {
             let mut request = [0; 1024];
@@ -204,7 +204,7 @@ fn a_server_that_talks_nonsense_is_told_of() {
 }
 
 #[test]
-fn who_wants_no_reply_gets_none_whatever_the_servers_say() {
+fn noreply_request_gets_no_reply_from_failing_servers() {
     for (mode, threads) in MODES {
         let endless = impostor(|mut stream| {
             let mut request = [0; 1024];
@@ -230,7 +230,7 @@ fn who_wants_no_reply_gets_none_whatever_the_servers_say() {
 }
 
 #[test]
-fn a_sharded_multiget_is_answered_whole_or_by_one_error() {
+fn sharded_multiget_is_answered_whole_or_by_one_error() {
     let good = [Memcached::start(), Memcached::start()];
     for server in &good {
         let items = "set a 0 0 1\r\nx\r\nset b 0 0 1\r\ny\r\n";
@@ -263,7 +263,7 @@ fn a_sharded_multiget_is_answered_whole_or_by_one_error() {
 }
 
 #[test]
-fn an_answer_beyond_the_limit_is_refused() {
+fn answer_beyond_the_limit_is_refused() {
     let servers = [Memcached::start()];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
@@ -280,7 +280,7 @@ fn an_answer_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn a_client_that_never_reads_hinders_nobody() {
+fn client_that_never_reads_delays_no_other() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -319,7 +319,7 @@ fn clients_that_leave_in_mid_request_free_their_slots() {
 }
 
 #[test]
-fn a_thousand_clients_are_served_and_no_more_than_allowed() {
+fn thousand_clients_are_served_and_the_next_is_refused() {
     // Both ends of each connection are in this process.
     knee_reactor::process::raise_open_files_limit().unwrap();
     let servers = [Memcached::start()];
@@ -343,7 +343,7 @@ fn a_thousand_clients_are_served_and_no_more_than_allowed() {
 }
 
 #[test]
-fn an_oversized_value_is_refused_and_the_old_one_gone() {
+fn oversized_value_is_refused_and_the_old_one_gone() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -358,7 +358,7 @@ fn an_oversized_value_is_refused_and_the_old_one_gone() {
 }
 
 #[test]
-fn it_ends_by_itself_when_no_more_requests_come() {
+fn middleware_ends_when_no_more_requests_come() {
     let servers = [Memcached::start()];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
@@ -379,7 +379,7 @@ fn it_ends_by_itself_when_no_more_requests_come() {
 }
 
 #[test]
-fn it_does_not_end_before_the_last_answer() {
+fn middleware_does_not_end_before_the_last_answer() {
     for (mode, threads) in MODES {
         let slow = impostor(|mut stream| {
             let mut request = [0; 1024];
@@ -409,7 +409,7 @@ fn it_does_not_end_before_the_last_answer() {
 }
 
 #[test]
-fn a_shutdown_under_load_loses_no_acknowledged_write() {
+fn shutdown_under_load_loses_no_acknowledged_write() {
     for (mode, threads) in MODES {
         takes_less_than(SHUTDOWN_GRACE, || shut_down_under_load(mode, threads));
     }

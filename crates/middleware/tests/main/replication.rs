@@ -6,7 +6,7 @@ use crate::support::{Client, MODES, Memcached, Proxy, addresses, config};
 use knee_middleware::Mode;
 
 #[test]
-fn a_write_is_on_every_server_when_it_is_acknowledged() {
+fn acknowledged_write_is_on_every_server() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -26,7 +26,7 @@ fn a_write_is_on_every_server_when_it_is_acknowledged() {
 }
 
 #[test]
-fn a_write_that_one_server_refuses_is_not_acknowledged() {
+fn write_that_one_server_refuses_is_not_acknowledged() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -42,31 +42,31 @@ fn a_write_that_one_server_refuses_is_not_acknowledged() {
 }
 
 #[test]
-fn clients_that_count_at_the_same_time_are_told_different_numbers() {
+fn clients_that_count_together_get_different_numbers() {
     const CLIENTS: u64 = 6;
     const ROUNDS: u64 = 100;
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         proxy.client().expect("flush_all\r\nset n 0 0 1\r\n0\r\n", "OK\r\nSTORED\r\n");
-        let mut told: Vec<u64> = std::thread::scope(|scope| {
+        let mut numbers: Vec<u64> = std::thread::scope(|scope| {
             let counting: Vec<_> = (0..CLIENTS)
                 .map(|_| {
                     let mut client = proxy.client();
                     scope.spawn(move || {
-                        let mut told = Vec::new();
+                        let mut numbers = Vec::new();
                         for _ in 0..ROUNDS {
                             let answer = client.ask("incr n 1\r\n");
-                            told.push(answer.parse().unwrap_or_else(|_| panic!("{answer}")));
+                            numbers.push(answer.parse().unwrap_or_else(|_| panic!("{answer}")));
                         }
-                        told
+                        numbers
                     })
                 })
                 .collect();
             counting.into_iter().flat_map(|client| client.join().unwrap()).collect()
         });
-        told.sort_unstable();
-        assert!(told.into_iter().eq(1..=CLIENTS * ROUNDS));
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(1..=CLIENTS * ROUNDS));
         for server in &servers {
             let end = format!("VALUE n 0 3\r\n{}\r\nEND\r\n", CLIENTS * ROUNDS);
             Client::connect(server.address).expect("get n\r\n", &end);
@@ -93,7 +93,7 @@ fn single_gets_are_dealt_to_the_servers_in_turn() {
 }
 
 #[test]
-fn a_sharded_multiget_asks_every_server_and_keeps_the_order() {
+fn sharded_multiget_asks_every_server_and_keeps_the_order() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
@@ -132,7 +132,7 @@ fn quiet_requests_are_done_and_not_answered() {
         client.expect(
             "flush_all noreply\r\nset a 0 0 1 noreply\r\nx\r\nadd a 0 0 1 noreply\r\ny\r\n\
              ms b 1 q\r\nz\r\nms b 1 q ME\r\nz\r\nmg nothing v q\r\nmg b v q Oq1\r\nmn\r\n",
-            // Of the quiet ones only the refusal and the hit are told.
+            // Only the refusal and the hit of the quiet requests are answered.
             "NS\r\nVA 1 Oq1\r\nz\r\nMN\r\n",
         );
         for server in &servers {
@@ -224,7 +224,7 @@ fn cas_has_exactly_one_winner_over_three_servers() {
 }
 
 #[test]
-fn a_token_holds_on_all_servers_or_not_at_all() {
+fn token_holds_on_all_servers_or_on_none() {
     let servers = Memcached::three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);

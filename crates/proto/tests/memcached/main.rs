@@ -210,7 +210,7 @@ const METAS: &[Row] = &[
     (b"ms a 2 q\r\nxxx\r\nmn\r\n", "quiet or not"),
     (b"ms a 2 k O1 q\r\nxx\r\nms a 2 k O1\r\nxx\r\n", "done, quietly and not"),
     (b"md a !\r\nmd a T T\r\nmd a Cx\r\nmd a b\r\n", "md has one answer to all faults"),
-    (b"md a q k\r\nmd a k O1\r\n", "a miss is told, quiet or not"),
+    (b"md a q k\r\nmd a k O1\r\n", "a miss is answered, quiet or not"),
     (b"ma a !\r\nma a T T\r\nma a Dx\r\nma a Mxx\r\nma a b\r\n", "ma likewise"),
     (b"ma a MX\r\nma a Mi\r\n", "but for the mode"),
     (b"ma a MX O________________________________\r\n", "which it looks at before the opaque"),
@@ -258,7 +258,7 @@ fn swallows_values_that_are_too_large() {
         ("set a 0 0 2000000 noreply\r\n", "refused without a word"),
         ("ms a 2000000\r\n", "refused once it is gone"),
         ("ms a 2000000 q\r\n", "never without a word"),
-        ("ms a 2000000 !\r\n", "faulty flags are told first"),
+        ("ms a 2000000 !\r\n", "faulty flags are refused first"),
         ("set a 0 0 1999999\r\n", "what is left over is a command"),
     ];
     for (line, why) in rows {
