@@ -246,10 +246,9 @@ fn does_not_fit(path: &Path) {
     let store = with_segments(path, SEGMENT_BYTES / 8);
     let filler = taken_but(path, 2 * SEGMENT_BYTES as u64);
     for key in 500..510 {
-        // Nobody is told that there is no room for what is written.
+        // Writers are not refused for want of room to move.
         assert_eq!(store.reclaim(), Ok(false));
-        let told = store.shortage().expect("it does not fit");
-        assert!(told.starts_with("what is alive"), "{told}");
+        assert_eq!(store.shortage(), None);
         write(&store, key, put);
     }
     filler.set_len(0).expect("it is open");

@@ -16,8 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::{fmt, io};
 
 pub(crate) use self::commit::Commit;
-pub(crate) use self::spares::Earmark;
-use self::spares::{Share, Spares, is_full, refused};
+use self::spares::{Spares, is_full, refused};
 use self::turns::Turns;
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
@@ -186,7 +185,7 @@ impl Log {
         let mut segments: BTreeMap<_, _> =
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
-        let (mut shortage, is_begun) = (None, directory.is_some() && !segments.is_empty());
+        let mut shortage = None;
         // What frees space has the reserved ones, also behind a start.
         if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
             match new_segment(directory.as_ref(), next, segment_bytes) {
@@ -229,7 +228,7 @@ impl Log {
             largest,
             longest,
             bytes_max: AtomicU64::new(bytes_max),
-            spares: Spares::new(spare, shortage.as_ref(), is_begun),
+            spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
             turns: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
@@ -252,13 +251,12 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        // What was taken beyond the limit, or out of the reserve, is there for what frees space, and the last
-        // of it for what is moved: else there were none in the end.
+        // The segment that is written to may be one of the reserve.
         if self.is_beyond_limit(0, beyond) {
             return Err(self.limit_reached());
         }
         if self.is_in_reserve(beyond) {
-            self.spares.fill(self.share(0, beyond), false, || self.make_segment())?;
+            self.spares.fill(self.left(beyond), false, || self.make_segment())?;
         }
         let mut fresh = Vec::new();
         let mut room = head.room();
@@ -359,7 +357,7 @@ impl Log {
         let allowed =
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         let next = usize::from(allowed && (half || self.spares.is_wanted()));
-        let needed = Share::of_all(self.reserved() + next);
+        let needed = self.reserved() + next;
         self.spares.fill(needed, true, || self.make_segment())?;
         let is_over = was_short && !self.is_short();
         self.spares.forget_shortage();
@@ -418,10 +416,7 @@ impl Log {
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
             // Before somebody else has the blocks. That it cannot be had is told to who needs one.
-            let _ = self.spares.fill(Share::of_all(RESERVED), true, || self.make_segment());
-        }
-        if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
-            self.spares.forget_unmovable();
+            let _ = self.spares.fill(RESERVED, true, || self.make_segment());
         }
         self.replace(id, None);
         self.spares.freed();

@@ -153,12 +153,6 @@ impl Pressure {
         self.tell();
     }
 
-    /// Has those who wait look whether there is room by now.
-    pub(super) fn have_look(&self) {
-        let _state = lock(&self.state);
-        self.tell();
-    }
-
     fn tell(&self) {
         self.changed.notify_all();
         self.told.notify_waiters();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::log::{Earmark, Forgotten, Unwritable};
+use super::log::{Forgotten, Unwritable};
 use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence};
 use super::segment::{Location, Segment, SegmentId};
 use super::store::{Consistency, Store, lock};
@@ -101,8 +101,8 @@ impl Store {
         };
         // Each is looked for only where there is none before it.
         let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
-        let movable = found.find_map(|segment| Some((segment, self.0.log.earmark_for(segment)?)));
-        let Some((segment, earmark)) = movable else {
+        let movable = found.find_map(|segment| Some((segment, self.0.log.keep_for(segment)?)));
+        let Some((segment, kept)) = movable else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
             // What says that all keys are gone is moved, and so not dead, until each says so itself.
             let may_turn = is_felt && self.clearing() == 0;
@@ -112,10 +112,9 @@ impl Store {
         lock(&self.0.harmed).remove(&segment.id);
         let reclaimed = match segment.said_without() {
             Some(known) => self.drop_segment(segment, known),
-            None => self.reclaim_segment(segment, Some(&earmark)),
+            None => self.reclaim_segment(segment),
         };
-        // Before who waits is told.
-        drop(earmark);
+        drop(kept);
         match &reclaimed {
             Err(ReclaimError::Damage(damage)) => damaged.insert(segment.id, damage.clone()),
             _ => damaged.remove(&segment.id),
@@ -140,7 +139,7 @@ impl Store {
     /// Moves what can be read out of a damaged segment, and does away with it.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
-            Some(segment) => self.reclaim_segment(&segment, None),
+            Some(segment) => self.reclaim_segment(&segment),
             None => Ok(()),
         }
     }
@@ -249,25 +248,12 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is alive in a segment, into what was earmarked for that, and does away with it, unless
-    /// something is that cannot be read.
-    fn reclaim_segment(
-        &self,
-        segment: &Segment,
-        earmark: Option<&Earmark<'_>>,
-    ) -> Result<(), ReclaimError> {
+    /// Moves what is alive in a segment, and removes it, unless something alive cannot be read.
+    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
-            // While nothing is locked. Who writes meanwhile has what is no longer needed.
-            if let Some(earmark) = earmark
-                && self.0.log.is_in_reserve(0)
-                && earmark.lower(self.0.log.segments_to_move(segment))
-            {
-                self.0.pressure.have_look();
-            }
-            self.0.log.refill();
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,

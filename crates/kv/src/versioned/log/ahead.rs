@@ -1,35 +1,32 @@
-//! Whether a commit finds the segments that it needs, asked before it is begun: who makes one waits
-//! for the disk, and everybody who commits for him.
+//! The room that a commit needs, and the log has: segments up to its limit, and some for what frees space.
+//!
+//! Gone through before a commit begins: making a segment waits for the disk, and so does every commit behind it.
 
 use std::sync::atomic::Ordering;
 
-use super::spares::{Earmark, Share};
+use super::spares::Kept;
 use super::{HEAD_BYTES, Head, Log, RESERVED, Unwritable};
 use crate::versioned::room::Room;
 use crate::versioned::segment::Segment;
 
 impl Log {
-    /// Whether a commit that needs this room waits for no segment that is made: all that it needs are
-    /// there, or it is refused at once.
+    /// Whether a commit that needs this room makes no segment: all that it needs are ready, or it is refused at once.
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
-        let needed = self.needed(room);
-        let beyond = room.beyond();
+        let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
-            || self.spares.has(self.share(needed, beyond))
+            || self.spares.ready() >= needed + self.left(beyond)
             || self.is_beyond_limit(needed, beyond)
-            || (beyond == 0 && self.spares.refuses())
+            || (beyond == 0 && self.spares.refusal().is_some())
     }
 
     /// Makes the segments that such a commit needs, as far as the limit allows it.
     pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
-        let needed = self.needed(room);
-        let beyond = room.beyond();
+        let (needed, beyond) = (self.needed(room), room.beyond());
         let is_there = needed == 0 && !self.is_in_reserve(beyond);
         if is_there || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
-        let share = self.share(needed, beyond);
-        self.spares.fill(share, beyond > 0, || self.make_segment())
+        self.spares.fill(needed + self.left(beyond), beyond > 0, || self.make_segment())
     }
 
     /// Bytes of records that the segment that is written to still takes.
@@ -43,7 +40,7 @@ impl Log {
         self.is_beyond_limit(needed, beyond)
             || ((needed > 0 || self.is_in_reserve(beyond))
                 && self.is_short()
-                && !self.spares.has(self.share(needed, beyond)))
+                && self.spares.ready() < needed + self.left(beyond))
     }
 
     /// Whether such a commit would find the segments that it may need, were nothing else in the log.
@@ -68,14 +65,14 @@ impl Log {
     }
 
     /// Whether so many segments more are beyond what a commit may take that may go so many beyond the limit.
-    pub(super) fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
+    pub(crate) fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
         self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
     }
 
-    /// Whether what a commit of this kind would write to may have been taken out of what it leaves to others:
-    /// then that is replaced first.
+    /// Whether fewer segments are ready than a commit of this kind leaves to others. The segment that is written to
+    /// may be one of those.
     pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
-        self.is_durable() && self.spares.are_fewer_than(self.left(beyond))
+        self.is_durable() && self.spares.ready() < self.left(beyond)
     }
 
     /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
@@ -96,27 +93,16 @@ impl Log {
         }
     }
 
-    /// Earmarks what it takes to move what is alive in a segment as a whole, if it can be had. Of one from
-    /// before, when segments were larger, that may be several, made first: on a disk that is full it would be
-    /// the reserve, and others would write to it meanwhile.
-    pub(crate) fn earmark_for(&self, segment: &Segment) -> Option<Earmark<'_>> {
+    /// Keeps the segments that moving what is alive in this one may take; `None` where the disk has no room for
+    /// them. Only a segment that is larger than those made now needs more than the reserve.
+    pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
         let is_small = segment.reserved <= self.segment_bytes;
-        let fits = is_small || segment.live() as usize <= self.room();
-        let needed = if fits { 0 } else { self.segments_to_move(segment) };
-        self.spares.earmark(needed, || self.make_segment()).ok()
-    }
-
-    /// Segments that it may take to move what is alive in one.
-    pub(crate) fn segments_to_move(&self, segment: &Segment) -> usize {
-        segments_most(segment.live() as usize, self.longest, self.segment_bytes)
-    }
-
-    /// Replaces what was taken out of the reserve, unless the disk has just refused that.
-    pub(crate) fn refill(&self) {
-        if self.is_in_reserve(0) {
-            // Whoever needs one is told.
-            let _ = self.spares.fill(Share::of_all(RESERVED), false, || self.make_segment());
-        }
+        let live = segment.live() as usize;
+        let needed = match is_small || live <= self.room() {
+            true => 0,
+            false => segments_most(live, self.longest, self.segment_bytes),
+        };
+        self.spares.keep(needed, || self.make_segment())
     }
 
     /// Segments that records of so many bytes may need.
@@ -124,14 +110,10 @@ impl Log {
         segments_most(bytes, self.segment_bytes, self.segment_bytes)
     }
 
-    /// Of the spare segments, so many for a commit of a kind.
-    pub(super) fn share(&self, needed: usize, beyond: usize) -> Share {
-        Share { taken: needed, left: self.left(beyond) }
-    }
-
-    /// Spare segments that it leaves to others.
+    /// Spare segments that a commit leaves, which may go so many segments beyond the limit.
     pub(super) fn left(&self, beyond: usize) -> usize {
-        self.reserved().saturating_sub(beyond)
+        let reserved = self.reserved().saturating_sub(beyond);
+        if beyond < RESERVED { reserved.max(self.spares.kept()) } else { reserved }
     }
 }
 
