@@ -51,6 +51,7 @@ impl Keeper {
     pub fn start(store: Store, history: History) -> io::Result<Keeper> {
         let mut keeper = Keeper { over: Arc::default(), threads: Vec::new() };
         store.retain(0);
+        return_to_limit(&store, history);
         let write_every = match store.durability() {
             Some(Durability::Interval(ms)) => Some(Duration::from_millis(u64::from(ms))),
             Some(Durability::None) => Some(LAZY),
@@ -84,6 +85,21 @@ impl Drop for Keeper {
             thread.thread().unpark();
             // It only panics where the store is wrong, and then whoever serves it does as well.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Each life begins with a segment of its own, for which a log that was full has no room. It reclaims one before
+/// clients are refused.
+fn return_to_limit(store: &Store, history: History) {
+    let is_beyond = || store.0.log.is_beyond_limit(0, 0);
+    if is_beyond() && history != History::All {
+        store.retain(Sequence::MAX);
+    }
+    let _waiting = Waiting::begin(&store.0.pressure);
+    for _ in 0..RECLAIMED_AT_ONCE {
+        if !is_beyond() || !matches!(store.reclaim(), Ok(true) | Err(ReclaimError::Damage(_))) {
+            break;
         }
     }
 }

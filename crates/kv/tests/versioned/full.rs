@@ -1,5 +1,6 @@
 //! A log that is full: who writes waits for space that can be had back, and for none that cannot.
 
+use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -434,6 +435,31 @@ fn a_full_log_that_is_opened_again_is_overwritten() {
         let mut items = Items::new(store.clone());
         for _ in 0..200 {
             stored(&mut items, 0, &[1; 1000]).expect("there is space to be had back");
+        }
+    }
+}
+
+/// A killed store leaves a segment that is not full, and its next life begins with another one.
+#[test]
+fn full_log_takes_writes_after_each_kill() {
+    let directory = Directory::new("killed");
+    let bytes_max = SEGMENTS * SEGMENT_BYTES as u64;
+    for life in 0..5 {
+        let path = directory.0.join(life.to_string());
+        let at = DirectoryOptions { path, durability: Durability::Always, repair: false };
+        let store = Store::open(options(), &at, bytes_max).expect("opens").0;
+        drop(Keeper::start(store.clone(), History::Seconds(0)).expect("a thread"));
+        let mut items = Items::new(store.clone());
+        // Without a keeper no write waits.
+        stored(&mut items, life, &[1; 1000]).expect("it was within its limit");
+        while stored(&mut items, 100, &[1; 1000]).is_ok() {}
+        store.write_out().expect("the disk takes it");
+        // The contents after a kill now.
+        let next = directory.0.join((life + 1).to_string());
+        fs::create_dir(&next).expect("a directory");
+        for entry in fs::read_dir(&at.path).expect("the directory is there") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), next.join(entry.file_name())).expect("a copy");
         }
     }
 }
