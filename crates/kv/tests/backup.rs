@@ -195,7 +195,6 @@ fn a_copy_replaces_nothing() {
 #[test]
 fn of_several_copies_to_one_place_one_is_made() {
     let place = Place::new("one-place");
-    // Of one store, or of several, which know of each other only by what is in the directory.
     let stores = [(); 3].map(|()| {
         let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
         for key in 0..100_u8 {
@@ -203,7 +202,7 @@ fn of_several_copies_to_one_place_one_is_made() {
         }
         store
     });
-    for round in 0..30 {
+    for round in 0..10 {
         let to = place.0.join(format!("copy{round}"));
         let together = Barrier::new(6);
         let copy = |store: &Store| {

@@ -1,20 +1,17 @@
 //! A copy of the store as it was at one commit, in a directory of its own, while others write.
 //!
-//! It is made under another name, `.NAME.partial`, and has its own when it is whole and on the disk: a
-//! directory with that name is a whole copy, whatever happened. What a process that was killed left
-//! of one is removed by the next. Who makes one has it locked until it has its name, and nobody removes
-//! what he has not locked.
+//! It is made as `.NAME.partial`, and renamed once it is whole and on the disk. A directory of copies belongs to one
+//! server, which removes what an earlier one did not finish.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::directory::{self, Directory, DirectoryError, Lock};
+use super::directory::{Directory, DirectoryError};
 use super::log::{Durability, Forgotten, Log, Recovered, Unwritable};
 use super::record::{Kind, OnDisk, Record, Sequence};
-use super::store::{Consistency, Store, lock};
+use super::store::{Consistency, Store};
 use super::table::{Damage, Table, View};
 use super::write::{Growing, pieces};
 use crate::engine::{Expiry, Version};
@@ -24,22 +21,21 @@ const STEP_BYTES: usize = 1 << 20;
 /// Keys that are looked at under one lock.
 const STEP_KEYS: usize = 1024;
 
-/// How the names of copies that are being made begin and end.
+/// How the names of unfinished copies begin and end.
 const UNFINISHED: (&str, &str) = (".", ".partial");
-/// Longest name of a copy, in bytes: that of an unfinished one is to be a name, too.
+/// Longest name of a copy, in bytes: an unfinished one has a longer name.
 pub(crate) const COPY_NAME_BYTES_MAX: usize = 255 - UNFINISHED.0.len() - UNFINISHED.1.len();
 
-/// Why there is no copy, and nothing of it is left; or, if it is [`BackupError::Unsettled`], why it may
-/// not last.
+/// Why there is no copy. Nothing is left of it, unless the error is [`BackupError::Unsettled`].
 #[derive(Debug)]
 pub enum BackupError {
-    /// There is something where the copy was to be made.
+    /// The directory of the copy is not empty.
     Occupied(PathBuf),
-    /// Somebody else makes one of that name.
+    /// Another copy of that name is being made.
     InUse(PathBuf),
     /// The system refused something.
     Io(PathBuf, io::Error),
-    /// It is there, and whole, but a failure of the power may take it.
+    /// The copy is there and whole, but a failure of the power may take it.
     Unsettled(PathBuf, io::Error),
     /// The directory could not be made.
     Directory(DirectoryError),
@@ -55,10 +51,10 @@ impl std::fmt::Display for BackupError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             BackupError::Occupied(path) => {
-                write!(f, "{}: it is not an empty directory: name another one", path.display())
+                write!(f, "{}: not an empty directory; name another one", path.display())
             }
             BackupError::InUse(path) => {
-                write!(f, "{}: somebody else makes this copy: name another one", path.display())
+                write!(f, "{}: another copy of this name is being made; name another one", path.display())
             }
             BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             BackupError::Unsettled(path, error) => write!(
@@ -90,16 +86,16 @@ impl From<Unwritable> for BackupError {
     }
 }
 
-/// What there was of copies that nobody makes any more.
+/// Copies that an earlier server did not finish.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// Those that were removed.
+    /// Removed copies.
     pub removed: Vec<PathBuf>,
-    /// What has such a name and could not be removed, if it ever was a copy.
+    /// Copies that could not be removed.
     pub left: Vec<(PathBuf, io::Error)>,
 }
 
-/// Removes what processes that are gone left of copies in a directory.
+/// Removes the unfinished copies in a directory.
 ///
 /// # Errors
 /// When the system does not say what is in it.
@@ -112,9 +108,13 @@ pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
         };
         let name = path.file_name().and_then(OsStr::to_str);
         if name.is_some_and(is_unfinished) {
-            match remove_unfinished(&path) {
-                Ok(true) => found.removed.push(path),
-                Ok(false) => {}
+            // A directory without a lock holds no store.
+            let removed = match path.join("LOCK").exists() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_dir(&path),
+            };
+            match removed {
+                Ok(()) => found.removed.push(path),
                 Err(error) => found.left.push((path, error)),
             }
         }
@@ -122,59 +122,20 @@ pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
     Ok(found)
 }
 
-/// Removes an unfinished copy, if there is one that nobody makes. Returns whether there was.
-///
-/// # Errors
-/// When there is something that a copy never was: no directory, or one with files that nobody locks.
-fn remove_unfinished(partial: &Path) -> io::Result<bool> {
-    match directory::lock_again(partial) {
-        // Held until it is gone.
-        Ok(_lock) => fs::remove_dir_all(partial).map(|()| true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        // Whoever made it came no further; or comes to it now, and makes it again.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::remove_dir(partial) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            removed => removed.map(|()| true),
-        },
-        Err(error) => Err(error),
-    }
-}
-
-/// The place of a copy that is being made.
-struct Making<'a> {
-    store: &'a Store,
-    path: &'a Path,
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        lock(&self.store.0.copying).remove(self.path);
-    }
-}
-
 impl Store {
-    /// Copies the store as it is now, its newest versions and no older ones, into a directory that
-    /// does not exist, or is empty, and returns the last commit that is in the copy. Others may write
-    /// meanwhile. [`Store::open`] opens the copy.
+    /// Copies the newest versions of all keys into a directory that does not exist, or is empty. Returns the last
+    /// commit that is in the copy. Others may write during that. [`Store::open`] opens the copy.
     ///
     /// # Errors
     /// See [`BackupError`].
     pub fn backup(&self, path: &Path) -> Result<Sequence, BackupError> {
-        // Of two, one makes it.
-        if !lock(&self.0.copying).insert(path.to_owned()) {
-            return Err(BackupError::InUse(path.to_owned()));
-        }
-        let _making = Making { store: self, path };
-        self.make_copy(path)
-    }
-
-    fn make_copy(&self, path: &Path) -> Result<Sequence, BackupError> {
-        let told = |path: &Path| {
+        let failed = |path: &Path| {
             let path = path.to_owned();
             move |error: io::Error| match error.kind() {
                 io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty => {
                     BackupError::Occupied(path)
                 }
+                io::ErrorKind::AlreadyExists => BackupError::InUse(path),
                 _ => BackupError::Io(path, error),
             }
         };
@@ -182,64 +143,44 @@ impl Store {
             Ok(true) => {}
             Ok(false) => return Err(BackupError::Occupied(path.to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(told(path)(error)),
+            Err(error) => return Err(failed(path)(error)),
         }
         let mut name = OsString::from(UNFINISHED.0);
         name.push(path.file_name().unwrap_or_default());
         name.push(UNFINISHED.1);
         let partial = path.with_file_name(name);
-        remove_unfinished(&partial).map_err(told(&partial))?;
         let parent = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let parent = File::open(parent).map_err(told(parent))?;
-        let made = self.copy_to(&partial).and_then(|(sequence, _held)| {
-            fs::rename(&partial, path).map_err(told(path))?;
-            Ok(sequence)
-        });
-        let sequence = made.map_err(|error| match error {
-            // What somebody else makes, or is about to, is his: were it removed, nobody might make one.
-            BackupError::Directory(DirectoryError::InUse(_)) => BackupError::InUse(path.to_owned()),
-            // Somebody else took what was not locked yet for what nobody makes, and makes it himself.
-            BackupError::Directory(DirectoryError::Io(file, cause))
-                if file.starts_with(&partial)
-                    && matches!(
-                        cause.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists
-                    ) =>
-            {
-                BackupError::InUse(path.to_owned())
-            }
-            error => {
-                let _ = remove_unfinished(&partial);
-                error
-            }
-        })?;
+        let parent = File::open(parent).map_err(failed(parent))?;
+        fs::create_dir(&partial).map_err(failed(&partial))?;
+        let made = self
+            .copy_to(&partial)
+            .and_then(|sequence| {
+                fs::rename(&partial, path).map_err(failed(path))?;
+                Ok(sequence)
+            })
+            .inspect_err(|_| {
+                let _ = fs::remove_dir_all(&partial);
+            })?;
         parent.sync_all().map_err(|error| BackupError::Unsettled(path.to_owned(), error))?;
-        Ok(sequence)
+        Ok(made)
     }
 
-    /// The last commit of the copy, and what keeps it locked.
-    fn copy_to(&self, path: &Path) -> Result<(Sequence, Arc<Lock>), BackupError> {
+    /// Returns the last commit of the copy.
+    fn copy_to(&self, path: &Path) -> Result<Sequence, BackupError> {
         let snapshot = self.snapshot();
         let sequence = snapshot.sequence();
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
-        let told = |error| BackupError::Io(path.to_owned(), error);
-        let (directory, manifest) =
-            Directory::open(path, consistency).map_err(BackupError::Directory)?;
-        // Somebody else's copy has just failed, and he is about to remove it.
-        if !manifest.segments.is_empty() {
-            return Err(BackupError::Directory(DirectoryError::InUse(path.to_owned())));
-        }
-        let held = directory.held();
+        let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // It is written whenever a segment is full, and in the end.
         let written = Some((directory, Durability::Interval(0)));
-        // Nobody writes more to it: key by key it may take more segments than the log that it is of.
-        let log =
-            Log::new(written, recovered, self.0.options.segment_bytes, u64::MAX).map_err(told)?;
+        // Key by key it may take more segments than the log that it is of.
+        let log = Log::new(written, recovered, self.0.options.segment_bytes, u64::MAX)
+            .map_err(|error| BackupError::Io(path.to_owned(), error))?;
         let mut copy = Copied { log, segment_bytes: self.0.options.segment_bytes, unwritten: 0 };
         let mut keys = Vec::new();
         for stripe in 0..self.stripes() {
@@ -251,7 +192,7 @@ impl Store {
         }
         copy.log.note(Forgotten { compacted: sequence, ..self.forgotten() })?;
         copy.log.close()?;
-        Ok((sequence, held))
+        Ok(sequence)
     }
 
     /// Some keys of a stripe as they were at a commit, and the key to go on with.
@@ -276,7 +217,7 @@ impl Store {
                     bytes += key.value.len();
                     keys.push(key);
                 }
-                // Where versions count the writes of a key, its last one is not to be forgotten.
+                // A key that is written again counts on from its last version.
                 None if counts && table.first_sequence(slot) <= at => {
                     keys.push(Key::gone(key, at, table.newest_version(slot)));
                 }

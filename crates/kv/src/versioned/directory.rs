@@ -18,7 +18,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +45,7 @@ const MANIFEST_ROOM_MIN: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    lock: Arc<Lock>,
+    _lock: Lock,
     /// Itself, to be synced: also where no more files may be opened.
     itself: File,
     open: Mutex<Open>,
@@ -126,10 +126,10 @@ impl Directory {
             move |error| DirectoryError::Io(at, error)
         };
         fs::create_dir_all(path).map_err(told(path))?;
-        let lock = Arc::new(lock(path).map_err(|error| match error.kind() {
+        let lock = lock(path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
             _ => DirectoryError::Io(path.join("LOCK"), error),
-        })?);
+        })?;
         let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
         if manifest.consistency != consistency {
             let made = manifest.consistency;
@@ -147,7 +147,7 @@ impl Directory {
         // Whoever had it before may have ended before it was on the disk what is called MANIFEST. From
         // here on no crash calls MANIFEST.new so, which keeps its blocks: a full disk has no others.
         itself.sync_all().map_err(told(path))?;
-        let directory = Directory { path: path.to_owned(), lock, itself, open: Mutex::new(open) };
+        let directory = Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();
             directory.replace_manifest(&mut open, manifest.clone()).map_err(told(path))?;
@@ -172,11 +172,6 @@ impl Directory {
 
     fn state(&self) -> std::sync::MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What keeps it locked as well, for as long as it is there.
-    pub(crate) fn held(&self) -> Arc<Lock> {
-        Arc::clone(&self.lock)
     }
 
     /// Where it is.
@@ -427,29 +422,14 @@ fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
     head
 }
 
-/// Locks a directory, which is there, for one store; [`io::ErrorKind::WouldBlock`] where another one
-/// has it.
+/// Locks a directory for one store; [`io::ErrorKind::WouldBlock`] where another store has it.
 fn lock(path: &Path) -> io::Result<Lock> {
-    lock_file(path, OpenOptions::new().create(true).truncate(false).write(true))
-}
-
-/// The same, of one that a store has had open before.
-pub(crate) fn lock_again(path: &Path) -> io::Result<Lock> {
-    lock_file(path, OpenOptions::new().write(true))
-}
-
-fn lock_file(path: &Path, how: &OpenOptions) -> io::Result<Lock> {
-    let path = path.join("LOCK");
-    let lock = Lock(how.open(&path)?);
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;
     // SAFETY: a call with a descriptor that is open.
-    if unsafe { libc::flock(lock.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // Whoever had it may have removed it meanwhile, and the next one made another.
-    let is = lock.0.metadata()?;
-    match fs::metadata(&path) {
-        Ok(there) if (there.dev(), there.ino()) == (is.dev(), is.ino()) => Ok(lock),
-        _ => Err(io::ErrorKind::WouldBlock.into()),
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(Lock(file)),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

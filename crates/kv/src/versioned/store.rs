@@ -94,8 +94,6 @@ pub(super) struct Inner {
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
     /// Segments of which something damaged has been replaced.
     pub(super) harmed: Mutex<BTreeSet<SegmentId>>,
-    /// Where copies are being made.
-    pub(super) copying: Mutex<BTreeSet<PathBuf>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
     pub(super) watches: Watches,
@@ -267,7 +265,6 @@ impl Store {
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),
             harmed: Mutex::default(),
-            copying: Mutex::default(),
             reclaims: AtomicU64::new(0),
             reclaim_sum_ns: AtomicU64::new(0),
             watches: Watches::default(),
