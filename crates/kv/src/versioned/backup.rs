@@ -8,12 +8,13 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::action::{Growing, pieces};
 use super::directory::{Directory, DirectoryError};
-use super::log::{Durability, Forgotten, Log, Recovered, Unwritable};
+use super::log::{Forgotten, Log, Recovered};
 use super::record::{Kind, OnDisk, Record, Sequence};
-use super::store::{Consistency, Store};
+use super::store::Store;
 use super::table::{Damage, Table, View};
-use super::write::{Growing, pieces};
+use super::types::{Consistency, Durability, Unwritable};
 use crate::engine::{Expiry, Version};
 
 /// Bytes that are copied under one lock, and one value more.
@@ -54,7 +55,11 @@ impl std::fmt::Display for BackupError {
                 write!(f, "{}: not an empty directory; name another one", path.display())
             }
             BackupError::InUse(path) => {
-                write!(f, "{}: another copy of this name is being made; name another one", path.display())
+                write!(
+                    f,
+                    "{}: another copy of this name is being made; name another one",
+                    path.display()
+                )
             }
             BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             BackupError::Unsettled(path, error) => write!(

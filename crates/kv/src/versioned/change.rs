@@ -5,13 +5,14 @@
 
 use std::sync::MutexGuard;
 
-use super::log::Unwritable;
+use super::action::{Action, Condition, KEY_BYTES_MAX, Write};
 use super::pressure::Patience;
 use super::record::{HEAD_BYTES, Kind, Sequence, record_bytes};
 use super::room::Room;
 use super::store::Store;
 use super::table::{Damage, Expired, SlotId, Table, View};
-use super::write::{Action, Condition, KEY_BYTES_MAX, Planned, Write, WriteError};
+use super::types::Unwritable;
+use super::write::{Planned, WriteError};
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
 /// Slots that are looked at under one lock for whether their keys' time is over.

@@ -5,60 +5,15 @@
 //! for watchers, and so that nothing has to be kept for that one.
 
 use std::iter;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence, record_bytes};
-use super::segment::Location;
-use super::store::{Store, lock};
+use super::clearing::{Clearing, NEVER, Walked};
+use super::place::{ALIGN, Location};
+use super::record::{HEAD_BYTES, Kind, Record, Sequence, record_bytes};
+use super::store::Store;
+use super::types::lock;
 use super::write::WriteError;
 use crate::engine::{Refused, Second};
-
-/// No time has been given.
-const NEVER: Second = Second::MAX;
-
-/// When everything goes, and what is left to do of that.
-#[derive(Debug)]
-pub(super) struct Clearing {
-    /// When it does. That is forgotten with the process.
-    due: AtomicU32,
-    /// Whether the log took nothing when it was due.
-    is_late: AtomicBool,
-    /// The last commit that took all keys away, while some have no record yet that says so; 0 where there is
-    /// none.
-    unfinished: AtomicU64,
-    /// Where its record was, as [`Location::to_bits`]; said after the commit.
-    unfinished_at: AtomicU64,
-    /// The same of the last one of which all is done: before it no key is that is still there.
-    finished_at: AtomicU64,
-    /// The last commit of which all is done, and up to which one that was.
-    finished: AtomicU64,
-    finished_by: AtomicU64,
-    /// How far the log was walked through for the last one.
-    walked: Mutex<Walked>,
-}
-
-/// What is moved meanwhile is moved to the end of the log: who goes on from here misses nothing.
-#[derive(Debug, Default)]
-struct Walked {
-    commit: Sequence,
-    to: Option<Location>,
-}
-
-impl Default for Clearing {
-    fn default() -> Clearing {
-        Clearing {
-            due: AtomicU32::new(NEVER),
-            is_late: AtomicBool::new(false),
-            unfinished: AtomicU64::new(0),
-            unfinished_at: AtomicU64::new(0),
-            finished_at: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
-            finished_by: AtomicU64::new(0),
-            walked: Mutex::default(),
-        }
-    }
-}
 
 impl Store {
     /// Takes every key away: at a second, or now if that is not later. What was asked for before and has not come
@@ -239,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Expiry;
-    use crate::versioned::directory::FILE_HEAD_BYTES;
+    use crate::versioned::segment::FILE_HEAD_BYTES;
     use crate::versioned::{
         Action, Condition, Consistency, DirectoryOptions, Durability, ReadError, StoreOptions,
         Write, WriteError,

@@ -10,6 +10,7 @@
 //! The space of a segment is reserved when it is made, so that a full disk refuses a segment, never
 //! the middle of a commit.
 
+mod error;
 mod manifest;
 
 use std::collections::BTreeMap;
@@ -22,13 +23,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use self::error::DirectoryError;
 use self::manifest::read_manifest;
 pub(crate) use self::manifest::{Made, Manifest, Reached};
-use super::segment::{Segment, SegmentId};
-use super::store::Consistency;
+use super::place::SegmentId;
+use super::segment::{FILE_HEAD_BYTES, Segment};
+use super::types::Consistency;
 
-/// Records begin behind so many bytes of a file: mappings begin at pages.
-pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
 /// So many zeros are written ahead of the log at a time.
 const AHEAD_BYTES: usize = 256 * 1024;
 /// A group that is larger than this has its own share of what makes blocks written ones.
@@ -86,35 +87,6 @@ impl Drop for Lock {
     }
 }
 
-/// Why a directory could not be opened.
-#[derive(Debug)]
-pub enum DirectoryError {
-    /// Another store has it.
-    InUse(PathBuf),
-    /// The system refused something.
-    Io(PathBuf, io::Error),
-    /// A file does not hold what was written to it.
-    Damaged(PathBuf, String),
-    /// What is there was not made by a store like this one.
-    Other(PathBuf, String),
-}
-
-impl std::fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DirectoryError::InUse(path) => {
-                write!(f, "{}: another store has it open", path.display())
-            }
-            DirectoryError::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            DirectoryError::Damaged(path, what) | DirectoryError::Other(path, what) => {
-                write!(f, "{}: {what}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for DirectoryError {}
-
 impl Directory {
     /// Opens a directory, and makes it if it is not there.
     pub(crate) fn open(
@@ -147,7 +119,8 @@ impl Directory {
         // Whoever had it before may have ended before it was on the disk what is called MANIFEST. From
         // here on no crash calls MANIFEST.new so, which keeps its blocks: a full disk has no others.
         itself.sync_all().map_err(told(path))?;
-        let directory = Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
+        let directory =
+            Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();
             directory.replace_manifest(&mut open, manifest.clone()).map_err(told(path))?;

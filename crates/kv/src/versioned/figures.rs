@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::store::{Store, lock};
-
 /// Figures of a store. They are read one by one: together they are of no one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -25,30 +23,6 @@ pub struct Figures {
     pub reclaims: u64,
     /// What that took, all of them together.
     pub reclaim_time: Duration,
-}
-
-impl Store {
-    /// What the store has.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        let (snapshots_open, snapshot_age) = lock(&self.0.snapshots).figures();
-        let (file_bytes, _) = self.0.log.bytes();
-        let mut figures = Figures {
-            snapshots_open: snapshots_open as u64,
-            snapshot_age,
-            file_bytes,
-            live_bytes: self.0.log.segments().iter().map(|segment| segment.live()).sum(),
-            reclaims: self.0.reclaims.load(Ordering::Relaxed),
-            reclaim_time: Duration::from_nanos(self.0.reclaim_sum_ns.load(Ordering::Relaxed)),
-            ..Figures::default()
-        };
-        for stripe in 0..self.stripes() {
-            let table = self.stripe(stripe);
-            figures.keys += table.keys() as u64;
-            figures.versions += table.records() as u64;
-        }
-        figures
-    }
 }
 
 /// What it took to make commits safe: those that waited together went as one group, with one write

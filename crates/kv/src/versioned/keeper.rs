@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::log::Durability;
-use super::pressure::{Keeping, Waiting};
+use super::pressure::Waiting;
 use super::reclaim::ReclaimError;
 use super::record::Sequence;
 use super::store::Store;
+use super::types::Durability;
+use super::waiting::Keeping;
 use crate::calendar;
 use crate::engine::Refused;
 

@@ -6,74 +6,30 @@
 
 mod ahead;
 mod commit;
+mod head;
 mod held;
 mod spares;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::{fmt, io};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
 pub(crate) use self::commit::Commit;
+use self::head::{Head, Turns};
+pub(crate) use self::spares::RESERVED;
 use self::spares::{Spares, is_full, refused};
-use self::turns::Turns;
 use super::directory::{Directory, Reached};
 use super::figures::{CommitCounters, CommitFigures};
-use super::record::{HEAD_BYTES, OnDisk, Record, SEGMENT_BYTES_MAX, Sequence};
-use super::segment::{Location, Segment, SegmentId};
+use super::place::{Location, SEGMENT_BYTES_MAX, SegmentId};
+use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
+use super::segment::Segment;
+use super::types::{Durability, Unwritable, lock};
 use crate::engine::Version;
-
-/// Segments that writers leave: one for what frees space, and one more for what is moved, without
-/// which a disk that is full would stay full.
-pub(super) const RESERVED: usize = 2;
 
 /// The smallest segment: it takes any deletion of a short key, and the end of itself.
 const SEGMENT_BYTES_MIN: usize = 1024;
-
-/// When a commit is on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// Before anybody is told of it.
-    Always,
-    /// At most so many milliseconds later.
-    Interval(u32),
-    /// Whenever the system likes.
-    None,
-}
-
-/// Why nothing was appended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unwritable {
-    /// The limit allows no other segment.
-    Full(String),
-    /// The disk has no room for another one.
-    NoSpace(String),
-    /// The system refuses a segment, or to be rid of one, though there may be room: too many files are
-    /// open, say. Nothing was lost, and it may be possible later.
-    Failed(String),
-    /// A write to the disk failed before. What was committed since may be lost, so nothing more
-    /// is taken, nor is any of that shown.
-    Broken(String),
-}
-
-impl Unwritable {
-    /// Whether it is for want of room: some may be had back.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self, Unwritable::Full(_) | Unwritable::NoSpace(_))
-    }
-}
-
-impl fmt::Display for Unwritable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Unwritable::Full(why)
-        | Unwritable::NoSpace(why)
-        | Unwritable::Failed(why)
-        | Unwritable::Broken(why)) = self;
-        f.write_str(why)
-    }
-}
 
 /// The log of a store.
 #[derive(Debug)]
@@ -111,25 +67,6 @@ pub(crate) struct Log {
     settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
-}
-
-#[derive(Debug)]
-struct Head {
-    /// What is written to; while there is no room for a segment, one that takes nothing and that no
-    /// table finds.
-    active: Arc<Segment>,
-    last: Sequence,
-    /// Records that are in no group yet.
-    ungrouped: u64,
-    /// Full, and perhaps not yet on the disk; oldest first.
-    full: Vec<Arc<Segment>>,
-}
-
-impl Head {
-    /// Where the log ends.
-    fn end(&self) -> Location {
-        Location::new(self.active.id, self.active.filled())
-    }
 }
 
 /// What can no longer be told from the records of the log.
@@ -364,6 +301,25 @@ impl Log {
         Ok(is_over)
     }
 
+    /// Ends the segment that is written to, where so many bytes of it are dead: until it is full they could
+    /// not be had back. Returns whether they can be now, or once it is on the disk. Not where the disk has
+    /// no room: what is reserved there is for what is moved.
+    pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
+        let mut head = lock(&self.head);
+        let (filled, live) = (head.active.filled() as u64, head.active.live());
+        let is_kept = self.broken.get().is_some() || self.is_short();
+        if is_kept || filled.saturating_sub(live) < dead_least {
+            return Ok(false);
+        }
+        let fresh = self.fresh_segment(HEAD_BYTES, 0, RESERVED)?;
+        for fresh in self.enter(vec![fresh]) {
+            head.turn_to(fresh, self.on_disk());
+        }
+        self.forget_full(&mut head);
+        self.room.store(head.room(), Ordering::Relaxed);
+        Ok(true)
+    }
+
     /// Where it ends.
     pub(crate) fn end(&self) -> Location {
         lock(&self.head).end()
@@ -481,8 +437,4 @@ fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io
         Some(directory) => directory.create(id, bytes),
         None => Segment::growing(id, 0, bytes),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

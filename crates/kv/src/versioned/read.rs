@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::record::{Kind, Sequence};
-use super::store::{Consistency, Store};
+use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
+use super::types::Consistency;
 use crate::engine::{Expiry, Second, Version};
 
 /// What a read found, and the last commit that it tells of, be it that nothing is there: not to be

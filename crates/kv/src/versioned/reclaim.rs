@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::log::{Forgotten, Unwritable};
-use super::record::{ALIGN, HEAD_BYTES, Kind, Record, Sequence};
-use super::segment::{Location, Segment, SegmentId};
-use super::store::{Consistency, Store, lock};
+use super::log::Forgotten;
+use super::place::{ALIGN, Location, SegmentId};
+use super::record::{HEAD_BYTES, Kind, Record, Sequence};
+use super::segment::Segment;
+use super::store::Store;
 use super::table::{Damage, Table};
+use super::types::{Consistency, Unwritable, lock};
 use crate::engine::{Refused, Second};
 
 /// For so long requests are recognised also after a restart, as long as there is space.

@@ -21,13 +21,11 @@
 //!
 //! All numbers are little-endian. A record is never longer than what is left of its segment.
 
-use super::segment::Location;
+use super::place::{ALIGN, Location};
 use crate::engine::{Expiry, Version};
 
 /// Bytes in front of key and value.
 pub(crate) const HEAD_BYTES: usize = 48;
-/// Records begin at multiples of it.
-pub(crate) const ALIGN: usize = 8;
 const REQUEST_BYTES: usize = 16;
 const GROWTH_BYTES: usize = 24;
 
@@ -37,9 +35,6 @@ const BIT_MOVED: u8 = 4;
 const BIT_FIRST: u8 = 8;
 const BIT_LAZY: u8 = 16;
 const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
-
-/// Where a segment ends at the latest: places in it, and its end, are said in 24 bits.
-pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
 
 /// The place of a commit in the order of all commits of a store, from 1 on.
 pub(crate) type Sequence = u64;

@@ -19,10 +19,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::directory::{Directory, DirectoryError, FILE_HEAD_BYTES, Made, Manifest, Reached};
+use super::directory::{Directory, DirectoryError, Made, Manifest, Reached};
 use super::log::{RESERVED, Recovered};
-use super::record::{self, ALIGN, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
-use super::segment::{Location, Segment, SegmentId};
+use super::place::{ALIGN, Location, SegmentId};
+use super::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
+use super::segment::{FILE_HEAD_BYTES, Segment};
 
 /// So much of a file is read at a time.
 const READ_BYTES: usize = 1 << 20;

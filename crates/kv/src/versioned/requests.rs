@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::record::RequestId;
-use super::write::Committed;
+use super::types::Committed;
 
 /// Locks that requests are dealt to by their hash: also those of a client that sends many at once.
 const SHARDS: usize = 64;

@@ -1,9 +1,7 @@
 //! The room that a write needs in the log: whoever must not wait for the disk asks for it before.
 
-use super::log::Unwritable;
+use super::action::{Action, Write, pieces};
 use super::record::Kind;
-use super::store::Store;
-use super::write::{Action, Write, pieces};
 
 /// What a record has beside its key and value, and more.
 const RECORD_COST_BYTES: usize = 128;
@@ -42,23 +40,5 @@ impl Room {
     /// Segments beyond the limit that it may take.
     pub(super) fn beyond(self) -> usize {
         usize::from(self.frees)
-    }
-}
-
-impl Store {
-    /// Whether writes that need so much room find it, or are refused at once: otherwise they make
-    /// some, which takes the disk some milliseconds. Another writer may be first; then they do so all
-    /// the same.
-    #[must_use]
-    pub fn is_ready_for(&self, room: Room) -> bool {
-        self.0.log.is_ready_for(room)
-    }
-
-    /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
-    ///
-    /// # Errors
-    /// When the disk has none.
-    pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
-        self.0.log.make_ready_for(room)
     }
 }

@@ -13,46 +13,11 @@ use std::time::{Duration, Instant};
 
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 
-use super::directory::FILE_HEAD_BYTES;
-use super::record::{self, ALIGN, HEAD_BYTES, Kind, Record, SEGMENT_BYTES_MAX, Sequence};
+use super::place::{Location, SegmentId};
+use super::record::{self, HEAD_BYTES, Kind, Record, Sequence};
 
-/// Number of a segment; later ones have larger ones.
-pub(crate) type SegmentId = u32;
-
-/// Where a record is.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-pub(crate) struct Location {
-    pub(crate) segment: SegmentId,
-    /// In units of [`ALIGN`].
-    eighth: u32,
-}
-
-impl Location {
-    pub(crate) fn new(segment: SegmentId, offset: usize) -> Location {
-        debug_assert_eq!(offset % ALIGN, 0);
-        Location { segment, eighth: (offset / ALIGN) as u32 }
-    }
-
-    pub(crate) fn offset(self) -> usize {
-        self.eighth as usize * ALIGN
-    }
-
-    /// As a number of 56 bits, whose order is that of the log, for places up to
-    /// [`SEGMENT_BYTES_MAX`].
-    pub(crate) fn to_bits(self) -> u64 {
-        debug_assert!(self.offset() <= SEGMENT_BYTES_MAX);
-        u64::from(self.segment) << 24 | u64::from(self.eighth)
-    }
-
-    /// No place at all is 0: segments are counted from 1.
-    pub(crate) fn from_bits(bits: u64) -> Option<Location> {
-        let place = Location { segment: (bits >> 24) as u32, eighth: (bits & 0xFF_FFFF) as u32 };
-        (place.segment != 0).then_some(place)
-    }
-}
-
+/// Records begin behind so many bytes of a file: mappings begin at pages.
+pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
 /// A record in the upper half of [`Tally::live`]; a segment's bytes fit the lower one.
 const LIVE_RECORD: u64 = 1 << 32;
 
@@ -285,17 +250,5 @@ impl Segment {
             Some((live / LIVE_RECORD).saturating_sub(1) * LIVE_RECORD + bytes)
         };
         let _ = self.tally.live.fetch_update(Ordering::Release, Ordering::Relaxed, left);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_the_largest_segment_is_a_place_before_the_next_one() {
-        let end = Location::new(7, SEGMENT_BYTES_MAX);
-        assert_eq!(Location::from_bits(end.to_bits()), Some(end));
-        assert!(end.to_bits() < Location::new(8, 0).to_bits());
     }
 }

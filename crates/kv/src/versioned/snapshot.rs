@@ -1,40 +1,12 @@
 //! The store as it was: what snapshots see is kept until they are dropped.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::record::Sequence;
-use super::store::{Store, lock};
-
-/// Those that are open, by the last commit that they see.
-#[derive(Debug, Default)]
-pub(super) struct Snapshots {
-    /// Of those that see the same commit, each has a number.
-    open: BTreeMap<(Sequence, u64), Taken>,
-    next: u64,
-}
-
-/// What is known of a snapshot.
-#[derive(Debug)]
-struct Taken {
-    at: Instant,
-    /// Of one that may be let go, the least that the log had since: what it grew by, the snapshot may
-    /// keep.
-    revocable: Option<u64>,
-}
-
-impl Snapshots {
-    /// The last commit that the oldest one sees.
-    fn oldest(&self) -> Option<Sequence> {
-        self.open.keys().next().map(|&(sequence, _)| sequence)
-    }
-
-    /// How many there are, and for how long the oldest one has been open.
-    pub(super) fn figures(&self) -> (usize, Option<Duration>) {
-        (self.open.len(), self.open.values().next().map(|taken| taken.at.elapsed()))
-    }
-}
+use super::snapshots::Taken;
+use super::store::Store;
+use super::types::lock;
 
 /// The store as it was once some commit was made. What it shows is kept until it is dropped.
 #[derive(Debug)]

@@ -9,58 +9,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Bound;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
-use super::clear::Clearing;
-use super::directory::{Directory, DirectoryError};
-use super::figures::CommitFigures;
-use super::log::{Durability, Log, Recovered, Unwritable};
+use super::clearing::Clearing;
+use super::figures::{CommitFigures, Figures};
+use super::log::{Log, Recovered};
+use super::place::SegmentId;
 use super::pressure::Pressure;
-use super::reclaim::ReclaimError;
-use super::record::{Kind, Record, Sequence};
-use super::recovery::{Findings, Lost, Opening, read_segments, records};
+use super::record::Sequence;
 use super::requests::Requests;
-use super::segment::SegmentId;
-use super::snapshot::Snapshots;
+use super::room::Room;
+use super::snapshots::Snapshots;
 use super::table::{Damage, Table};
+use super::types::{Durability, StoreOptions, Unwritable, lock};
 use super::watch::{Listener, Watches};
-use super::write::Committed;
 use crate::memory::KeyHash;
-
-/// Which order versions say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Consistency {
-    /// One order of all writes, that of the log: versions count the commits of the store.
-    Linearizable,
-    /// An order for each key: versions count the writes of the key.
-    Sequential,
-}
-
-impl std::fmt::Display for Consistency {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Consistency::Linearizable => "linearizable",
-            Consistency::Sequential => "sequential",
-        })
-    }
-}
-
-/// How a store keeps what it is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreOptions {
-    /// Which order versions say.
-    pub consistency: Consistency,
-    /// Locks that the keys are dealt to; a power of two.
-    pub stripes: usize,
-    /// The largest value.
-    pub value_bytes_max: usize,
-    /// Bytes of a segment of the log, from 1024 on: what does not fit one with its key is too
-    /// large. It takes any value with any key from 1,053,000 on.
-    pub segment_bytes: usize,
-}
 
 /// A versioned store; clones are handles to the same one.
 #[derive(Debug, Clone)]
@@ -106,17 +71,6 @@ impl Drop for Inner {
     }
 }
 
-/// How a store in a directory is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirectoryOptions {
-    /// The directory; it is made if it is not there.
-    pub path: PathBuf,
-    /// When a commit is on the disk.
-    pub durability: Durability,
-    /// Whether to go on without what is damaged, instead of not at all.
-    pub repair: bool,
-}
-
 impl Store {
     /// An empty store in memory, of at most so many bytes of log.
     ///
@@ -127,124 +81,8 @@ impl Store {
         Ok(Store::new(log, options))
     }
 
-    /// The store in a directory, and what of it could not be read, if it was to be repaired.
-    ///
-    /// # Errors
-    /// See [`DirectoryError`].
-    pub fn open(
-        options: StoreOptions,
-        directory: &DirectoryOptions,
-        bytes_max: u64,
-    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
-        Store::open_and_tell(options, directory, bytes_max, &mut |_| {})
-    }
-
-    /// [`Store::open`], which tells with each segment how far it is: of a large store it takes its
-    /// time.
-    ///
-    /// # Errors
-    /// See [`DirectoryError`].
-    pub fn open_and_tell(
-        options: StoreOptions,
-        directory: &DirectoryOptions,
-        bytes_max: u64,
-        tell: &mut dyn FnMut(Opening),
-    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
-        let mut lost = Vec::new();
-        let path = &directory.path;
-        let (kept, manifest) = Directory::open(path, options.consistency)?;
-        let lost_here = directory.repair.then_some(&mut lost);
-        let promises = directory.durability != Durability::None;
-        let (recovered, findings) =
-            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here, tell)?;
-        let log = Log::new(
-            Some((kept, directory.durability)),
-            recovered,
-            options.segment_bytes,
-            bytes_max,
-        )
-        .map_err(|error| DirectoryError::Io(path.clone(), error))?;
-        let store = Store::new(log, options);
-        store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
-        store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
-        store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
-        // Nobody has said yet how long what was replaced is kept: until then all of it is that had
-        // not been forgotten before.
-        store.retain(manifest.reached.compacted);
-        let incomplete = store
-            .restore(&findings, tell)
-            .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
-        // What tells of damage goes last: until then, commits that it took something of are told
-        // from those that are whole.
-        for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
-            store.rescue(*id).map_err(|error| match error {
-                ReclaimError::Log(error) => {
-                    DirectoryError::Io(path.clone(), io::Error::other(error.to_string()))
-                }
-                ReclaimError::Damage(damage) => {
-                    DirectoryError::Damaged(path.clone(), damage.to_string())
-                }
-            })?;
-        }
-        for id in findings.unreadable {
-            store.0.log.set_aside(id).map_err(|error| DirectoryError::Io(path.clone(), error))?;
-        }
-        store.retain(Sequence::MAX);
-        store.0.unswept.store(true, Ordering::Relaxed);
-        Ok((store, lost))
-    }
-
-    /// Puts the records of all segments in the tables. Where some were lost, now or before, what
-    /// grew from them stays in the log, and is left out each time.
-    fn restore(
-        &self,
-        findings: &Findings,
-        tell: &mut dyn FnMut(Opening),
-    ) -> Result<BTreeSet<SegmentId>, Damage> {
-        let incomplete = records(&self.0.log.segments(), findings, tell, |segment, found| {
-            let record = segment.record(found.at.offset());
-            let Record { kind, key, sequence, version, .. } = record;
-            if let Some(request) = record.request {
-                let mut requests = self.0.requests.shard(request);
-                let others = requests.made(request).map_or(0, |made| made.version);
-                let committed = Committed { sequence, version: version.max(others) };
-                if record.moved {
-                    // It stands behind later ones: its segment was kept for as long as it had to be.
-                    requests.remember_before_all(request, committed);
-                } else {
-                    segment.note_request();
-                    requests.remember(request, committed);
-                }
-            }
-            match kind {
-                Kind::Put | Kind::Append | Kind::Delete => {
-                    let hash = self.0.hash.hash(key);
-                    self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
-                }
-                Kind::Clear => {
-                    segment.note_clear();
-                    self.restore_clear(sequence);
-                }
-                Kind::Request | Kind::Seal => {}
-            }
-            Ok(())
-        })?;
-        let horizon = self.horizon(self.0.log.last());
-        for stripe in 0..self.stripes() {
-            let mut table = self.stripe(stripe);
-            table.put_in_order();
-            for slot in table.slots() {
-                table.drop_incomplete(slot);
-            }
-            for slot in table.slots() {
-                table.prune(slot, horizon);
-            }
-        }
-        Ok(incomplete)
-    }
-
     /// A store over a log.
-    fn new(log: Log, options: StoreOptions) -> Store {
+    pub(super) fn new(log: Log, options: StoreOptions) -> Store {
         let log = Arc::new(log);
         let stripes = options.stripes.next_power_of_two();
         let hash = KeyHash::random();
@@ -350,6 +188,44 @@ impl Store {
         self.0.log.bytes()
     }
 
+    /// Whether writes that need so much room find it, or are refused at once: otherwise they make
+    /// some, which takes the disk some milliseconds. Another writer may be first; then they do so all
+    /// the same.
+    #[must_use]
+    pub fn is_ready_for(&self, room: Room) -> bool {
+        self.0.log.is_ready_for(room)
+    }
+
+    /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
+    ///
+    /// # Errors
+    /// When the disk has none.
+    pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
+        self.0.log.make_ready_for(room)
+    }
+
+    /// What the store has.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (snapshots_open, snapshot_age) = lock(&self.0.snapshots).figures();
+        let (file_bytes, _) = self.0.log.bytes();
+        let mut figures = Figures {
+            snapshots_open: snapshots_open as u64,
+            snapshot_age,
+            file_bytes,
+            live_bytes: self.0.log.segments().iter().map(|segment| segment.live()).sum(),
+            reclaims: self.0.reclaims.load(Ordering::Relaxed),
+            reclaim_time: Duration::from_nanos(self.0.reclaim_sum_ns.load(Ordering::Relaxed)),
+            ..Figures::default()
+        };
+        for stripe in 0..self.stripes() {
+            let table = self.stripe(stripe);
+            figures.keys += table.keys() as u64;
+            figures.versions += table.records() as u64;
+        }
+        figures
+    }
+
     /// Keys that are there.
     #[must_use]
     pub fn keys(&self) -> usize {
@@ -360,62 +236,5 @@ impl Store {
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.0.stripes.len()
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::log::Durability;
-    use super::super::record::RequestId;
-    use super::super::write::{Action, Condition, Write};
-    use super::*;
-    use crate::engine::Expiry;
-
-    /// As many as all that are remembered, and more, are moved behind the latest one.
-    #[test]
-    fn what_was_moved_pushes_no_request_out_at_a_restart() {
-        let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 1,
-            value_bytes_max: 1000,
-            segment_bytes: 1 << 20,
-        };
-        let directory =
-            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
-        let open = || Store::open(options, &directory, 1 << 26).unwrap().0;
-        let put = |store: &Store, key: u64, number: u64| {
-            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"" };
-            let key = key.to_le_bytes();
-            let write = Write { key: &key, condition: Condition::Always, action };
-            let request = Some(RequestId { client: 7, number });
-            store.write(&[write], request, 1).unwrap()
-        };
-        let store = open();
-        // More than what all shards remember, of which each has its share.
-        let keys = 20_000;
-        for key in 0..keys {
-            put(&store, key, key);
-        }
-        let latest = put(&store, keys, keys);
-        store.write_out().unwrap();
-        let full = store.0.log.full_segments();
-        assert!(!full.is_empty());
-        for segment in full {
-            store.rescue(segment.id).unwrap();
-        }
-        assert_eq!(put(&store, 0, keys), latest, "it is remembered before");
-        drop(store);
-        let store = open();
-        assert_eq!(store.last(), latest.sequence);
-        assert_eq!(put(&store, 0, keys), latest, "it was made twice");
-        drop(store);
-        std::fs::remove_dir_all(&path).unwrap();
     }
 }

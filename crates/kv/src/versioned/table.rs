@@ -20,8 +20,9 @@ pub(crate) use view::View;
 
 use super::log::Log;
 use super::order::Order;
+use super::place::{Location, SegmentId};
 use super::record::{Kind, Record, Sequence};
-use super::segment::{Location, Segment, SegmentId};
+use super::segment::Segment;
 use crate::engine::Second;
 use crate::memory::KeyHash;
 

@@ -5,83 +5,13 @@ use std::iter;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use super::log::Unwritable;
-use super::record::{Growth, HEAD_BYTES, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
-use super::store::{Consistency, Store, StoreOptions, lock};
+use super::action::{Action, Condition, Growing, KEY_BYTES_MAX, PIECE_BYTES_MAX, Write, pieces};
+use super::record::{HEAD_BYTES, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
+use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
+use super::types::{Committed, Consistency, StoreOptions, Unwritable, lock};
 use super::watch::{Event, What};
 use crate::engine::{Expiry, Second, Version};
-
-/// Longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 4096;
-/// Values are written in pieces of at most so much.
-pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
-
-/// What must be so for a write to happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    /// Nothing.
-    Always,
-    /// The key is not there.
-    Absent,
-    /// The key is there.
-    Present,
-    /// The key is there, in this version.
-    Version(Version),
-}
-
-impl Condition {
-    fn holds(self, view: Option<&View>) -> bool {
-        match self {
-            Condition::Always => true,
-            Condition::Absent => view.is_none(),
-            Condition::Present => view.is_some(),
-            Condition::Version(version) => view.is_some_and(|view| view.version == version),
-        }
-    }
-}
-
-/// What is to happen to a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action<'a> {
-    /// It has this value from now on.
-    Put {
-        /// The client's number.
-        flags: u32,
-        /// When it ends.
-        expiry: Expiry,
-        /// Bits that the layer above keeps beside it.
-        marks: u8,
-        /// The value.
-        value: &'a [u8],
-    },
-    /// Its value grows by this; what is not there is an empty value.
-    Append(&'a [u8]),
-    /// It is gone from now on.
-    Delete,
-}
-
-/// One key's part of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Write<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// What must be so; one condition that fails, and the commit does not happen.
-    pub condition: Condition,
-    /// What happens.
-    pub action: Action<'a>,
-}
-
-/// What became durable, or will: see [`Store::sync`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// Its place among all commits of the store; where nothing was there to delete, the last commit
-    /// that says so.
-    pub sequence: Sequence,
-    /// The version that its keys have now; with several keys and versions by the key, the largest.
-    /// 0 where nothing was there to delete.
-    pub version: Version,
-}
 
 /// Why a write did not happen. Nothing of it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,7 +181,7 @@ impl Store {
         };
         let view = view.filter(|view| !view.expiry.is_over(now));
         *seen = (*seen).max(slot.map_or(0, |slot| table.newest_sequence(slot)));
-        if !write.condition.holds(view.as_ref()) {
+        if !holds(write.condition, view.as_ref()) {
             let version = view.map(|view| view.version);
             // That this one failed says of those before that they hold.
             return Err(WriteError::Condition { index, version, sequence: *seen });
@@ -410,6 +340,15 @@ impl Store {
     }
 }
 
+fn holds(condition: Condition, view: Option<&View>) -> bool {
+    match condition {
+        Condition::Always => true,
+        Condition::Absent => view.is_none(),
+        Condition::Present => view.is_some(),
+        Condition::Version(version) => view.is_some_and(|view| view.version == version),
+    }
+}
+
 /// A write that will happen.
 pub(super) struct Planned<'a> {
     pub(super) write: Write<'a>,
@@ -452,42 +391,6 @@ impl<'a> Planned<'a> {
             Action::Delete => (Kind::Delete, &[][..]),
         };
         pieces(first, value)
-    }
-}
-
-/// The pieces that a value is written in, with the kinds of their records.
-pub(super) fn pieces(first: Kind, value: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> + Clone {
-    let empty = value.is_empty().then_some((first, value));
-    empty.into_iter().chain(
-        value
-            .chunks(PIECE_BYTES_MAX)
-            .enumerate()
-            .map(move |(part, piece)| (if part == 0 { first } else { Kind::Append }, piece)),
-    )
-}
-
-/// A value as its records are appended.
-#[derive(Debug, Default)]
-pub(super) struct Growing {
-    whole: u64,
-    /// The last record of it.
-    last: (Sequence, u32),
-    records: u32,
-}
-
-impl Growing {
-    /// Adds a record; what an append says of the value then.
-    pub(super) fn grow(
-        &mut self,
-        place: (Sequence, u32),
-        kind: Kind,
-        bytes: usize,
-    ) -> Option<Growth> {
-        self.whole += bytes as u64;
-        let from = std::mem::replace(&mut self.last, place);
-        let depth = self.records;
-        self.records += 1;
-        (kind == Kind::Append).then_some(Growth { whole: self.whole, from, depth })
     }
 }
 

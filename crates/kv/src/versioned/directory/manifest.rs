@@ -5,10 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::DirectoryError;
+use super::error::DirectoryError;
+use crate::versioned::place::{Location, SegmentId};
 use crate::versioned::record::Sequence;
-use crate::versioned::segment::{Location, SegmentId};
-use crate::versioned::store::Consistency;
+use crate::versioned::types::Consistency;
 
 /// What a manifest says.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -4,10 +4,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::spares::Kept;
-use super::{HEAD_BYTES, Head, Log, RESERVED, Unwritable};
+use super::Log;
+use super::spares::{Kept, RESERVED};
+use crate::versioned::record::HEAD_BYTES;
 use crate::versioned::room::Room;
 use crate::versioned::segment::Segment;
+use crate::versioned::types::Unwritable;
 
 impl Log {
     /// Whether a commit that needs this room makes no segment: all that it needs are ready, or it is refused at once.
@@ -123,13 +125,6 @@ fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
     let least = capacity.saturating_sub(longest).max(1);
     1 + (2 * bytes / capacity).min(bytes / least)
-}
-
-impl Head {
-    /// Bytes of records that the segment that is written to still takes.
-    pub(super) fn room(&self) -> usize {
-        self.active.capacity() - HEAD_BYTES - self.active.filled()
-    }
 }
 
 #[cfg(test)]

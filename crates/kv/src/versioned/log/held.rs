@@ -3,8 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use super::{Head, Log, lock};
-use crate::versioned::segment::{Segment, SegmentId};
+use super::Log;
+use super::head::Head;
+use crate::versioned::place::SegmentId;
+use crate::versioned::segment::Segment;
+use crate::versioned::types::lock;
 
 impl Log {
     /// Adds segments to those that tables find.

@@ -10,7 +10,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{RESERVED, Segment, Unwritable, lock};
+use crate::versioned::segment::Segment;
+use crate::versioned::types::{Unwritable, lock};
+
+/// Segments that writers leave: one for what frees space, and one more for what is moved, without
+/// which a disk that is full would stay full.
+pub(crate) const RESERVED: usize = 2;
 
 /// Writers are refused for so long after the disk had no room, without asking it again. The keeper asks as often.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -193,7 +198,9 @@ impl Spares {
             true => "no room for another segment of the log",
             false => "another segment of the log cannot be made",
         };
-        Some(format!("{what}: {why}; writes are refused until there is one, reads and deletes go on"))
+        Some(format!(
+            "{what}: {why}; writes are refused until there is one, reads and deletes go on"
+        ))
     }
 
     /// No other one is needed: whether there would be room is no longer known.

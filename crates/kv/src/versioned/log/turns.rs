@@ -6,21 +6,13 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use super::{Durability, Log, Unwritable, lock};
+use super::Log;
+use super::head::Turns;
 use crate::versioned::directory::Directory;
+use crate::versioned::place::Location;
 use crate::versioned::record::Sequence;
-use crate::versioned::segment::{Location, Segment};
-
-/// Who writes to the disk, for everybody: one after the other has a turn.
-#[derive(Debug, Default)]
-pub(super) struct Turns {
-    /// Whether it is somebody's turn; otherwise the one with this number is over.
-    pub(super) taken: bool,
-    /// Counted from 1.
-    pub(super) turn: usize,
-    /// The last commit that it makes safe.
-    pub(super) up_to: Sequence,
-}
+use crate::versioned::segment::Segment;
+use crate::versioned::types::{Durability, Unwritable, lock};
 
 /// Somebody's turn, which ends with this: whatever becomes of who has it.
 pub(super) struct Turn<'a> {

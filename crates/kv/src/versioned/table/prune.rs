@@ -2,8 +2,8 @@
 
 use super::{Gone, Slot, SlotId, Table, spread, tag};
 use crate::engine::Second;
+use crate::versioned::place::{Location, SegmentId};
 use crate::versioned::record::Sequence;
-use crate::versioned::segment::{Location, SegmentId};
 
 impl Table {
     /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before

@@ -1,9 +1,9 @@
 //! The tables of a store that is opened: what a recovery found, in its order, and whole.
 
 use super::{Damage, SlotId, Table};
+use crate::versioned::place::Location;
 use crate::versioned::record::Kind;
 use crate::versioned::recovery::Found;
-use crate::versioned::segment::Location;
 
 impl Table {
     /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps

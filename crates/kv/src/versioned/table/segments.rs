@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::versioned::segment::{Segment, SegmentId};
+use crate::versioned::place::SegmentId;
+use crate::versioned::segment::Segment;
 
 /// Of the numbers that have a place, one in so many has a segment at least.
 const SPREAD_MAX: usize = 4;

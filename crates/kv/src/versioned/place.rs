@@ -1,0 +1,56 @@
+//! Where a record is in the log.
+
+/// Number of a segment; later ones have larger ones.
+pub(crate) type SegmentId = u32;
+
+/// Records begin at multiples of it.
+pub(crate) const ALIGN: usize = 8;
+
+/// Where a segment ends at the latest: places in it, and its end, are said in 24 bits.
+pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
+
+/// Where a record is.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub(crate) struct Location {
+    pub(crate) segment: SegmentId,
+    /// In units of [`ALIGN`].
+    eighth: u32,
+}
+
+impl Location {
+    pub(crate) fn new(segment: SegmentId, offset: usize) -> Location {
+        debug_assert_eq!(offset % ALIGN, 0);
+        Location { segment, eighth: (offset / ALIGN) as u32 }
+    }
+
+    pub(crate) fn offset(self) -> usize {
+        self.eighth as usize * ALIGN
+    }
+
+    /// As a number of 56 bits, whose order is that of the log, for places up to
+    /// [`SEGMENT_BYTES_MAX`].
+    pub(crate) fn to_bits(self) -> u64 {
+        debug_assert!(self.offset() <= SEGMENT_BYTES_MAX);
+        u64::from(self.segment) << 24 | u64::from(self.eighth)
+    }
+
+    /// No place at all is 0: segments are counted from 1.
+    pub(crate) fn from_bits(bits: u64) -> Option<Location> {
+        let place = Location { segment: (bits >> 24) as u32, eighth: (bits & 0xFF_FFFF) as u32 };
+        (place.segment != 0).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_largest_segment_is_a_place_before_the_next_one() {
+        let end = Location::new(7, SEGMENT_BYTES_MAX);
+        assert_eq!(Location::from_bits(end.to_bits()), Some(end));
+        assert!(end.to_bits() < Location::new(8, 0).to_bits());
+    }
+}
