@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_go_on_from_where_the_wall_clock_was_whatever_it_is_now() {
+    fn seconds_ignore_a_set_wall_clock() {
         let now = Moment::now();
         let hour = Duration::from_secs(3600);
         let set_since = Calendar { started: Moment { wall: now.wall - hour, mono: now.mono } };

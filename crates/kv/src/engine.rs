@@ -12,7 +12,7 @@ use crate::versioned;
 /// A second of the Unix epoch. An engine owns no clock: callers tell it the time.
 pub type Second = u32;
 
-/// The version of an item: larger after every change of the item, also if it was gone meanwhile.
+/// The version of an item: larger after every change of the item, also if it was gone in between.
 pub type Version = u64;
 
 /// Longest key, in bytes.
@@ -146,8 +146,8 @@ pub enum Refused {
     /// There is no room for the change. An engine that evicts has evicted others in vain, and the
     /// old item is gone.
     Full,
-    /// There was no room for the change for some time, in which the item was changed by somebody else:
-    /// what is to be done now has to be decided anew.
+    /// There was no room for the change for some time, and another client changed the item in between. The caller
+    /// has to decide again.
     Changed,
     /// There is no room for the change on the disk.
     NoSpace,
@@ -190,7 +190,7 @@ pub struct Figures {
 
 /// A store of items. A handle to it is owned by one thread; engines that are shared lock inside.
 ///
-/// What a handle was shown or has changed may be told to others only after [`Engine::settle`].
+/// Clients may see what a handle was shown or has changed only after [`Engine::settle`].
 pub trait Engine {
     /// Whether [`Engine::settle`] takes its time: requests are served once it is over.
     const SETTLES: bool = false;
@@ -240,7 +240,7 @@ pub trait Engine {
     /// to be.
     ///
     /// # Errors
-    /// Says why it will never be: none of it may be told to anybody.
+    /// Says why it will never be: no client may see any of it.
     #[inline]
     fn settle(&mut self) -> Result<(), String> {
         Ok(())

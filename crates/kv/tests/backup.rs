@@ -85,7 +85,7 @@ fn seen(store: &Store, snapshot: Option<&Snapshot>) -> Seen {
 }
 
 #[test]
-fn a_copy_is_the_store_at_one_commit_with_its_versions() {
+fn copy_is_the_store_at_one_commit_with_its_versions() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let place = Place::new("backup");
         let store = open(&place.0.join("store"), consistency);
@@ -117,7 +117,7 @@ fn a_copy_is_the_store_at_one_commit_with_its_versions() {
 }
 
 #[test]
-fn a_log_at_its_limit_has_a_copy_that_takes_more() {
+fn copy_of_a_full_log_may_take_more_segments() {
     const PAIRS: u8 = 10;
     let place = Place::new("packed");
     let options = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
@@ -136,7 +136,7 @@ fn a_log_at_its_limit_has_a_copy_that_takes_more() {
 }
 
 #[test]
-fn no_bulk_put_is_half_in_a_copy() {
+fn copy_has_no_half_bulk_put() {
     const KEYS: u8 = 8;
     let place = Place::new("bulk");
     let store = open(&place.0.join("store"), Consistency::Linearizable);
@@ -179,7 +179,7 @@ fn no_bulk_put_is_half_in_a_copy() {
 }
 
 #[test]
-fn a_copy_replaces_nothing() {
+fn copy_replaces_nothing() {
     let place = Place::new("occupied");
     let store = open(&place.0.join("store"), Consistency::Linearizable);
     let taken = place.0.join("taken");
@@ -193,7 +193,7 @@ fn a_copy_replaces_nothing() {
 }
 
 #[test]
-fn of_several_copies_to_one_place_one_is_made() {
+fn one_of_several_copies_to_one_place_is_made() {
     let place = Place::new("one-place");
     let stores = [(); 3].map(|()| {
         let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
@@ -226,7 +226,7 @@ fn of_several_copies_to_one_place_one_is_made() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_leaves_no_copy() {
+fn damaged_store_leaves_no_copy() {
     let place = Place::new("unreadable");
     let store = open(&place.0.join("store"), Consistency::Linearizable);
     for key in 0..100_u8 {

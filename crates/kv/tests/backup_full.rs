@@ -11,7 +11,7 @@ use knee_kv::versioned::{
 use crate::harness::alone;
 
 #[test]
-fn a_full_disk_leaves_no_copy() {
+fn full_disk_leaves_no_copy() {
     alone("backup_full::without_room_a_copy_is_refused");
 }
 
@@ -34,7 +34,7 @@ fn without_room_a_copy_is_refused() {
     let write = Write { key: b"key", condition: Condition::Always, action };
     store.write(&[write], None, 1).expect("it is taken");
     let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the limit is read while the call lasts, and a signal is told to be ignored.
+    // SAFETY: the limit is read while the call lasts, and the signal is ignored.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);

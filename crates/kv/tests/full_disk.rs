@@ -1,4 +1,4 @@
-//! A store on a disk that is full: a small one of its own, mounted where nobody else sees it.
+//! A store on a full disk: a small one of its own, mounted in a namespace of its own.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -93,7 +93,7 @@ fn goes_on(path: &Path, bytes_max: u64) {
     }
 }
 
-/// Somebody else takes every block that is left. What is deleted then gives back what it had.
+/// Another process takes every block that is left. Deletes then give space back.
 fn deletes(path: &Path) {
     let store = open(path, 1 << 30);
     for key in 0..KEYS {
@@ -127,9 +127,9 @@ fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync
                 for step in 0.. {
                     let (key, value) = what(writer, step);
                     match put(&mut items, key, value) {
-                        Ok(()) => there.lock().expect("nobody panics").push(key),
+                        Ok(()) => there.lock().expect("no thread panics").push(key),
                         Err(Refused::NoSpace) => refused += 1,
-                        // That it was deleted in another round was forgotten meanwhile.
+                        // A delete of an earlier round was forgotten in between.
                         Err(Refused::Changed) => {}
                         Err(error) => panic!("{error:?}"),
                     }
@@ -140,7 +140,7 @@ fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync
             });
         }
     });
-    there.into_inner().expect("nobody panics")
+    there.into_inner().expect("no thread panics")
 }
 
 fn put(items: &mut Items, key: u32, value: &[u8]) -> Result<(), Refused> {
@@ -153,7 +153,7 @@ fn remove(items: &mut Items, key: u32) {
     removed.expect("a full disk takes deletes");
 }
 
-/// All of the disk but so many bytes is somebody else's.
+/// Another process takes all of the disk but so many bytes.
 fn taken_but(path: &Path, left: u64) -> fs::File {
     let mut filler = fs::File::create(path.join("filler")).expect("a file");
     while filler.write_all(&[1; 4096]).is_ok() {}
@@ -260,32 +260,32 @@ fn does_not_fit(path: &Path) {
 }
 
 #[test]
-fn a_move_that_does_not_fit_is_no_want_of_room() {
+fn move_that_does_not_fit_refuses_no_writer() {
     on_a_disk("no-fit", does_not_fit);
 }
 
 #[test]
-fn a_disk_that_is_filled_while_larger_segments_are_moved_takes_deletes() {
+fn disk_filled_during_large_moves_takes_deletes() {
     on_a_disk("larger", takes_deletes_behind_larger_segments);
 }
 
 #[test]
-fn a_full_disk_takes_deletes_in_any_order_and_after_restarts() {
+fn full_disk_takes_deletes_in_any_order_over_restarts() {
     on_a_disk("order", takes_deletes_in_any_order);
 }
 
 #[test]
-fn a_disk_that_was_filled_while_it_was_moved_takes_deletes() {
+fn disk_filled_during_moves_takes_deletes() {
     on_a_disk("filled", takes_deletes);
 }
 
 #[test]
-fn a_disk_that_is_full_of_what_is_dead_does_not_stay_full() {
+fn disk_full_of_dead_records_is_freed() {
     on_a_disk("dead", |path| goes_on(path, 1 << 30));
 }
 
 #[test]
-fn a_disk_that_is_full_to_its_last_block_has_back_what_is_deleted() {
+fn disk_full_to_its_last_block_takes_deletes() {
     on_a_disk("last-block", deletes);
 }
 
@@ -306,15 +306,14 @@ fn on_a_disk(name: &str, test: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn a_log_at_its_limit_does_not_stay_there() {
+fn log_at_its_limit_is_freed() {
     let path = std::env::temp_dir().join(format!("knee-kv-limit-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     goes_on(&path, 13 * SEGMENT_BYTES as u64);
     fs::remove_dir_all(&path).expect("it is there");
 }
 
-/// Somebody else takes every block while nobody has the store open: it is read all the same, and what it had
-/// reserved takes deletes.
+/// Another process takes every block while the store is closed. It opens, and its reserve takes deletes.
 fn opens(path: &Path) {
     let directory =
         DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
@@ -360,12 +359,12 @@ fn opens(path: &Path) {
             while store.reclaim().expect("there is room to move what is alive") {}
         }
         assert_eq!(store.keys() as u32, KEYS / 4 * (4 - round));
-        // Blocks that it gave back are somebody else's at once.
+        // Another process takes the freed blocks at once.
         fill();
     }
 }
 
 #[test]
-fn a_store_opens_on_a_disk_that_is_full() {
+fn store_opens_on_a_full_disk() {
     on_a_disk("opens", opens);
 }

@@ -1,4 +1,4 @@
-//! Loads that are killed: what they told of is there, and what is there is whole.
+//! Loads that are killed: reported edges are there, and none is half there.
 
 use std::fs;
 use std::io::Write as _;
@@ -24,30 +24,30 @@ fn killed_graph() -> Vec<Edge> {
     SyntheticGraph::new(5000, KILLED_EDGES, 2.6, 11).expect("there is one").edges().collect()
 }
 
-/// The process that [`a_load_that_is_killed_goes_on`] kills.
+/// The process that [`killed_load_resumes`] kills.
 #[test]
 #[ignore = "is no test of its own"]
 fn loading_until_killed() {
     let path = PathBuf::from(std::env::var_os("KNEE_LOAD_INTO").expect("a directory"));
     let store = open(&path.join("store"), Consistency::Linearizable);
-    let mut told = fs::OpenOptions::new().append(true).create(true).open(path.join("told"));
-    let told = told.as_mut().expect("it can be written");
+    let mut reported = fs::OpenOptions::new().append(true).create(true).open(path.join("reported"));
+    let reported = reported.as_mut().expect("it can be written");
     let done = load(&store, &text(&killed_graph())[..], &named("list", 20), |progress| {
-        // One call of the system: nobody is killed amid it.
+        // One system call, which no kill interrupts.
         let line = format!("{}\n", progress.position.edges);
-        told.write_all(line.as_bytes()).expect("it can be written");
+        reported.write_all(line.as_bytes()).expect("it can be written");
         ControlFlow::Continue(())
     });
     done.expect("it is a list");
 }
 
-/// How much of what is loaded has been told of.
-fn told_bytes(directory: &Directory) -> u64 {
-    fs::metadata(directory.0.join("told")).map_or(0, |told| told.len())
+/// How much of the load has been reported.
+fn reported_bytes(directory: &Directory) -> u64 {
+    fs::metadata(directory.0.join("reported")).map_or(0, |reported| reported.len())
 }
 
 #[test]
-fn a_load_that_is_killed_goes_on() {
+fn killed_load_resumes() {
     let (directory, edges) = (Directory::new(), killed_graph());
     fs::create_dir(&directory.0).expect("it can be made");
     let mut amid = 0;
@@ -61,8 +61,9 @@ fn a_load_that_is_killed_goes_on() {
             .expect("it starts");
         // Some are killed while they go through what is there, most as they load.
         if kill % 4 != 3 {
-            let (grown, begun) = (told_bytes(&directory), Instant::now());
-            while told_bytes(&directory) == grown && loading.try_wait().expect("ours").is_none() {
+            let (grown, begun) = (reported_bytes(&directory), Instant::now());
+            while reported_bytes(&directory) == grown && loading.try_wait().expect("ours").is_none()
+            {
                 assert!(begun.elapsed() < PATIENCE, "nothing is loaded");
                 thread::sleep(Duration::from_millis(1));
             }
@@ -70,8 +71,9 @@ fn a_load_that_is_killed_goes_on() {
         thread::sleep(Duration::from_millis(kill * 37 % 100));
         loading.kill().expect("it is ours");
         loading.wait().expect("it ends");
-        let told = fs::read_to_string(directory.0.join("told")).unwrap_or_default();
-        let told: u64 = told.lines().last().map_or(0, |line| line.parse().expect("a number"));
+        let reported = fs::read_to_string(directory.0.join("reported")).unwrap_or_default();
+        let reported: u64 =
+            reported.lines().last().map_or(0, |line| line.parse().expect("a number"));
         let store = open(&directory.0.join("store"), Consistency::Linearizable);
         let mut mark = Vec::new();
         let key = format!("{MARK_PREFIX}list");
@@ -83,7 +85,7 @@ fn a_load_that_is_killed_goes_on() {
             let mark: serde_json::Value = serde_json::from_slice(&mark).expect("a mark");
             mark["edges"].as_u64().expect("a number")
         });
-        assert!(loaded >= told, "{told} edges were told of, {loaded} are there");
+        assert!(loaded >= reported, "{reported} edges were reported, {loaded} are there");
         assert!(stored(&store) == followers(&edges[..loaded as usize]), "after kill {kill}");
         amid += u64::from(loaded > 0 && loaded < KILLED_EDGES);
         if loaded == KILLED_EDGES {

@@ -194,10 +194,9 @@ impl Store {
         Ok((outcome, seen.sequence))
     }
 
-    /// Shows the item of a key to `decide`, and makes the change that it returns before anybody
-    /// else sees the key. Where the item cannot be shown, `decide` is asked as if there was none,
-    /// and nothing is changed. The vector is room for what has to be put together; with the same patience it
-    /// is asked for again what was refused because somebody else had changed the key.
+    /// Shows the item of a key to `decide`, and makes the change that it returns before another thread sees the key.
+    /// Where the item cannot be shown, `decide` is called as if there was none, and nothing is changed. The vector is
+    /// room for a value in several pieces. After [`Refused::Changed`] the caller tries again with the same patience.
     pub(crate) fn change<'c, R>(
         &self,
         key: &[u8],
@@ -278,7 +277,7 @@ impl Store {
     }
 
     /// Removes those keys whose time is over of some slots of a stripe, from one on. Returns where to go
-    /// on. Nobody can give them more time meanwhile: the lock is held.
+    /// on. The lock is held: no client can give them more time.
     pub(super) fn delete_expired_from(
         &self,
         stripe: usize,
@@ -287,7 +286,7 @@ impl Store {
     ) -> Result<Option<usize>, Refused> {
         let mut locked = [(stripe, self.stripe(stripe))];
         let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
-        // What frees space has one segment for that where nobody else has any.
+        // A delete may need a segment of the reserve, and takes one at most.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
         let (mut rest, mut most) = (&keys[..], room);
         while !rest.is_empty() {

@@ -1,8 +1,7 @@
-//! Everything goes: at once to whoever looks, and key by key from the log.
+//! Deletes all keys: at once for readers, and key by key in the log.
 //!
-//! One record says that all keys are gone that were there. It is a commit like any other: nothing is
-//! between those that see all keys and those that see none of them. The records that say so of each key follow,
-//! for watchers, and so that nothing has to be kept for that one.
+//! One record says that all keys are gone. It is a commit like any other: a reader sees all keys or none. The keeper
+//! appends the records of each key later, for watchers, and so that the first record can go.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +59,7 @@ impl Store {
 
     /// Takes every key away, unless it `is_due` no more. Returns the last commit that did.
     fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, WriteError> {
-        // Whoever has decided something has done it, and whoever decides from now on finds no key.
+        // With all stripes locked, every write is complete or sees no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
         let Clearing { due, unfinished, unfinished_at, .. } = &self.0.clearing;
         let asked = due.load(Ordering::Relaxed);
@@ -75,7 +74,7 @@ impl Store {
         unfinished_at.store(at.to_bits(), Ordering::Release);
         drop(commit);
         tables.iter_mut().for_each(|table| table.clear(sequence));
-        // Unless another one has been asked for meanwhile.
+        // Unless a client has given another time since.
         let _ = due.compare_exchange(asked, NEVER, Ordering::Release, Ordering::Relaxed);
         self.0.pressure.note_freed();
         Ok(sequence)
@@ -122,7 +121,7 @@ impl Store {
     /// # Errors
     /// When the log takes nothing.
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
-        // Nothing is moved meanwhile to where it was not looked for.
+        // While this is locked, no record moves to a place that was passed.
         let _reclaiming = lock(&self.0.reclaiming);
         let Clearing { unfinished, unfinished_at, finished_at, finished, finished_by, .. } =
             &self.0.clearing;
@@ -161,7 +160,7 @@ impl Store {
                 return Ok(());
             }
         }
-        // Whoever finds it done knows by when.
+        // Stored before `finished`, whose readers need it.
         finished_by.store(self.0.log.last(), Ordering::Relaxed);
         finished.store(commit, Ordering::Release);
         // Unless all were taken away once more.
@@ -170,7 +169,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a key of which this is the newest record, if it is.
+    /// Removes a key if this is its newest record.
     fn remove_at(&self, key: &[u8], at: Location, now: Second) -> Result<(), Refused> {
         let hash = self.0.hash.hash(key);
         let stripe = self.stripe_of(hash);
@@ -230,7 +229,7 @@ mod tests {
 
     /// Between the commit that takes all away and those that say so of each key, only its record does.
     #[test]
-    fn no_version_shows_what_had_been_cleared_once_the_record_of_that_is_gone() {
+    fn cleared_version_stays_hidden_without_its_clear_record() {
         let path = std::env::temp_dir().join(format!("knee-cleared-{}", std::process::id()));
         let mut store = open(&path, 1000);
         (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
@@ -252,9 +251,9 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
-    /// Its segment goes, for nobody asks for anything in it, while some keys do not say yet that they are gone.
+    /// The segment of the record goes before all keys have records of their own.
     #[test]
-    fn what_was_taken_away_does_not_come_back_where_the_record_of_that_is_damaged() {
+    fn cleared_keys_stay_gone_with_a_damaged_clear_record() {
         let path = std::env::temp_dir().join(format!("knee-cleared-harm-{}", std::process::id()));
         let mut store = open(&path, 1000);
         (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
@@ -283,14 +282,14 @@ mod tests {
 
     /// A log that is full has room for some deletes only, and for more when what they free is had back.
     #[test]
-    fn what_was_walked_through_is_not_walked_through_again() {
+    fn clearing_a_full_log_resumes_where_it_stopped() {
         let store = Store::in_memory(options(1, 1000), 64 << 10).unwrap();
         let mut key = 0_u32;
         while try_put(&store, &key.to_le_bytes(), b"").is_ok() {
             key += 1;
         }
         store.clear(1, 1).unwrap();
-        assert_eq!(store.keys(), key as usize, "whoever asked for it does not wait for that");
+        assert_eq!(store.keys(), key as usize, "flush_all does not wait for that");
         let mut walks = Vec::new();
         while store.finish_clearing(1, &AtomicBool::new(false)).is_err() {
             walks.push(lock(&store.0.clearing.walked).to.unwrap());
@@ -304,7 +303,7 @@ mod tests {
 
     /// Compacting looks how far it may go before the keys say that they are gone, and at whether they do after.
     #[test]
-    fn no_clear_is_forgotten_before_what_its_keys_say_of_it_was_pruned() {
+    fn clear_is_kept_until_its_keys_are_pruned() {
         let store = Store::in_memory(options(2, 1000), 1 << 20).unwrap();
         store.retain(0);
         let in_second = |key: &[u8]| store.stripe_of(store.0.hash.hash(key)) == 1;
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_that_another_one_follows_is_not_forgotten_before_either_is_done() {
+    fn clear_before_another_is_kept_until_both_are_done() {
         let path = std::env::temp_dir().join(format!("knee-cleared-twice-{}", std::process::id()));
         let mut store = open(&path, 4000);
         put(&store, b"key", &[7; 3500]);
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn clears_that_are_done_are_forgotten_while_others_are_not() {
+    fn finished_clears_are_forgotten_before_others() {
         let store = Store::in_memory(options(1, 1000), 1 << 20).unwrap();
         store.retain(Sequence::MAX);
         for _ in 0..20 {

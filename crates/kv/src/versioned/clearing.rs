@@ -22,16 +22,16 @@ pub(super) struct Clearing {
     pub(super) unfinished: AtomicU64,
     /// Where its record was, as [`Location::to_bits`]; said after the commit.
     pub(super) unfinished_at: AtomicU64,
-    /// The same of the last one of which all is done: before it no key is that is still there.
+    /// The same of the last one that is finished: no key before it is there.
     pub(super) finished_at: AtomicU64,
-    /// The last commit of which all is done, and up to which one that was.
+    /// The last finished commit, and the last commit of the store at that time.
     pub(super) finished: AtomicU64,
     pub(super) finished_by: AtomicU64,
     /// How far the log was walked through for the last one.
     pub(super) walked: Mutex<Walked>,
 }
 
-/// What is moved meanwhile is moved to the end of the log: who goes on from here misses nothing.
+/// Records that move go to the end of the log, so a walk that resumes here misses none.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     pub(super) commit: Sequence,

@@ -58,8 +58,8 @@ struct Open {
     /// Whether the disk may still call MANIFEST what is MANIFEST.new now: that is not to be written
     /// over.
     is_unsettled: bool,
-    /// Segments that nobody has, but manifests on the disk may name. Each of them would be missed
-    /// once a later one is written to.
+    /// Segments that could not be made, but that a manifest on the disk may name. A recovery would miss them once a
+    /// later one is written to.
     withdrawn: Vec<SegmentId>,
     /// Files that are written.
     files: BTreeMap<SegmentId, Growing>,
@@ -93,11 +93,11 @@ impl Directory {
         path: &Path,
         consistency: Consistency,
     ) -> Result<(Directory, Manifest), DirectoryError> {
-        let told = |at: &Path| {
+        let failed = |at: &Path| {
             let at = at.to_owned();
             move |error| DirectoryError::Io(at, error)
         };
-        fs::create_dir_all(path).map_err(told(path))?;
+        fs::create_dir_all(path).map_err(failed(path))?;
         let lock = lock(path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
             _ => DirectoryError::Io(path.join("LOCK"), error),
@@ -115,18 +115,18 @@ impl Directory {
             withdrawn: Vec::new(),
             files: BTreeMap::new(),
         };
-        let itself = File::open(path).map_err(told(path))?;
-        // Whoever had it before may have ended before it was on the disk what is called MANIFEST. From
-        // here on no crash calls MANIFEST.new so, which keeps its blocks: a full disk has no others.
-        itself.sync_all().map_err(told(path))?;
+        let itself = File::open(path).map_err(failed(path))?;
+        // The store before may have ended before its last rename was on the disk. From here on no crash turns
+        // MANIFEST.new, which keeps its blocks for a full disk, into MANIFEST.
+        itself.sync_all().map_err(failed(path))?;
         let directory =
             Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();
-            directory.replace_manifest(&mut open, manifest.clone()).map_err(told(path))?;
+            directory.replace_manifest(&mut open, manifest.clone()).map_err(failed(path))?;
         }
         directory.reserve_manifest();
-        directory.remove_orphans().map_err(told(path))?;
+        directory.remove_orphans().map_err(failed(path))?;
         Ok((directory, manifest))
     }
 
@@ -161,7 +161,7 @@ impl Directory {
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
-        // Of those that nobody has there is one at most: none is made before it is gone.
+        // There is at most one such segment: none is made before it is gone.
         let mut open = self.state();
         if !open.withdrawn.is_empty() {
             let manifest = open.manifest.clone();
@@ -260,12 +260,12 @@ impl Directory {
     /// The file of a segment that a store wrote before.
     pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
         let path = self.file(id);
-        let told = |error| DirectoryError::Io(path.clone(), error);
+        let failed = |error| DirectoryError::Io(path.clone(), error);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(DirectoryError::Damaged(path, "it is missing".into()));
             }
-            file => file.map_err(told)?,
+            file => file.map_err(failed)?,
         };
         let mut head = [0; FILE_HEAD_BYTES as usize];
         let mut reader = &file;
@@ -278,7 +278,7 @@ impl Directory {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                 Err(DirectoryError::Damaged(path, "the disk cannot read its head".into()))
             }
-            Err(error) => Err(told(error)),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -311,7 +311,7 @@ impl Directory {
         }
     }
 
-    /// Takes a segment that nobody can read out of the manifest; its file gets another name.
+    /// Takes an unreadable segment out of the manifest, and renames its file.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_the_manifest_on_the_disk_is_not_written_over() {
+    fn unsettled_manifest_is_not_overwritten() {
         let path = std::env::temp_dir().join(format!("knee-unsettled-{}", std::process::id()));
         let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
         directory.note(NOTHING).unwrap();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_nobody_has_is_named_no_more_once_there_are_others() {
+    fn failed_segment_leaves_the_manifest_with_the_next_one() {
         let path = std::env::temp_dir().join(format!("knee-withdrawn-{}", std::process::id()));
         let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
         directory.create(1, 4096).unwrap();

@@ -17,7 +17,7 @@ pub struct Figures {
     pub snapshot_age: Option<Duration>,
     /// Bytes of all segments of the log, the space that is reserved in them included.
     pub file_bytes: u64,
-    /// Bytes of records that somebody may still ask for.
+    /// Bytes of records that may still be read.
     pub live_bytes: u64,
     /// Segments that were taken apart.
     pub reclaims: u64,
@@ -35,7 +35,7 @@ pub struct CommitFigures {
     pub records: u64,
     /// What all of them took together.
     pub sum_ns: u64,
-    /// What the slowest one took since somebody asked last.
+    /// What the slowest one took since the last call.
     pub max_ns: u64,
 }
 
@@ -49,8 +49,7 @@ pub(crate) struct CommitCounters {
 }
 
 impl CommitCounters {
-    /// A group is safe. The counters are told apart by nobody but who prints them: their order
-    /// among each other does not matter.
+    /// A group is safe. The counters are only printed: their order does not matter.
     pub(crate) fn count(&self, records: u64, began: Instant) {
         let ns = began.elapsed().as_nanos() as u64;
         self.groups.fetch_add(1, Ordering::Relaxed);

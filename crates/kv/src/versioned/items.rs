@@ -38,7 +38,7 @@ impl Items {
     }
 
     /// What came of a change.
-    fn told(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
+    fn noted(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
         if made != Err(Refused::Changed) {
             self.patience = Patience::default();
         }
@@ -72,7 +72,7 @@ impl Engine for Items {
     ) -> (Result<Version, Refused>, R) {
         let room = (&mut self.value, &mut self.patience);
         let (made, outcome) = self.store.change(key, now, room, Shows::Item, decide);
-        (self.told(made), outcome)
+        (self.noted(made), outcome)
     }
 
     fn update_by_head<'c, R>(
@@ -84,7 +84,7 @@ impl Engine for Items {
         let room = (&mut self.value, &mut self.patience);
         let decide = |item: Option<Item<'_>>| decide(item.map(Head::from));
         let (made, outcome) = self.store.change(key, now, room, Shows::Head, decide);
-        (self.told(made), outcome)
+        (self.noted(made), outcome)
     }
 
     fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {

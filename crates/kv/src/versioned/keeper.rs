@@ -1,5 +1,5 @@
-//! What keeps a store in shape: what nobody can ask for any more is forgotten, its space had back,
-//! segments made before they are needed, and where it was asked for, the disk written now and then.
+//! Keeps a store in shape: forgets old versions, reclaims space, makes segments before they are needed, and writes to
+//! the disk at intervals.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,7 +25,7 @@ const RECLAIMED_AT_ONCE: usize = 8;
 const SWEEP_MIN: Duration = Duration::from_secs(1);
 /// How often it looks for keys whose time is over.
 const EXPIRED: Duration = Duration::from_secs(30);
-/// How often a store writes to its files that nobody waits for.
+/// How often a store without durability writes to its files.
 const LAZY: Duration = Duration::from_secs(1);
 
 /// How long what was replaced is kept for those who ask for old versions.
@@ -84,7 +84,7 @@ impl Drop for Keeper {
         self.over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // It only panics where the store is wrong, and then whoever serves it does as well.
+            // It panics only on a bug of the store, which its servers meet as well.
             let _ = thread.join();
         }
     }
@@ -117,14 +117,14 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let pressure = &store.0.pressure;
     let mut swept_to = 0;
     while !over.load(Ordering::Acquire) {
-        // Only a round that somebody waited for from its beginning looks everywhere, and may say that there is nothing.
+        // Only a round that a writer waited for from its beginning looks everywhere, and may report that nothing is left.
         let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
             let from = retained(&mut past, since, store.last(), Instant::now());
             store.retain(if store.is_tight() { Sequence::MAX } else { from });
         }
-        // Better that somebody reads anew than that nobody writes.
+        // A reader that starts again costs less than writers that are refused.
         let let_go = store.is_tight() && store.let_snapshots_go();
         if let_go || swept.elapsed() >= sweep_every {
             swept_to = store.sweep();
@@ -144,7 +144,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         }
         // The keeper itself waits then for what it has back now.
         let waits = is_refused.then(|| Waiting::begin(pressure));
-        // A full disk or a damaged segment is told to whoever meets it; here it is tried again.
+        // Writers and readers report a full disk or a damaged segment; the keeper tries again.
         if store.0.log.prepare() == Ok(true) {
             pressure.note_freed();
         }
@@ -161,8 +161,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             let _ = store.write_out();
         }
         if let Some((end, freed)) = waited_for {
-            // What was replaced may go now, be its time not over; and nothing is had back of what the
-            // disk does not have yet. If it refuses, whoever writes is told.
+            // Old versions may go before their time. Only segments that are on the disk are reclaimed. If the disk
+            // fails, the next write reports it.
             let _ = store.write_out();
             if store.is_to_sweep(swept_to) {
                 swept_to = store.sweep();
@@ -180,7 +180,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             }
             pressure.note_fruitless(end, freed);
         } else {
-            // Something may have died since, of which nobody has told.
+            // Some records may have died without a notice.
             pressure.note_freed();
         }
         drop(waits);
@@ -189,7 +189,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let _ = store.write_out();
 }
 
-/// Writes to the disk now and then. Where it fails, whoever writes next is told.
+/// Writes to the disk at intervals. The next write reports a failure.
 fn write_out(store: &Store, every: Duration, over: &AtomicBool) {
     let every = every.max(Duration::from_millis(1));
     let mut due = Instant::now() + every;
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_replaced_is_kept_for_as_long_as_was_asked() {
+    fn old_versions_are_kept_for_the_given_time() {
         let (mut past, start) = (VecDeque::new(), Instant::now());
         let since = Duration::from_secs(10);
         for second in 0..100_u64 {

@@ -1,8 +1,7 @@
 //! The log: every commit in order, in segments, durable when it has to be.
 //!
-//! A commit is applied as soon as it is appended; what makes it durable is [`Log::sync`], which one
-//! caller does for everybody who appended meanwhile. Until then nobody may be told of it, whoever
-//! made it: [`Log::synced`] says up to where the log is safe.
+//! A commit is applied as soon as it is appended. [`Log::sync`] makes it durable: one caller writes for all that
+//! appended before. No client may see a commit before that: [`Log::synced`] says up to where the log is safe.
 
 mod ahead;
 mod commit;
@@ -57,19 +56,18 @@ pub(crate) struct Log {
     spares: Spares,
     next: AtomicU32,
     turns: Mutex<Turns>,
-    /// The ends of turns with even and odd numbers. Whoever waits is served by the turn that goes
-    /// on or by the next one, which one of them will have. Were it one condition, each turn would
-    /// wake both, and with a hundred threads half of the processors' time went into waking those it
-    /// does not serve.
+    /// The ends of turns with even and odd numbers. A waiting thread is served by the present turn or the next one.
+    /// One condition for both would wake all threads at each turn; with a hundred threads that took half of the
+    /// processors' time.
     turn_over: [Condvar; 2],
     synced: AtomicU64,
-    /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while nobody knows.
+    /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while that is unknown.
     settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
 }
 
-/// What can no longer be told from the records of the log.
+/// What the records of the log no longer say.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgotten {
     /// Versions before this commit may have been dropped.
@@ -338,7 +336,7 @@ impl Log {
         }
     }
 
-    /// What it took to make commits safe; all zeros where nobody asked for that.
+    /// What it took to make commits safe; all zeros without durability.
     pub(crate) fn commit_figures(&self) -> CommitFigures {
         self.made_safe.take()
     }
@@ -358,7 +356,7 @@ impl Log {
         self.directory.is_some()
     }
 
-    /// Takes a segment away of which nothing is asked for, once what has moved from it is safe.
+    /// Removes a dead segment, once the records that moved out of it are safe.
     pub(crate) fn remove(&self, id: SegmentId, forgotten: Forgotten) -> Result<(), Unwritable> {
         if let Some(directory) = &self.directory {
             let end = lock(&self.head).end();
@@ -371,7 +369,7 @@ impl Log {
             }
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
-            // Before somebody else has the blocks. That it cannot be had is told to who needs one.
+            // At once, before another process takes the blocks. A commit that needs one reports a failure.
             let _ = self.spares.fill(RESERVED, true, || self.make_segment());
         }
         self.replace(id, None);
@@ -393,7 +391,7 @@ impl Log {
         Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor }
     }
 
-    /// Takes a segment of which nothing can be read out of the log; its file gets another name.
+    /// Takes an unreadable segment out of the log, and renames its file.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
     }
@@ -422,7 +420,7 @@ impl Log {
             }
         }
         self.write_out()?;
-        // Somebody else might have the space of the reserved ones before it is opened again.
+        // The reserved ones stay: another process might take their space before the next start.
         for spare in self.spares.drain(RESERVED) {
             if let Some(directory) = &self.directory {
                 let _ = directory.remove(spare.id, self.reached(Forgotten::default()));

@@ -56,14 +56,12 @@ impl Store {
         store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
-        // Nobody has said yet how long what was replaced is kept: until then all of it is that had
-        // not been forgotten before.
+        // All old versions are kept until the keeper knows for how long.
         store.retain(manifest.reached.compacted);
         let incomplete = store
             .restore(&findings, tell)
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
-        // What tells of damage goes last: until then, commits that it took something of are told
-        // from those that are whole.
+        // The segments that show the damage go last: until then they tell damaged commits from whole ones.
         for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
             store.rescue(*id).map_err(|error| match error {
                 ReclaimError::Log(error) => {
@@ -137,12 +135,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::action::{Action, Condition, Write};
     use super::super::record::RequestId;
+    use super::super::types::Consistency;
     use super::*;
     use crate::engine::Expiry;
 
     /// As many as all that are remembered, and more, are moved behind the latest one.
     #[test]
-    fn what_was_moved_pushes_no_request_out_at_a_restart() {
+    fn moved_records_push_no_request_out_at_a_restart() {
         let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         let options = StoreOptions {
@@ -162,7 +161,7 @@ mod tests {
             store.write(&[write], request, 1).unwrap()
         };
         let store = open();
-        // More than what all shards remember, of which each has its share.
+        // More than all shards remember together.
         let keys = 20_000;
         for key in 0..keys {
             put(&store, key, key);

@@ -5,7 +5,7 @@ const BLOCK_MAX: usize = 512;
 
 /// An ordered set of slots: sorted blocks of eight bytes a slot, in a sorted list.
 ///
-/// The keys are elsewhere, in memory that is far: whoever asks says where. A block knows what its
+/// The keys are elsewhere, in memory that is far: callers say where. A block knows what its
 /// keys begin with, and beside each slot the four bytes that follow, so that finding looks at keys only
 /// where these are the same. Adding moves 4 KiB at most, and once in some 256 times the list of
 /// the blocks; then the keys of one block are looked at.
@@ -189,7 +189,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn it_is_an_ordered_set(
+        fn order_behaves_as_an_ordered_set(
             keys in proptest::collection::vec(any_key(), 1..2500),
             steps in proptest::collection::vec((proptest::bool::weighted(0.7), any::<proptest::sample::Index>()), 0..4000),
             from in any_key(),

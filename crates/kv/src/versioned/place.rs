@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_the_largest_segment_is_a_place_before_the_next_one() {
+    fn end_of_the_largest_segment_precedes_the_next_segment() {
         let end = Location::new(7, SEGMENT_BYTES_MAX);
         assert_eq!(Location::from_bits(end.to_bits()), Some(end));
         assert!(end.to_bits() < Location::new(8, 0).to_bits());

@@ -1,9 +1,8 @@
-//! Who writes waits, rather than is refused, while a log that is full has space that can be had back.
+//! Writers wait while a full log has space that can be reclaimed.
 //!
-//! The log is full where a write needs a segment that the limit does not allow, or the disk has none.
-//! Then it depends on the keeper: as long as that has something back, whoever was refused waits for it and
-//! tries again, and so writes as fast as space is freed. Once the keeper has found nothing, whoever writes is
-//! refused at once, until it has looked again, or the log has grown.
+//! The log is full when a write needs a segment that the limit or the disk refuses.
+//! While the keeper reclaims space, a refused writer waits and tries again: it writes as fast as space is freed. Once
+//! the keeper has found nothing, writers are refused at once, until it has looked again or the log has grown.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -17,20 +16,20 @@ use super::types::lock;
 
 /// No write waits longer for space, whatever the keeper is at: other clients may wait for the thread as well.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Who waits for space, and for whom.
+/// Writers that wait for space, and their keeper.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     pub(super) state: Mutex<State>,
     waiting: AtomicUsize,
-    /// For threads that wait.
+    /// For waiting threads.
     pub(super) changed: Condvar,
-    /// For tasks.
-    pub(super) told: Notify,
+    /// For waiting tasks.
+    pub(super) freed_some: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Those who have space back.
+    /// Running keepers.
     pub(super) keepers: usize,
     /// The thread of one, once it runs.
     pub(super) keeper: Option<Thread>,
@@ -76,7 +75,7 @@ impl Patience {
     }
 }
 
-/// Somebody waits, until this is dropped.
+/// A writer waits until this is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting<'a>(&'a Pressure);
 
@@ -94,7 +93,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pressure {
-    /// Whether somebody waits for space.
+    /// Whether a writer waits for space.
     pub(super) fn is_felt(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -110,7 +109,7 @@ impl Pressure {
         let mut state = lock(&self.state);
         if state.freed == freed {
             state.fruitless = Some(end);
-            self.tell();
+            self.wake();
         }
     }
 
@@ -119,11 +118,11 @@ impl Pressure {
         let mut state = lock(&self.state);
         state.freed += 1;
         state.fruitless = None;
-        self.tell();
+        self.wake();
     }
 
-    pub(super) fn tell(&self) {
+    pub(super) fn wake(&self) {
         self.changed.notify_all();
-        self.told.notify_waiters();
+        self.freed_some.notify_waiters();
     }
 }

@@ -8,8 +8,8 @@ use super::table::{Damage, SlotId, Table, View};
 use super::types::Consistency;
 use crate::engine::{Expiry, Second, Version};
 
-/// What a read found, and the last commit that it tells of, be it that nothing is there: not to be
-/// told of to anybody before that is safe, see [`Store::sync`].
+/// What a read found, and the last commit that it shows, also where nothing is there. A client sees it only once
+/// that commit is safe, see [`Store::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen<T> {
     /// The commit; 0 where there never was any.
@@ -38,7 +38,7 @@ impl From<Damage> for ReadError {
 /// A version of a key, as it is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
-    /// The commit that made it: not to be told of to anybody before it is safe, see [`Store::sync`].
+    /// The commit that made it. A client sees it only once that is safe, see [`Store::sync`].
     pub sequence: Sequence,
     /// The version.
     pub version: Version,
@@ -114,7 +114,7 @@ impl Store {
         };
         let newest = slot.map_or(0, |slot| table.newest_sequence(slot));
         let (last, sequence) = match slot {
-            // That there is such a version is told, whatever the key was in it.
+            // The version is shown, whatever the key was in it.
             _ if !by_key => (self.0.log.last(), version),
             Some(slot) => (table.newest_version(slot), newest),
             // What is forgotten was gone.
@@ -125,13 +125,13 @@ impl Store {
             return Seen { sequence, found: Err(ReadError::Unknown(last)) };
         }
         let found = self.in_version(&table, slot, version, now, visit);
-        let told = match &found {
+        let shown = match &found {
             // Who keeps its version may have been written again since.
             Ok(Some(shown)) => shown.sequence,
             Err(ReadError::Compacted(first)) if !by_key => *first.min(&last),
             _ => 0,
         };
-        Seen { sequence: sequence.max(told), found }
+        Seen { sequence: sequence.max(shown), found }
     }
 
     fn in_version(

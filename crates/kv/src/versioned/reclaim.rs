@@ -1,8 +1,8 @@
-//! Space that nobody asks for any more is had back, a segment at a time.
+//! Reclaims the space of dead records, a segment at a time.
 //!
-//! What is still asked for moves to the end of the log; then the segment goes, as a whole. A
-//! segment is worth it when half of it is dead, so that the log takes at most twice what is alive,
-//! and each byte moved frees another one; or an eighth, while somebody waits for space.
+//! Live records move to the end of the log; then the segment goes as a whole. A segment is worth it when half of it
+//! is dead: the log takes at most twice what is alive, and each byte moved frees another one. While writers wait for
+//! space, an eighth suffices.
 
 use std::iter::once_with;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::engine::{Refused, Second};
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 
-/// While somebody waits for space, a segment is taken apart of which this part is dead: seven bytes are
-/// moved for one that is had back, at most.
+/// While writers wait, a segment is reclaimed when this part of it is dead: at most seven bytes move for one that is
+/// freed.
 const DEAD_LEAST: u64 = 8;
-/// The same once deletes have taken the segment that they may beyond the limit, or of those that are reserved:
-/// unless some is had back, be it little, nothing more can be deleted.
+/// The same once deletes have taken a segment beyond the limit, or out of the reserve: without some space, however
+/// little, nothing more can be deleted.
 const DEAD_LEAST_BEYOND: u64 = 1024;
 
 /// Why a segment was not reclaimed. It is still there, whole.
@@ -54,19 +54,19 @@ impl Store {
     /// oldest one where too much only says that keys are gone. Returns whether there was one.
     ///
     /// # Errors
-    /// See [`ReclaimError`]. One that cannot be read is told of once, and left alone from then on.
+    /// See [`ReclaimError`]. An unreadable segment is reported once, and left alone from then on.
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
         let mut damaged = lock(&self.0.reclaiming);
         if self.0.unswept.swap(false, Ordering::Relaxed) {
             self.sweep();
         }
         let is_tight = self.is_tight();
-        let told = |segment: &Arc<Segment>| {
+        let is_old = |segment: &Arc<Segment>| {
             segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
         };
-        // What is damaged in one keeps it for as long as somebody asks for that.
+        // A damaged record that may still be read keeps its segment.
         let is_kept = |segment: &Segment| damaged.contains_key(&segment.id) && !segment.is_dead();
-        let may_go = |segment: &Arc<Segment>| told(segment) && !is_kept(segment);
+        let may_go = |segment: &Arc<Segment>| is_old(segment) && !is_kept(segment);
         // What it takes, not what is in it: each life of a store leaves a segment that is not full.
         // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
         let is_felt = self.0.pressure.is_felt();
@@ -79,7 +79,7 @@ impl Store {
         let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
         let worth = |segment: &Arc<Segment>| {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
-            // What nobody wrote to is no space to be had back: it may be lost again where the rest goes.
+            // Space that was never written is no gain: the segment that takes the rest may lose as much.
             let dead = (segment.filled() as u64).saturating_sub(live);
             // Each life begins with a segment of its own, be it beyond the limit: there is room in it.
             let fits = is_beyond && live <= self.0.log.room() as u64;
@@ -91,7 +91,7 @@ impl Store {
         let full = self.0.log.full_segments().into_iter().filter(written);
         let full: Vec<_> = full.collect();
         let harmed = lock(&self.0.harmed).clone();
-        let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && told(segment));
+        let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && is_old(segment));
         let least = || {
             let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
             worth.sort_by_key(|segment| segment.live());
@@ -185,7 +185,7 @@ impl Store {
     }
 
     /// Deletes the keys whose time is over, from a stripe and a slot of it on; says in `from` where to go
-    /// on if it ends before its time. Nobody sees them any more, but they take space.
+    /// on if it ends before its time. Clients do not see them, but they take space.
     pub(super) fn delete_expired(
         &self,
         from: &mut (usize, usize),
@@ -236,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Does away with a segment of which nobody asks for anything, and without a look at it: small
+    /// Removes a dead segment without a look at it: small
     /// records by the hundred thousand cost as much to look through as what is written in their
     /// place. What it said of some keys is `known` again from a later commit on.
     fn drop_segment(&self, segment: &Segment, known: Sequence) -> Result<(), ReclaimError> {
@@ -288,7 +288,7 @@ impl Store {
                 Err(_) => match table.slot_at(hash, from) {
                     Some(slot) => slot,
                     None => {
-                        // Until when it was that, nobody knows.
+                        // When that ended is unknown.
                         self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
                         continue;
                     }
@@ -327,7 +327,7 @@ impl Store {
                 let record = Record::of_no_key(Kind::Clear, cleared);
                 self.0.log.begin_move(&record, true)?.append_moved(&record);
             }
-            // Nobody knows what that was.
+            // What that was is unknown.
             self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
         }
         self.0.log.remove(segment.id, self.forgotten())?;
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_amid_what_a_full_log_does_for_who_waits_costs_nothing() {
+    fn crash_while_a_full_log_reclaims_loses_nothing() {
         let name = format!("knee-kv-felt-{}", std::process::id());
         let (path, copy) =
             (std::env::temp_dir().join(&name), std::env::temp_dir().join(name + "-copy"));
@@ -406,7 +406,7 @@ mod tests {
         }
         assert!(key < KEYS);
         for round in 0..10_u32 {
-            // One key alone is overwritten, until there is no room; somebody waits for some then.
+            // One key alone is overwritten, until there is no room; a writer waits for some then.
             while put(&store, 0, &[round as u8; 300]).is_ok() {}
             store.0.log.write_out().unwrap();
             let _waiting = Waiting::begin(&store.0.pressure);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_room_to_delete_what_has_expired_it_is_gone_on_there() {
+    fn expiry_resumes_where_the_log_had_no_room() {
         let options = StoreOptions {
             consistency: Consistency::Linearizable,
             stripes: 4,

@@ -13,7 +13,7 @@
 //! 39  u8   bits
 //! 40  u8   marks
 //! 41  u24  settled: a place in a segment, in units of eight bytes,
-//! 44  u32           and the segment; 0 where nobody knows
+//! 44  u32           and the segment; 0 where unknown
 //! 48       [u64 client, u64 number], if the request had an id
 //!          [u64 whole, u64 sequence, u32 part, u32 depth], if it is an append
 //!          key, value, zeros up to the next multiple of eight
@@ -48,7 +48,7 @@ pub struct RequestId {
     pub number: u64,
 }
 
-/// What an append makes of a value: so nobody has to look at the records before it.
+/// What an append makes of a value, so that readers need not look at the records before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
     /// Bytes of the whole value.
@@ -65,7 +65,7 @@ pub(crate) struct Growth {
 pub(crate) struct OnDisk {
     /// Up to here the log was on it.
     pub(crate) settled: Option<Location>,
-    /// Nobody waited for it.
+    /// No caller waited for it.
     pub(crate) lazy: bool,
 }
 
@@ -374,7 +374,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn encoded_record_is_decoded(
             (kind, sequence, part, flags, [more, first, moved, lazy], settled, request, key, value) in any_record(),
             salt: u32,
             behind in proptest::collection::vec(any::<u8>(), 0..20),
@@ -408,7 +408,7 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_are_no_record(bytes in proptest::collection::vec(any::<u8>(), 0..300), salt: u32) {
+        fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), salt: u32) {
             prop_assert!(decode(&bytes, salt).is_err());
         }
     }

@@ -8,8 +8,8 @@
 //! pages; nothing of it was acknowledged. Every record says up to where the log was on the disk
 //! when it was appended, so the largest of these places tells two cases apart: what cannot be read
 //! before it is damage; what cannot be read behind it is where the log ends. What damage and a
-//! crash cannot be told apart in is the last batch before a crash. Where nobody waited for the
-//! disk at all, it is called damage.
+//! crash cannot be distinguished in is the last batch before a crash. Without durability
+//! all of it, it is called damage.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -85,9 +85,9 @@ pub(crate) struct Findings {
     settled: Option<Location>,
     /// Segments that hold something that cannot be read.
     pub(crate) damaged: BTreeSet<SegmentId>,
-    /// Segments of which nothing can be read.
+    /// Unreadable segments.
     pub(crate) unreadable: BTreeSet<SegmentId>,
-    /// Segments in front of which something is lost.
+    /// Segments behind a loss.
     behind_lost: BTreeSet<SegmentId>,
 }
 
@@ -269,11 +269,11 @@ impl Reading<'_> {
         removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
     }
 
-    /// Cuts off a commit of which only the beginning is there, and marks the end of the log, so
+    /// Cuts off an incomplete commit at the end, and marks the end of the log, so
     /// that nothing behind it is ever taken for a record.
     fn close(&mut self) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
-        // Nothing but the commit is behind its beginning: nobody else appends meanwhile.
+        // Only the commit is behind its beginning: the log was locked for it.
         if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
             while let Some(mut part) = self.kept.pop_if(|part| part.id >= began.segment) {
                 if part.id > began.segment || began.offset() == 0 {
@@ -288,7 +288,7 @@ impl Reading<'_> {
         }
         let settled = self.reached.settled.unwrap_or(Location::new(0, 0));
         for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
-            // What nobody waited for is not promised, but what is put behind it may be.
+            // Without durability it is not promised, but records behind it may be.
             if part.scan.lazy.is_some() && !self.promises {
                 continue;
             }
@@ -329,14 +329,14 @@ impl Part {
         let Made { salt, bytes } = made;
         let path = directory.file(id);
         let file = directory.open_before(id, salt)?;
-        let told = |error| DirectoryError::Io(path.clone(), error);
-        let length = file.metadata().map_err(told)?.len().saturating_sub(FILE_HEAD_BYTES);
+        let failed = |error| DirectoryError::Io(path.clone(), error);
+        let length = file.metadata().map_err(failed)?.len().saturating_sub(FILE_HEAD_BYTES);
         let filled = bytes.min(length as usize);
         if filled < HEAD_BYTES {
             return Err(DirectoryError::Damaged(path, "it was cut short".into()));
         }
         let mut read = vec![0; filled].into_boxed_slice();
-        let unreadable = read_what_can_be(&file, &mut read).map_err(told)?;
+        let unreadable = read_what_can_be(&file, &mut read).map_err(failed)?;
         let scan = scan(&read, id, salt);
         let short = (filled < bytes).then_some((bytes - filled) as u64);
         let is_blank =
@@ -366,8 +366,8 @@ impl Part {
         let what = format!(
             "a record in it fits no segments of {segment_bytes} bytes: they have to have {least} bytes"
         );
-        let told = || DirectoryError::Other(self.path.clone(), what);
-        (least <= segment_bytes).then_some(()).ok_or_else(told)
+        let other = || DirectoryError::Other(self.path.clone(), what);
+        (least <= segment_bytes).then_some(()).ok_or_else(other)
     }
 
     /// What of it is in the log.
@@ -428,7 +428,7 @@ struct Scan {
     last: Sequence,
     /// Up to where the log was on the disk, as its records say.
     settled: Option<Location>,
-    /// The last record for which nobody waited.
+    /// The last record that was written without durability.
     lazy: Option<Location>,
     /// Where something else is among the records.
     gaps: Vec<Gap>,
@@ -532,7 +532,7 @@ fn scan(bytes: &[u8], id: SegmentId, salt: u32) -> Scan {
 
 /// Visits the records of all segments, which are in their order, but for those of commits that are
 /// not whole: a crash cut them off, or damage took something of them. Returns the segments that
-/// hold some of the latter, which must not outlive what tells of the damage.
+/// hold some of the latter, which must not outlive the segments that show the damage.
 pub(crate) fn records<E>(
     segments: &[Arc<Segment>],
     findings: &Findings,
@@ -572,7 +572,7 @@ pub(crate) fn records<E>(
     Ok(pending.incomplete)
 }
 
-/// The records of a commit of which more are to come.
+/// The first records of a commit.
 #[derive(Default)]
 struct Pending<'a> {
     records: Vec<(&'a Segment, Found)>,

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_are_forgotten_first() {
+    fn oldest_requests_are_forgotten_first() {
         let mut shard = Shard::default();
         let id = |number| RequestId { client: 7, number };
         for number in 0..=SHARD_REQUESTS_MAX as u64 {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_all_pushes_none_out() {
+    fn request_older_than_all_pushes_none_out() {
         let mut shard = Shard::default();
         let id = |number| RequestId { client: 7, number };
         let made = |number| Committed { sequence: number, version: number };
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_has_as_much_remembered_as_many() {
+    fn one_client_has_as_many_requests_remembered_as_many() {
         let requests = Requests::default();
         let id = |number| RequestId { client: 7, number };
         // More than a shard takes, an eighth of what all take.

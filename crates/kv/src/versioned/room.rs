@@ -1,4 +1,4 @@
-//! The room that a write needs in the log: whoever must not wait for the disk asks for it before.
+//! The room that a write needs in the log, for callers that must not wait for the disk.
 
 use super::action::{Action, Write, pieces};
 use super::record::Kind;

@@ -35,14 +35,14 @@ impl Visited<'_> {
 pub struct Scanned {
     /// The key to go on with; nothing at the end of the range.
     pub next: Option<Vec<u8>>,
-    /// The last commit that the scan tells of, be it that a key is gone: not to be told of to
+    /// The last commit that the scan shows, also by a missing key: not to be shown to
     /// anybody before it is safe, see [`Store::sync`].
     pub sequence: Sequence,
 }
 
 impl Store {
     /// Visits the keys of a range that a snapshot sees, or without one those that are there when
-    /// their turn comes, stripe by stripe, each stripe's in order. The stripe is locked meanwhile:
+    /// their turn comes, stripe by stripe, each stripe's in order. The stripe is locked:
     /// `keys_max` keys are looked at, at most. Where `visit` breaks off, the scan goes on with that
     /// key when it is asked to.
     ///

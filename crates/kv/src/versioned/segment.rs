@@ -21,7 +21,7 @@ pub(crate) const FILE_HEAD_BYTES: u64 = 4096;
 /// A record in the upper half of [`Tally::live`]; a segment's bytes fit the lower one.
 const LIVE_RECORD: u64 = 1 << 32;
 
-/// A segment. Whoever holds one can read it, also after the log has dropped it.
+/// A segment. It can be read as long as it is held, also after the log has dropped it.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
@@ -42,7 +42,7 @@ pub(crate) struct Segment {
 /// its file.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Records that somebody may still ask for: how many, in the upper half, and their bytes. The
+    /// Records that may still be read: how many, in the upper half, and their bytes. The
     /// bytes are what the records say, and as wrong as those may be by now; the number is certain.
     live: AtomicU64,
     /// Of what the others said of their keys, the log says again from this commit on.
@@ -58,7 +58,7 @@ struct Tally {
 enum Bytes {
     /// Of the log's writer, see [`Segment::append`].
     Growing(MmapRaw),
-    /// Of a file that nobody writes any more.
+    /// Of a file that is complete.
     Sealed(Mmap),
     /// What could be read of such a file, where a mapping of the rest would end the process.
     Read(Box<[u8]>),
@@ -71,7 +71,7 @@ impl Segment {
         Ok(Segment::new(id, salt, Bytes::Growing(memory), 0, bytes))
     }
 
-    /// The first `filled` bytes of a file that nobody writes any more, of those that were
+    /// The first `filled` bytes of a file that is complete, of those that were
     /// `reserved`.
     pub(crate) fn sealed(
         id: SegmentId,
@@ -80,7 +80,7 @@ impl Segment {
         filled: usize,
         reserved: usize,
     ) -> io::Result<Segment> {
-        // SAFETY: the directory's lock keeps other stores away; whoever else cuts the file short
+        // SAFETY: the directory's lock keeps other stores away; another program that cuts the file short
         // under a running store takes it down, as with any memory-mapped store.
         let memory = unsafe { MmapOptions::new().offset(FILE_HEAD_BYTES).len(filled).map(file)? };
         Ok(Segment::new(id, salt, Bytes::Sealed(memory), filled, reserved))
@@ -154,7 +154,7 @@ impl Segment {
         let Bytes::Growing(memory) = &self.bytes else { unreachable!("a sealed segment grows") };
         let (at, length) = (self.filled.load(Ordering::Relaxed), record.bytes());
         assert!(at + length <= memory.len(), "a record beyond the end of its segment");
-        // SAFETY: the range lies within the memory, and behind `filled`, where nobody reads yet;
+        // SAFETY: the range lies within the memory, and behind `filled`, where no reader is yet;
         // there is no other writer.
         let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), length) };
         record.encode(self.salt, out);
@@ -218,18 +218,18 @@ impl Segment {
         self.tally.clears.load(Ordering::Relaxed)
     }
 
-    /// Bytes of records that somebody may still ask for.
+    /// Bytes of records that may still be read.
     pub(crate) fn live(&self) -> u64 {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
     }
 
-    /// Whether nobody asks any more for what it says of keys, be it damaged.
+    /// Whether no record of a key in it may still be read, be it damaged.
     pub(crate) fn is_dead(&self) -> bool {
         self.tally.live.load(Ordering::Acquire) < LIVE_RECORD
     }
 
-    /// From which commit on the log says without it what it said; `None` while somebody may still
-    /// ask for something in it.
+    /// From which commit on the log says without it what it said; `None` while something in it
+    /// may still be read.
     pub(crate) fn said_without(&self) -> Option<Sequence> {
         let is_needed = !self.is_dead() || self.has_clear();
         (!is_needed).then(|| self.tally.replaced.load(Ordering::Relaxed))
@@ -240,7 +240,7 @@ impl Segment {
         self.tally.live.fetch_add(LIVE_RECORD + bytes as u64, Ordering::Relaxed);
     }
 
-    /// Nobody asks any more for a record of so many bytes: or more, where its length is damaged.
+    /// A record of so many bytes is dead, or of more, where its length is damaged.
     /// What it said of its key, others say from this commit on.
     pub(crate) fn bury(&self, bytes: usize, replaced: Sequence) {
         self.tally.replaced.fetch_max(replaced, Ordering::Relaxed);

@@ -1,10 +1,9 @@
 //! The versioned store: every change makes a version, every reader may have a snapshot.
 //!
-//! Keys are dealt to stripes by their hash, each behind a lock. A write locks the stripes of its
-//! keys in their order, decides, appends its records to the log as one commit, and puts them on
-//! top of what the keys were, before it unlocks them: whoever locks a stripe sees all commits up to
-//! any that was over before, and none of them in part. So a snapshot is but a number, the last
-//! commit that it sees, and nobody waits for it; what it may ask for is kept until it is dropped.
+//! Keys are dealt to stripes by their hash, each behind a lock. A write locks the stripes of its keys in their order,
+//! decides, appends its records to the log as one commit, and enters them in the tables before it unlocks. So a
+//! thread that locks a stripe sees every commit that ended before, and no part of another. A snapshot is a number:
+//! the last commit that it sees. Taking one waits for nothing. What it sees is kept until it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,24 +39,22 @@ pub(super) struct Inner {
     pub(super) snapshots: Mutex<Snapshots>,
     /// Commits from it on are kept, whatever replaced them.
     pub(super) retained: AtomicU64,
-    /// Of keys that were gone before this commit it is not known that they ever were.
+    /// Keys that were deleted before this commit may be forgotten.
     pub(super) compacted: AtomicU64,
-    /// Of no version before this commit it is known any more what it was, unless it is there.
+    /// Versions before this commit are known only if they are still in a table.
     pub(super) dropped: AtomicU64,
-    /// Whether something that was replaced may be kept that nobody asks for any more.
+    /// Old versions may be reclaimable. Writers set it; the sweep clears it.
     pub(super) has_past: AtomicBool,
-    /// Whether nobody has looked yet for what a recovery found and nobody asks for.
+    /// A recovery found old versions that no sweep has looked at.
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
     pub(super) clearing: Clearing,
     pub(super) pressure: Pressure,
-    /// Of keys that were forgotten, where versions count the writes of each key, none had a larger
-    /// one.
+    /// The largest version of a forgotten key, where versions count the writes of each key.
     pub(super) floor: AtomicU64,
-    /// Segments that cannot be taken apart, since something in them cannot be read. Locked by
-    /// whoever takes segments apart.
+    /// Segments that cannot be reclaimed, as a record in them is damaged. Locked while one is reclaimed.
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
-    /// Segments of which something damaged has been replaced.
+    /// Segments with a damaged record that was replaced since.
     pub(super) harmed: Mutex<BTreeSet<SegmentId>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
@@ -66,7 +63,7 @@ pub(super) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // What nobody waited for. Nobody is left who could be told that it failed.
+        // Writes without a caller that waits. No caller is left for an error.
         let _ = self.log.close();
     }
 }
@@ -122,13 +119,12 @@ impl Store {
     /// Waits until a commit is as safe as the store was asked to make it.
     ///
     /// # Errors
-    /// When the disk refuses: the commit may be lost, and is not to be told of.
+    /// When the disk refuses: the commit may be lost, and no client may see it.
     pub fn sync(&self, sequence: Sequence) -> Result<(), Unwritable> {
         if self.0.log.synced() >= sequence { Ok(()) } else { self.0.log.sync(sequence) }
     }
 
-    /// Up to which commit everything may be told of: it is as safe as the store was asked to make
-    /// it.
+    /// The last commit that clients may see: it is as safe as the store was asked to make it.
     #[must_use]
     pub fn synced(&self) -> Sequence {
         self.0.log.synced()
@@ -159,7 +155,7 @@ impl Store {
     /// Writes everything to the disk, whether or not anybody is to wait for it.
     ///
     /// # Errors
-    /// When the disk refuses: what nobody waited for may be lost.
+    /// When the disk refuses: writes without a caller that waits may be lost.
     pub fn write_out(&self) -> Result<(), Unwritable> {
         self.0.log.write_out()
     }
@@ -196,7 +192,7 @@ impl Store {
         self.0.log.is_ready_for(room)
     }
 
-    /// Makes room, unless that would be beyond the log's limit. No key is locked meanwhile.
+    /// Makes room, unless that would be beyond the log's limit. No key is locked during that.
     ///
     /// # Errors
     /// When the disk has none.

@@ -66,7 +66,7 @@ struct Slot {
     free: bool,
 }
 
-/// A key of which nothing is known but that it is gone.
+/// A deleted key without older versions.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
     /// The newest segment that may hold something of what it was.
@@ -82,13 +82,13 @@ pub(crate) struct Expired {
     pub(crate) next: Option<usize>,
 }
 
-/// Versions of one key, of which a table may hold many.
+/// Old versions of one key.
 #[derive(Debug, Default)]
 struct Chain {
     /// Oldest first.
     places: Vec<Location>,
     /// While commits before it are asked for, all of these are, as the log need not be asked each
-    /// time; 0 where nobody has looked.
+    /// time; 0 before the first look.
     needed_before: Sequence,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Table {
     disordered: Option<(u32, Damage)>,
     /// Commits that took all keys away: what was there before one of them is gone from then on.
     cleared: Vec<Sequence>,
-    /// Keys of which nothing is known but that they are gone.
+    /// Deleted keys without older versions.
     gone: HashMap<u32, Gone>,
     /// Bytes of their records.
     gone_bytes: usize,
@@ -446,7 +446,7 @@ impl Table {
         self.slots.iter().enumerate().filter(has_key).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Slots of which more is known than what they are now.
+    /// Slots with older versions.
     pub(crate) fn slots_with_past(&self) -> Vec<SlotId> {
         let has_past = |(_, slot): &(usize, &Slot)| slot.chain != 0;
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
@@ -477,8 +477,8 @@ impl Table {
         self.cleared.insert(at, commit);
     }
 
-    /// Forgets the commits that took all keys away that nobody needs who sees commits from
-    /// `horizon` on: every key has been pruned for them, and says itself that it is gone.
+    /// Forgets the commits that took all keys away up to `horizon`: every key has been pruned for them, and says
+    /// itself that it is gone.
     pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
         // The last one not behind it says all that those before say.
         let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);

@@ -54,7 +54,7 @@ pub struct DirectoryOptions {
 /// When a commit is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Before anybody is told of it.
+    /// Before a client sees it.
     Always,
     /// At most so many milliseconds later.
     Interval(u32),

@@ -16,7 +16,7 @@ use super::types::lock;
 /// segment, or the keeper has looked by itself: looking takes longer than a write.
 const GROWN_PART: usize = 16;
 
-/// Somebody has space back whenever it is waited for, until this is dropped.
+/// A keeper reclaims space for waiting writers until this is dropped.
 #[derive(Debug)]
 pub(super) struct Keeping(Store);
 
@@ -37,7 +37,7 @@ impl Drop for Keeping {
         let pressure = &self.0.0.pressure;
         let mut state = lock(&pressure.state);
         state.keepers -= 1;
-        pressure.tell();
+        pressure.wake();
     }
 }
 
@@ -68,10 +68,10 @@ impl Store {
         let begun = patience.begun(&lock(&pressure.state));
         let mut waiting = None;
         loop {
-            let told = pressure.told.notified();
-            tokio::pin!(told);
+            let freed = pressure.freed_some.notified();
+            tokio::pin!(freed);
             // From here on it hears, also of what happens before it waits.
-            told.as_mut().enable();
+            freed.as_mut().enable();
             {
                 let mut state = lock(&pressure.state);
                 if let Some(is_there) = self.is_decided(room, begun, &mut state) {
@@ -80,8 +80,8 @@ impl Store {
                 waiting.get_or_insert_with(|| Waiting::begin(pressure));
                 state.ask();
             }
-            // Too late is the same as told: it looks, and decides.
-            let _ = timeout_at(begun.until.into(), told).await;
+            // After a timeout it looks and decides as well.
+            let _ = timeout_at(begun.until.into(), freed).await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Who is told of commits as they are made.
+//! Reports commits as they are made.
 
 use std::fmt;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use crate::engine::Version;
 /// What a commit did to a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The commit: not to be told of before it is safe, see [`super::Store::sync`].
+    /// The commit: not to be shown before it is safe, see [`super::Store::sync`].
     pub sequence: Sequence,
     /// The version that the key has now.
     pub version: Version,
@@ -32,14 +32,14 @@ pub enum What {
     Deleted,
 }
 
-/// Takes an event without waiting; `false`, and it is told of nothing more.
+/// Takes an event without waiting; `false` ends the watch.
 pub type Listener = Box<dyn Fn(Event) -> bool + Send + Sync>;
 
-/// Those who are told.
+/// All watches.
 #[derive(Default)]
 pub(crate) struct Watches {
     watches: Mutex<Vec<Watch>>,
-    /// How many there are, so that nobody locks anything when there are none.
+    /// How many there are, so that commits lock nothing when there are none.
     count: AtomicUsize,
     next: AtomicU64,
 }

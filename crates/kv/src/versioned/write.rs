@@ -22,8 +22,8 @@ pub enum WriteError {
         index: usize,
         /// What its key is in instead; nothing if it is not there.
         version: Option<Version>,
-        /// The last commit that this tells of, also by what it says of the conditions before: not
-        /// to be told of to anybody before it is safe, see [`Store::sync`].
+        /// The last commit that this shows, also by the conditions that hold. A client sees it only once that commit
+        /// is safe, see [`Store::sync`].
         sequence: Sequence,
     },
     /// The key of the write with this index is empty or too long.
@@ -164,7 +164,7 @@ impl Store {
         let (slot, view) = match found {
             Err(damage) if !asks => {
                 let slot = Some(table.damaged(hash).ok_or_else(|| damage.clone())?);
-                // Nobody looks at it before this table is unlocked.
+                // It is looked at only after this table is unlocked.
                 lock(&self.0.harmed).insert(damage.segment);
                 // No key has made more versions than there were commits.
                 let version = self.0.log.last() + 1;
@@ -231,7 +231,7 @@ impl Store {
         fits.then_some(()).ok_or(WriteError::TooLarge { index, bytes_max })
     }
 
-    /// Locks the stripes of some keys, each once, in their order: so nobody waits in a circle.
+    /// Locks the stripes of some keys, each once, in their order: so no two writers wait for each other.
     fn lock_stripes(&self, hashes: &[u64]) -> Vec<(usize, MutexGuard<'_, Table>)> {
         let mut stripes: Vec<usize> = hashes.iter().map(|&hash| self.stripe_of(hash)).collect();
         stripes.sort_unstable();
@@ -285,7 +285,7 @@ impl Store {
                     value,
                 }));
             }
-            // In the order of the commits: nobody else commits meanwhile.
+            // In the order of the commits: the log is locked.
             self.0.watches.tell(plan.write.key, || Event {
                 sequence,
                 version: version_here,
@@ -301,7 +301,7 @@ impl Store {
             });
         }
         // Others may commit from here on: the log is everybody's, and finding a new key's place in
-        // the order of all takes longer than the record. Whoever sees this commit in the log, a
+        // the order of all takes longer than the record. A thread that sees this commit in the log, a
         // snapshot or who takes segments apart, finds its keys only behind their stripes' locks,
         // which are held until all is in the tables.
         drop(commit);
@@ -318,7 +318,7 @@ impl Store {
             let pieces = plan.pieces().count();
             for at in places.by_ref().take(pieces) {
                 match slot {
-                    // Most often nobody asks for what it was: then its past is not even made.
+                    // Most often its past can be forgotten at once.
                     Some(slot)
                         if horizon >= sequence
                             && pieces == 1

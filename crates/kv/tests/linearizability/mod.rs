@@ -142,19 +142,19 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn histories_of_a_linearizable_store_in_memory() {
-    check(&in_memory(Consistency::Linearizable), Consistency::Linearizable, 300);
+fn linearizable_store_in_memory_keeps_its_promise() {
+    check(&in_memory(Consistency::Linearizable), Consistency::Linearizable, 100);
 }
 
 #[test]
-fn histories_of_a_sequential_store_in_memory() {
-    check(&in_memory(Consistency::Sequential), Consistency::Sequential, 300);
+fn sequential_store_in_memory_keeps_its_promise() {
+    check(&in_memory(Consistency::Sequential), Consistency::Sequential, 100);
 }
 
 #[test]
-fn histories_of_durable_stores() {
+fn durable_stores_keep_their_promise() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
-        for (durability, histories) in [(Durability::Always, 15), (Durability::None, 100)] {
+        for (durability, histories) in [(Durability::Always, 5), (Durability::None, 30)] {
             let directory = Directory::new(&format!("{consistency:?}-{durability:?}"));
             check(&directory.open(consistency, durability), consistency, histories);
         }
@@ -188,10 +188,10 @@ const OF_ONE: [(Consistency, Mix); 2] =
     [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Single)];
 
 #[test]
-fn histories_over_the_network() {
+fn stores_over_the_network_keep_their_promise() {
     for subject in WHOLE.into_iter().chain(OF_ONE) {
         let rejected =
-            first_rejected_over_network(subject, Sending::Once, None, 20 * soak() as u64);
+            first_rejected_over_network(subject, Sending::Once, None, 10 * soak() as u64);
         assert_eq!(rejected, None, "{subject:?}");
     }
 }
@@ -219,7 +219,7 @@ fn request_that_is_sent_twice_counts_once() {
         let rejected = |fault, histories| {
             first_rejected_over_network(subject, Sending::Twice, fault, histories)
         };
-        assert_eq!(rejected(None, 10 * soak() as u64), None, "{subject:?}");
+        assert_eq!(rejected(None, 5 * soak() as u64), None, "{subject:?}");
         let caught = rejected(Some(Fault::MadeAgain), TRIES);
         assert!(caught.is_some(), "a request that is made again was not caught: {subject:?}");
     }
@@ -245,9 +245,9 @@ fn first_rejected_over_both(
 }
 
 #[test]
-fn histories_over_grpc_and_memcached() {
+fn store_behind_both_protocols_keeps_its_promise() {
     for subject in OF_ONE {
-        let rejected = first_rejected_over_both(subject, None, 40 * soak() as u64);
+        let rejected = first_rejected_over_both(subject, None, 15 * soak() as u64);
         assert_eq!(rejected, None, "{subject:?}");
         let caught = first_rejected_over_both(subject, Some(Fault::DroppedLock), 5 * TRIES);
         assert!(caught.is_some(), "a dropped lock was not caught: {subject:?}");
@@ -265,26 +265,26 @@ fn is_caught(fault: Fault, consistency: Consistency, mix: Mix) {
 }
 
 #[test]
-fn a_dropped_lock_is_caught() {
+fn dropped_lock_is_caught() {
     is_caught(Fault::DroppedLock, Consistency::Linearizable, Mix::Any);
     is_caught(Fault::DroppedLock, Consistency::Sequential, Mix::Single);
 }
 
 #[test]
-fn a_torn_bulk_put_is_caught() {
+fn torn_bulk_put_is_caught() {
     // Two commits count as two even without concurrency.
     is_caught(Fault::TornBulk, Consistency::Linearizable, Mix::Any);
     is_caught(Fault::TornBulk, Consistency::Sequential, Mix::Whole(TOGETHER));
 }
 
 #[test]
-fn a_scan_without_a_snapshot_is_caught() {
+fn scan_without_a_snapshot_is_caught() {
     is_caught(Fault::NoSnapshot, Consistency::Linearizable, Mix::Any);
     is_caught(Fault::NoSnapshot, Consistency::Sequential, Mix::Whole(TOGETHER));
 }
 
 #[test]
-fn a_stale_snapshot_is_caught() {
+fn stale_snapshot_is_caught() {
     is_caught(Fault::StaleSnapshot, Consistency::Linearizable, Mix::Any);
     is_caught(Fault::StaleSnapshot, Consistency::Sequential, Mix::Whole(TOGETHER));
 }

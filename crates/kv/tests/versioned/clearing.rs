@@ -41,7 +41,7 @@ fn wait_for_keys(store: &Store, keys: usize) {
 }
 
 #[test]
-fn who_asks_for_it_does_not_wait_until_it_is_said_of_each_key() {
+fn clear_does_not_wait_for_each_key() {
     let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
     for key in 0..100_u8 {
         put(&store, &[key], b"old", 1).unwrap();
@@ -55,7 +55,7 @@ fn who_asks_for_it_does_not_wait_until_it_is_said_of_each_key() {
 }
 
 #[test]
-fn a_second_that_was_asked_for_spares_what_comes_after_it_whoever_comes_first() {
+fn delayed_clear_spares_later_writes() {
     for first_is_a_read in [false, true] {
         let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
         let mut items = Items::new(store.clone());
@@ -73,7 +73,7 @@ fn a_second_that_was_asked_for_spares_what_comes_after_it_whoever_comes_first() 
 }
 
 #[test]
-fn a_full_store_is_cleared_and_read_whatever_there_is_room_for() {
+fn full_store_is_cleared_and_read() {
     let store = Store::in_memory(OPTIONS, 8 * 4096).unwrap();
     let mut items = Items::new(store.clone());
     let mut keys = 0_u16;
@@ -93,7 +93,7 @@ fn a_full_store_is_cleared_and_read_whatever_there_is_room_for() {
 }
 
 #[test]
-fn a_request_that_was_made_is_answered_also_while_all_is_to_go_and_the_log_takes_nothing() {
+fn repeated_request_is_answered_while_a_clear_is_late() {
     let store = Store::in_memory(OPTIONS, 8 * 4096).unwrap();
     let id = |number| Some(RequestId { client: 1, number });
     let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"1" };
@@ -109,7 +109,7 @@ fn a_request_that_was_made_is_answered_also_while_all_is_to_go_and_the_log_takes
 }
 
 #[test]
-fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
+fn cleared_keys_stay_gone_after_a_restart() {
     let directory = Directory::new("clearing");
     let open = || open(&directory);
     let mut store = open();
@@ -119,7 +119,7 @@ fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
     let before = store.snapshot();
     let version = store.last();
     Items::new(store.clone()).clear(10, 1).unwrap();
-    // Nobody but who reads makes it happen, and nothing but one record says so.
+    // Only a reader makes it happen, and only one record says so.
     let read = store.read(&[7], 10, |_| true).unwrap();
     assert_eq!((read.found, read.sequence), (None, version + 1));
     store.sync(read.sequence).unwrap();
@@ -157,7 +157,7 @@ fn what_was_taken_away_does_not_come_back_with_a_restart_nor_into_a_snapshot() {
 }
 
 #[test]
-fn nothing_of_what_was_there_is_left_in_what_grows_meanwhile() {
+fn append_after_a_clear_starts_empty() {
     let store = Store::in_memory(OPTIONS, 1 << 26).unwrap();
     let keys = 2000_u16;
     for key in 0..keys {
@@ -186,16 +186,16 @@ fn nothing_of_what_was_there_is_left_in_what_grows_meanwhile() {
 }
 
 #[test]
-fn who_watches_has_what_is_there_though_what_was_there_is_not_yet_said_to_be_gone() {
+fn watcher_sees_new_values_before_late_deletes() {
     let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
     put(&store, b"cleared", b"old", 1).unwrap();
     let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"old" };
     store.write(&[Write { key: b"over", condition: Condition::Always, action }], None, 1).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&heard);
+    let events = Arc::clone(&heard);
     let all = (Bound::Unbounded, Bound::Unbounded);
     let hear = move |event: Event| {
-        told.lock().unwrap().push(event.what);
+        events.lock().unwrap().push(event.what);
         true
     };
     store.watch(all, Box::new(hear));
@@ -204,7 +204,7 @@ fn who_watches_has_what_is_there_though_what_was_there_is_not_yet_said_to_be_gon
         store.write(&[write], None, now).unwrap();
     };
     append(b"over", 7);
-    // The clear is made by whoever writes behind its time, and told of key by key later.
+    // The first write after its time makes the clear; events of each key come later.
     Items::new(store.clone()).clear(9, 7).unwrap();
     append(b"cleared", 9);
     append(b"cleared", 9);
@@ -213,7 +213,7 @@ fn who_watches_has_what_is_there_though_what_was_there_is_not_yet_said_to_be_gon
 }
 
 #[test]
-fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
+fn records_moved_during_a_clear_stay_gone() {
     for round in 0..3 {
         let directory = Directory::new("clearing-moved");
         let store = open(&directory);
@@ -252,7 +252,7 @@ fn what_is_moved_while_all_goes_does_not_come_back_with_a_restart() {
 }
 
 #[test]
-fn an_old_version_shows_nothing_that_had_been_cleared_whatever_was_cleared_since() {
+fn old_version_hides_cleared_keys_after_another_clear() {
     let store = Store::in_memory(OPTIONS, 1 << 20).unwrap();
     let mut items = Items::new(store.clone());
     let snapshot = store.snapshot();

@@ -1,4 +1,4 @@
-//! Commits: made as a whole or not at all, once, and told of.
+//! Commits: made as a whole or not at all, once, and reported.
 
 use std::ops::Bound;
 
@@ -9,7 +9,7 @@ use knee_kv::versioned::{
 use crate::versioned::store::{Directory, in_memory, open, options, put, set, value};
 
 #[test]
-fn conditions_hold_for_all_writes_of_a_commit_or_none_is_made() {
+fn failed_condition_refuses_the_whole_commit() {
     let store = in_memory(Consistency::Linearizable);
     let version = set(&store, b"a", b"one");
     let write = |key, condition| Write { key, condition, action: put(b"new") };
@@ -37,7 +37,7 @@ fn conditions_hold_for_all_writes_of_a_commit_or_none_is_made() {
 }
 
 #[test]
-fn a_request_that_comes_again_is_not_made_again_also_after_a_restart() {
+fn repeated_request_is_made_once_over_a_restart() {
     let directory = Directory::new("requests");
     let mut store = open(&directory.0).expect("opens");
     let write = Write { key: b"list", condition: Condition::Always, action: Action::Append(b"x") };
@@ -60,7 +60,7 @@ fn a_request_that_comes_again_is_not_made_again_also_after_a_restart() {
 }
 
 #[test]
-fn watchers_are_told_of_every_commit_in_order() {
+fn watchers_see_every_commit_in_order() {
     let store = in_memory(Consistency::Linearizable);
     let (send, receive) = std::sync::mpsc::channel();
     let range = (Bound::Included(b"b".to_vec()), Bound::Excluded(b"d".to_vec()));
@@ -91,7 +91,7 @@ fn watchers_are_told_of_every_commit_in_order() {
 }
 
 #[test]
-fn what_fits_no_segment_is_refused_and_there_are_none_of_every_size() {
+fn oversized_record_and_bad_segment_size_are_refused() {
     for segment_bytes in [0, 1000, (8 << 24) - 7, usize::MAX] {
         let options = StoreOptions { segment_bytes, ..options(Consistency::Linearizable) };
         let refused = Store::in_memory(options, 1 << 26).expect_err("no such segment");

@@ -63,7 +63,7 @@ fn filter_calls(filter: &[Instruction]) {
 }
 
 #[test]
-fn what_the_disk_cannot_read_is_named_and_all_else_is_had_out_of_its_segment() {
+fn unreadable_block_is_named_and_the_rest_is_rescued() {
     let directory = Directory::new("unreadable");
     let options = StoreOptions { segment_bytes: 64 << 10, ..options(Consistency::Linearizable) };
     let opened = |repair| {
@@ -87,7 +87,7 @@ fn what_the_disk_cannot_read_is_named_and_all_else_is_had_out_of_its_segment() {
 }
 
 #[test]
-fn what_may_be_in_the_cache_alone_is_written_again() {
+fn unsynced_bytes_are_written_again() {
     let directory = Directory::new("again");
     let opened = || open(&directory.0).expect("opens");
     let again = written_again(&directory, opened, 400, || ());
@@ -95,7 +95,7 @@ fn what_may_be_in_the_cache_alone_is_written_again() {
 }
 
 #[test]
-fn it_is_written_again_also_where_the_disk_cannot_read_what_is_behind_it() {
+fn unsynced_bytes_before_a_bad_block_are_written_again() {
     let directory = Directory::new("again-unreadable");
     let options = StoreOptions {
         segment_bytes: 64 << 10,
@@ -107,13 +107,13 @@ fn it_is_written_again_also_where_the_disk_cannot_read_what_is_behind_it() {
         let at = DirectoryOptions { path, durability: Durability::Always, repair: false };
         Store::open(options, &at, 1 << 26).expect("opens").0
     };
-    // Twelve records and a seal leave the last block of a segment to nobody.
+    // Twelve records and a seal leave the last block of a segment empty.
     let again = written_again(&directory, opened, 5000, || fail_to_read(4096 + (60 << 10) + 100));
     assert!(again[..3].iter().all(|&again| again), "{again:?}");
 }
 
 #[test]
-fn what_nobody_waited_for_is_written_again_for_who_promises_what_comes_behind_it() {
+fn undurable_bytes_are_written_again_for_a_durable_store() {
     for (durability, again) in [(Durability::None, false), (Durability::Always, true)] {
         let directory = Directory::new("again-lazy");
         let open = |durability| {
@@ -171,7 +171,7 @@ fn written_again(
 
 /// The system says once that something did not reach the disk: not to who asks again.
 #[test]
-fn what_was_moved_from_stays_once_the_disk_may_have_lost_what_was_moved() {
+fn source_of_a_move_stays_after_a_failed_sync() {
     let directory = Directory::new("moved");
     let at =
         DirectoryOptions { path: directory.0.clone(), durability: Durability::None, repair: false };
@@ -194,21 +194,25 @@ fn what_was_moved_from_stays_once_the_disk_may_have_lost_what_was_moved() {
         };
         scope.spawn(fails).join().expect("it fails");
     });
-    store.reclaim().expect_err("nobody knows what of it is on the disk");
+    store.reclaim().expect_err("part of it may be on the disk");
     assert!(before.iter().all(|segment| segment.exists()));
 }
 
 #[test]
-fn the_blocks_of_the_next_manifest_are_kept_from_one_life_to_the_next() {
+fn blocks_of_the_next_manifest_outlive_a_restart() {
     let directory = Directory::new("manifest");
     drop(open(&directory.0).expect("opens"));
     let reserved = File::open(directory.0.join("MANIFEST.new")).expect("it is there");
     drop(open(&directory.0).expect("opens"));
-    assert_eq!(reserved.metadata().expect("it is open").nlink(), 1, "somebody may have them");
+    assert_eq!(
+        reserved.metadata().expect("it is open").nlink(),
+        1,
+        "another process may have them"
+    );
 }
 
 #[test]
-fn a_record_that_fits_no_segment_as_they_are_now_is_named_at_once() {
+fn record_larger_than_new_segments_is_named_at_once() {
     let directory = Directory::new("longer");
     let smaller = options(Consistency::Linearizable);
     let opened = |segment_bytes| {
@@ -219,7 +223,7 @@ fn a_record_that_fits_no_segment_as_they_are_now_is_named_at_once() {
     let store = opened(64 << 10).expect("opens").0;
     set(&store, &[1; 4000], b"");
     drop(store);
-    // The record takes that and the key; whoever changes it adds a request's id, and a segment ends.
+    // The record takes that and the key; a change adds a request's id, and a segment ends.
     let Err(DirectoryError::Other(file, what)) = opened(4096) else {
         panic!("it could be neither moved nor deleted")
     };

@@ -38,7 +38,7 @@ fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_history_that_is_kept_outlives_a_restart() {
+fn kept_history_outlives_a_restart() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("kept");
         let mut first = 0;
@@ -59,7 +59,7 @@ fn a_history_that_is_kept_outlives_a_restart() {
 }
 
 #[test]
-fn a_version_that_was_dropped_is_never_said_to_be_none_also_after_a_restart() {
+fn dropped_version_is_never_reported_as_absent() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("dropped");
         let mut store = open(&directory.0, consistency);
@@ -80,7 +80,7 @@ fn a_version_that_was_dropped_is_never_said_to_be_none_also_after_a_restart() {
 }
 
 #[test]
-fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
+fn damaged_segment_is_reported_once_and_others_are_reclaimed() {
     let directory = Directory::new("reclaimed");
     let store = open(&directory.0, Consistency::Linearizable);
     set(&store, b"kept", &[1; 900]);
@@ -89,19 +89,19 @@ fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
     }
     let segment = fs::File::options().write(true).open(directory.0.join("00000001.log"));
     segment.expect("it is there").write_all_at(b"X", 4096 + 200).expect("writable");
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..200 {
         set(&store, b"key", &[1; 900]);
         match store.reclaim() {
             Ok(_) => {}
             Err(ReclaimError::Damage(damage)) => {
                 assert_eq!((damage.segment, damage.offset), (1, 0));
-                told += 1;
+                reported += 1;
             }
             Err(error) => panic!("{error:?}"),
         }
     }
-    assert_eq!(told, 1);
+    assert_eq!(reported, 1);
     assert!(
         directory.segments().len() < 6,
         "{} segments, all but one of them dead",
@@ -110,7 +110,7 @@ fn a_damaged_segment_is_told_of_once_and_the_others_give_their_space_back() {
 }
 
 #[test]
-fn what_a_compaction_forgot_does_not_come_back_with_a_restart() {
+fn compacted_versions_stay_gone_after_a_restart() {
     let directory = Directory::new("compacted");
     let mut store = open(&directory.0, Consistency::Linearizable);
     let mut keeper = Keeper::start(store.clone(), History::All).expect("a thread");
@@ -119,8 +119,8 @@ fn what_a_compaction_forgot_does_not_come_back_with_a_restart() {
     store.compact().expect("there is room");
     let kept = set(&store, b"key", b"three");
     for _ in 0..2 {
-        let told = store.read_at(b"key", first, 1, |_| true).found;
-        assert!(matches!(told, Err(ReadError::Compacted(_))), "{told:?}");
+        let found = store.read_at(b"key", first, 1, |_| true).found;
+        assert!(matches!(found, Err(ReadError::Compacted(_))), "{found:?}");
         let past = store.history(b"key", 0, 9).expect("nothing is damaged").found;
         assert_eq!(past.iter().map(|past| past.version).collect::<Vec<_>>(), [kept - 1, kept]);
         drop((keeper, store));
@@ -130,7 +130,7 @@ fn what_a_compaction_forgot_does_not_come_back_with_a_restart() {
 }
 
 #[test]
-fn a_version_of_a_key_that_is_gone_is_never_met_again() {
+fn version_of_a_deleted_key_is_never_reused() {
     let directory = Directory::new("forgotten");
     let store = open(&directory.0, Consistency::Sequential);
     let write = |key: &[u8], condition, action| {
@@ -156,7 +156,7 @@ fn a_version_of_a_key_that_is_gone_is_never_met_again() {
 }
 
 #[test]
-fn a_store_in_memory_has_space_back() {
+fn store_in_memory_reclaims_space() {
     let store = Store::in_memory(OPTIONS, 1 << 20).expect("memory");
     for round in 0..10_000 {
         let action = put(&[7; 900]);
@@ -167,10 +167,10 @@ fn a_store_in_memory_has_space_back() {
     }
 }
 
-/// The keeper looks for keys whose time is over when it starts, and what is touched meanwhile keeps
+/// The keeper looks for keys whose time is over when it starts, and what is touched in between keeps
 /// its version.
 #[test]
-fn expired_keys_go_in_few_commits_and_none_that_was_given_more_time() {
+fn expired_keys_go_in_few_commits_and_touched_ones_stay() {
     let store = Store::in_memory(OPTIONS, 1 << 24).expect("memory");
     let mut items = Items::new(store.clone());
     for key in 0..1000_u16 {
@@ -195,7 +195,7 @@ fn expired_keys_go_in_few_commits_and_none_that_was_given_more_time() {
 }
 
 #[test]
-fn a_full_store_takes_deletes_and_has_its_space_back() {
+fn full_store_takes_deletes_and_reclaims_space() {
     let directory = Directory::new("filled");
     for store in [
         Store::in_memory(OPTIONS, 1 << 16).expect("memory"),
@@ -228,7 +228,7 @@ fn a_full_store_takes_deletes_and_has_its_space_back() {
 }
 
 #[test]
-fn what_was_closed_in_good_order_is_there_whatever_the_durability() {
+fn closed_store_is_complete_at_any_durability() {
     for durability in [Durability::Interval(1), Durability::None] {
         let directory = Directory::new("closed");
         let path = directory.0.clone();
@@ -261,7 +261,7 @@ fn come_and_go(store: &Store, keys: u32, value: &[u8]) {
 }
 
 #[test]
-fn keys_that_come_and_go_leave_nothing_behind_whatever_stays() {
+fn deleted_keys_leave_nothing_behind() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("come-and-go");
         let durable = open_within(&directory.0, consistency, 64 * 4096);
@@ -290,7 +290,7 @@ fn keys_that_come_and_go_leave_nothing_behind_whatever_stays() {
 }
 
 #[test]
-fn a_delete_of_nothing_that_comes_again_deletes_nothing_also_after_a_restart() {
+fn repeated_delete_of_nothing_deletes_nothing() {
     let directory = Directory::new("nothing");
     let store = open(&directory.0, Consistency::Linearizable);
     let delete = |key| Write { key, condition: Condition::Always, action: Action::Delete };
@@ -319,7 +319,7 @@ fn fill(store: &Store) -> u32 {
 }
 
 #[test]
-fn a_log_full_of_what_has_expired_does_not_stay_full() {
+fn log_full_of_expired_keys_is_freed() {
     let options = StoreOptions { segment_bytes: 1 << 16, ..OPTIONS };
     let store = Store::in_memory(options, 16 << 16).expect("memory");
     fill(&store);

@@ -1,4 +1,4 @@
-//! A log that is full: who writes waits for space that can be had back, and for none that cannot.
+//! A full log: writers wait for space that can be reclaimed, and for no other.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,14 +88,14 @@ fn overwrite(store: &Store) {
 }
 
 #[test]
-fn who_overwrites_faster_than_space_is_had_back_waits_for_it() {
+fn fast_overwrites_wait_for_space() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     overwrite(&store);
 }
 
 #[test]
-fn what_was_to_be_retained_makes_way_for_who_writes() {
+fn old_versions_make_way_for_writers() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(3600)).expect("a thread");
     let snapshot = store.revocable_snapshot();
@@ -104,7 +104,7 @@ fn what_was_to_be_retained_makes_way_for_who_writes() {
 }
 
 #[test]
-fn who_overwrites_on_a_disk_waits_as_well() {
+fn fast_overwrites_on_a_disk_wait_for_space() {
     let directory = Directory::new("full");
     let at = DirectoryOptions {
         path: directory.0.clone(),
@@ -118,7 +118,7 @@ fn who_overwrites_on_a_disk_waits_as_well() {
 }
 
 #[test]
-fn however_many_overwrite_one_key_each_and_the_same_one_none_is_refused() {
+fn many_writers_of_large_values_are_not_refused() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn however_many_overwrite_one_key_each_and_the_same_one_none_is_refused() {
 }
 
 #[test]
-fn who_overwrites_a_value_of_many_segments_is_not_refused() {
+fn commit_of_many_segments_is_not_refused() {
     let options = StoreOptions { value_bytes_max: 1 << 20, ..options() };
     let store = Store::in_memory(options, 64 * SEGMENT_BYTES as u64).expect("memory");
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
@@ -155,7 +155,7 @@ fn who_overwrites_a_value_of_many_segments_is_not_refused() {
 }
 
 #[test]
-fn where_everything_is_alive_nothing_is_moved_and_who_writes_is_refused() {
+fn log_full_of_live_records_refuses_writes_and_moves_none() {
     // Of large ones each segment leaves some of itself empty: that is nothing to be had back.
     for value in [1000, 25_000] {
         let store = in_memory();
@@ -174,13 +174,13 @@ fn where_everything_is_alive_nothing_is_moved_and_who_writes_is_refused() {
 }
 
 #[test]
-fn what_is_deleted_or_replaced_or_forgotten_makes_room_for_others() {
+fn deletes_and_overwrites_make_room() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
     let value = [1; 5000];
     let keys = fill(&mut items, &value);
-    // A quarter of each segment: less than it takes to have one back that nobody waits for.
+    // A quarter of each segment: too little to be reclaimed without a waiting writer.
     for key in (0..keys).step_by(4) {
         removed(&mut items, key).expect("it frees space");
     }
@@ -197,7 +197,7 @@ fn what_is_deleted_or_replaced_or_forgotten_makes_room_for_others() {
 }
 
 #[test]
-fn what_is_compacted_makes_room_for_others() {
+fn compaction_makes_room() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
     let mut items = Items::new(store.clone());
@@ -210,7 +210,7 @@ fn what_is_compacted_makes_room_for_others() {
 }
 
 #[test]
-fn a_snapshot_that_is_gone_makes_room_for_others() {
+fn dropped_snapshot_makes_room() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     // It keeps all that is replaced, however much.
@@ -225,7 +225,7 @@ fn a_snapshot_that_is_gone_makes_room_for_others() {
 /// What the keeper takes beyond the limit to move what is alive would else be full in the end, and there were no
 /// room left for a delete.
 #[test]
-fn a_log_that_was_filled_while_it_was_moved_takes_deletes() {
+fn log_filled_during_moves_takes_deletes() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let there = Mutex::new(Vec::new());
@@ -273,7 +273,7 @@ fn small_values_are_deleted_from_a_full_log_in_any_order() {
 }
 
 #[test]
-fn what_is_dead_where_the_log_is_written_to_is_had_back_as_well() {
+fn dead_records_of_the_newest_segment_are_reclaimed() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
@@ -290,7 +290,7 @@ fn what_is_dead_where_the_log_is_written_to_is_had_back_as_well() {
 }
 
 #[test]
-fn a_snapshot_that_was_begun_in_a_full_log_makes_way() {
+fn revocable_snapshot_of_a_full_log_makes_way() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
@@ -307,7 +307,7 @@ fn a_snapshot_that_was_begun_in_a_full_log_makes_way() {
 }
 
 #[test]
-fn what_was_changed_meanwhile_is_decided_anew() {
+fn change_of_a_changed_item_is_decided_again() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     thread::scope(|scope| {
@@ -351,7 +351,7 @@ fn what_was_changed_meanwhile_is_decided_anew() {
 }
 
 #[test]
-fn a_log_that_takes_more_than_its_new_limit_is_had_back_down_to_it() {
+fn log_shrinks_to_a_smaller_limit() {
     let directory = Directory::new("smaller");
     let at = DirectoryOptions {
         path: directory.0.clone(),
@@ -381,7 +381,7 @@ fn a_log_that_takes_more_than_its_new_limit_is_had_back_down_to_it() {
 
 /// With another limit segments have another size: what is alive in a large one fits no two small ones.
 #[test]
-fn a_log_of_larger_segments_takes_deletes_and_is_had_back_down_to_its_limit() {
+fn log_of_larger_segments_takes_deletes_and_shrinks() {
     let directory = Directory::new("large");
     let at = DirectoryOptions {
         path: directory.0.clone(),
@@ -411,7 +411,7 @@ fn a_log_of_larger_segments_takes_deletes_and_is_had_back_down_to_its_limit() {
 }
 
 #[test]
-fn a_full_log_that_is_opened_again_is_overwritten() {
+fn reopened_full_log_takes_overwrites() {
     let directory = Directory::new("again");
     let at = DirectoryOptions {
         path: directory.0.clone(),

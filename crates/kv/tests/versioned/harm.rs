@@ -1,4 +1,4 @@
-//! Files that are not what was written to them, and directories that somebody else has.
+//! Damaged files, and directories of another store.
 
 use std::fs;
 use std::ops::{Bound, ControlFlow};
@@ -16,7 +16,7 @@ use crate::versioned::store::{
 };
 
 #[test]
-fn a_directory_has_one_store_at_a_time() {
+fn directory_has_one_store_at_a_time() {
     let directory = Directory::new("lock");
     let store = open(&directory.0).expect("opens");
     assert!(matches!(open(&directory.0), Err(DirectoryError::InUse(_))));
@@ -25,7 +25,7 @@ fn a_directory_has_one_store_at_a_time() {
 }
 
 #[test]
-fn a_log_that_ends_anywhere_in_its_last_record_loses_that_record_only() {
+fn log_cut_within_its_last_record_loses_that_record_only() {
     let directory = Directory::new("torn");
     let mut model = written(&directory, 10);
     let kept = directory.contents();
@@ -52,7 +52,7 @@ fn a_log_that_ends_anywhere_in_its_last_record_loses_that_record_only() {
 }
 
 #[test]
-fn a_segment_without_its_head_is_set_aside_by_a_repair() {
+fn repair_sets_a_segment_without_head_aside() {
     let directory = Directory::new("headless");
     let model = written(&directory, 100);
     let segment = directory.segments().remove(1);
@@ -71,7 +71,7 @@ fn a_segment_without_its_head_is_set_aside_by_a_repair() {
 }
 
 #[test]
-fn one_flipped_bit_is_named_and_never_served() {
+fn flipped_bit_is_named_and_never_served() {
     let directory = Directory::new("flip");
     let model = written(&directory, 100);
     let mut segments = directory.segments();
@@ -89,7 +89,7 @@ fn one_flipped_bit_is_named_and_never_served() {
                 Err(DirectoryError::Damaged(file, _)) => assert_eq!(&file, segment),
                 Err(other) => panic!("{other}"),
                 Ok(store) => {
-                    // Only behind the end of the log does nobody miss it.
+                    // Only behind the end of the log is it not missed.
                     assert_eq!(
                         index,
                         segments.len() - 1,
@@ -105,7 +105,7 @@ fn one_flipped_bit_is_named_and_never_served() {
 }
 
 #[test]
-fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
+fn damaged_record_costs_its_value_and_later_appends() {
     let directory = Directory::new("repair");
     let store = open(&directory.0).expect("opens");
     for element in 0..100_u8 {
@@ -153,7 +153,7 @@ fn a_damaged_record_costs_what_it_held_and_what_grew_from_it() {
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
 }
 
-/// A store of forty keys of which the file of some has lost what they are called.
+/// A store of forty keys, some with damaged names.
 fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
     let at = DirectoryOptions {
@@ -178,12 +178,12 @@ fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
 }
 
 #[test]
-fn a_scan_over_a_key_that_was_flipped_says_so_wherever_it_is_gone_on_with() {
+fn scan_over_a_flipped_key_reports_damage() {
     let directory = Directory::new("unnamed");
     let store = unnamed(&directory, &["key03"]);
     for keys_max in 1..9 {
         let (mut from, mut found) = (Some(Vec::new()), Vec::new());
-        let told = loop {
+        let reported = loop {
             let Some(first) = from else { break None };
             let range = (Bound::Included(&first[..]), Bound::Unbounded);
             let part = store.scan_stripe(0, None, range, keys_max, 1, |visited| {
@@ -195,7 +195,7 @@ fn a_scan_over_a_key_that_was_flipped_says_so_wherever_it_is_gone_on_with() {
                 Err(damage) => break Some(damage.segment),
             }
         };
-        assert_eq!(told, Some(1), "{keys_max} at a time: {} of 40 keys", found.len());
+        assert_eq!(reported, Some(1), "{keys_max} at a time: {} of 40 keys", found.len());
         assert_eq!(found.len(), 3, "{keys_max} at a time");
     }
     let copy = directory.0.with_extension("copy");
@@ -203,14 +203,14 @@ fn a_scan_over_a_key_that_was_flipped_says_so_wherever_it_is_gone_on_with() {
 }
 
 #[test]
-fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
+fn segment_goes_once_its_damaged_record_is_replaced() {
     let directory = Directory::new("replaced");
     let store = unnamed(&directory, &["key03", "key04"]);
     let write = |key: &'static [u8], condition, action| {
         store.write(&[Write { key, condition, action }], None, 1).map(|made| made.version)
     };
-    let damage = |told| matches!(told, Err(WriteError::Damage(_)));
-    // Whoever asks what it was is told that nobody knows.
+    let damage = |found| matches!(found, Err(WriteError::Damage(_)));
+    // A write that depends on the old value fails.
     assert!(damage(write(b"key03", Condition::Present, put(b"new"))));
     assert!(damage(write(b"key03", Condition::Absent, put(b"new"))));
     assert!(damage(write(b"key03", Condition::Always, Action::Append(b"new"))));
@@ -229,7 +229,7 @@ fn what_is_damaged_is_replaced_or_deleted_and_then_its_segment_goes() {
 }
 
 #[test]
-fn what_is_damaged_keeps_its_segment_for_as_long_as_a_snapshot_asks_for_it() {
+fn damaged_record_in_a_snapshot_keeps_its_segment() {
     let directory = Directory::new("kept-for");
     let store = unnamed(&directory, &["key03"]);
     let snapshot = store.snapshot();
@@ -246,7 +246,7 @@ fn what_is_damaged_keeps_its_segment_for_as_long_as_a_snapshot_asks_for_it() {
 
 /// What is to be had back elsewhere is, be it dead or asked for by a snapshot.
 #[test]
-fn a_damaged_key_keeps_no_segment_but_its_own() {
+fn damaged_key_keeps_only_its_own_segment() {
     for asks in [false, true] {
         let directory = Directory::new("elsewhere");
         let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
@@ -291,7 +291,7 @@ fn a_damaged_key_keeps_no_segment_but_its_own() {
 }
 
 #[test]
-fn keys_are_in_their_order_again_once_the_damaged_one_among_them_is_replaced_or_gone() {
+fn keys_are_in_order_once_a_damaged_one_is_replaced() {
     for action in [put(b"new"), Action::Delete] {
         let directory = Directory::new("disordered");
         let store = unnamed(&directory, &["key03", "key07"]);
@@ -320,7 +320,7 @@ fn keys_are_in_their_order_again_once_the_damaged_one_among_them_is_replaced_or_
 }
 
 #[test]
-fn a_key_that_is_damaged_is_not_taken_for_one_whose_time_is_over_and_keeps_none_from_going() {
+fn damaged_key_does_not_expire_and_delays_no_other() {
     let directory = Directory::new("over");
     let store = unnamed(&directory, &["key03"]);
     let path = directory.segments().remove(0);
@@ -344,7 +344,7 @@ fn a_key_that_is_damaged_is_not_taken_for_one_whose_time_is_over_and_keeps_none_
 }
 
 #[test]
-fn a_segment_that_is_missing_is_named_and_paid_for_by_a_repair() {
+fn missing_segment_is_named_and_repair_goes_on_without_it() {
     let directory = Directory::new("missing");
     let model = written(&directory, 100);
     let segment = directory.segments().remove(1);
@@ -362,7 +362,7 @@ fn a_segment_that_is_missing_is_named_and_paid_for_by_a_repair() {
 /// The place of a forgotten key's slot is used again: were it still in the order of keys, the new key would be
 /// shown twice.
 #[test]
-fn a_key_is_forgotten_whatever_has_become_of_those_beside_it() {
+fn deleted_key_is_forgotten_beside_damaged_ones() {
     let directory = Directory::new("beside");
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
     let at = DirectoryOptions {

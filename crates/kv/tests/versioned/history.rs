@@ -30,9 +30,9 @@ fn old_versions_are_there_until_a_compaction() {
         assert_eq!(value_at(&store, b"a", third), Ok(None));
         assert_eq!(value_at(&store, b"a", 99), Err(ReadError::Unknown(third)));
         let past = store.history(b"a", 0, 9).expect("nothing is damaged").found;
-        let told: Vec<_> =
+        let shown: Vec<_> =
             past.iter().map(|past| (past.version, past.deleted, past.bytes)).collect();
-        assert_eq!(told, [(first, false, 3), (second, false, 3), (third, true, 0)]);
+        assert_eq!(shown, [(first, false, 3), (second, false, 3), (third, true, 0)]);
         // A key that comes back goes on counting.
         let fourth = set(&store, b"a", b"four");
         assert!(fourth > third);
@@ -45,7 +45,7 @@ fn old_versions_are_there_until_a_compaction() {
 }
 
 #[test]
-fn what_was_replaced_is_forgotten_after_its_time_and_expired_keys_go() {
+fn old_versions_and_expired_keys_go_after_their_time() {
     let store = in_memory(Consistency::Linearizable);
     let first = set(&store, b"a", b"one");
     set(&store, b"a", b"two");
@@ -84,7 +84,7 @@ fn what_was_replaced_is_forgotten_after_its_time_and_expired_keys_go() {
 }
 
 #[test]
-fn figures_say_what_is_kept_and_for_whom() {
+fn figures_count_keys_versions_and_snapshots() {
     let store = in_memory(Consistency::Linearizable);
     for key in [b"a", b"b", b"c"] {
         set(&store, key, b"one");
@@ -105,7 +105,7 @@ fn figures_say_what_is_kept_and_for_whom() {
 }
 
 #[test]
-fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
+fn history_comes_in_parts_that_name_their_commit() {
     let store = in_memory(Consistency::Sequential);
     let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
     set(&store, b"b", b"other");
@@ -114,15 +114,15 @@ fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
     }
     let write = Write { key: b"a", condition: Condition::Always, action: Action::Delete };
     let gone = store.write(&[write], None, 1).expect("it is taken");
-    let told = |from, most| {
+    let versions = |from, most| {
         let past = store.history(b"a", from, most).expect("nothing is damaged");
         assert_eq!(past.sequence, gone.sequence);
         past.found.iter().map(|past| (past.version, past.bytes)).collect::<Vec<_>>()
     };
-    assert_eq!(told(0, 2), [(1, 1), (2, 2)]);
-    assert_eq!(told(3, 3), [(3, 3), (4, 4), (5, 5)]);
-    assert_eq!(told(6, 3), [(6, 0)]);
-    assert_eq!(told(7, 3), []);
+    assert_eq!(versions(0, 2), [(1, 1), (2, 2)]);
+    assert_eq!(versions(3, 3), [(3, 3), (4, 4), (5, 5)]);
+    assert_eq!(versions(6, 3), [(6, 0)]);
+    assert_eq!(versions(7, 3), []);
     set(&store, b"b", b"later");
     // What is not there was deleted by a commit, and the one that looked says which.
     let read = store.read(b"a", 1, |_| true).expect("nothing is damaged");
@@ -146,14 +146,14 @@ fn a_history_comes_in_parts_and_an_answer_names_the_commit_it_tells_of() {
 
 /// What replaced a value may go before the value does: no version shows that in its place then.
 #[test]
-fn no_version_shows_what_had_been_deleted_once_a_segment_went_that_said_so() {
+fn deleted_version_stays_hidden_without_its_delete_record() {
     let directory = Directory::new("went");
     let store = open(&directory.0).expect("opens");
     set(&store, b"key", b"old");
     for stays in [b"stays1", b"stays2"] {
         set(&store, stays, &[1; 1500]);
     }
-    // From here on in another segment, of which nothing is asked for in the end.
+    // From here on in another segment, which is dead in the end.
     set(&store, b"goes", &[2; 1500]);
     let write = Write { key: b"key", condition: Condition::Always, action: Action::Delete };
     let deleted = store.write(&[write], None, 1).expect("it is taken").version;

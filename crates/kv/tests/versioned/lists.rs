@@ -7,7 +7,7 @@ use knee_kv::versioned::{
 use crate::versioned::store::{Directory, options, set, value};
 
 #[test]
-fn a_list_grows_by_what_is_appended_to_it() {
+fn append_extends_a_list() {
     let directory = Directory::new("list");
     let options = StoreOptions {
         value_bytes_max: 1 << 24,

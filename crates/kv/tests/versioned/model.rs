@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_store_is_what_was_written_to_it(
+    fn store_behaves_as_a_map(
         steps in proptest::collection::vec(any_step(), 1..120),
         durable: bool,
         by_key: bool,

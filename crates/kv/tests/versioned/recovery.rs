@@ -71,7 +71,7 @@ fn with_a_commit_over_two_segments(directory: &Directory) -> Store {
 }
 
 #[test]
-fn a_commit_outlives_the_segment_that_held_its_end() {
+fn commit_outlives_the_segment_of_its_end() {
     let directory = Directory::new("over-two");
     let store = with_a_commit_over_two_segments(&directory);
     for _ in 0..10 {
@@ -91,7 +91,7 @@ fn a_commit_outlives_the_segment_that_held_its_end() {
 }
 
 #[test]
-fn a_commit_that_was_cut_off_never_comes_back() {
+fn incomplete_commit_never_comes_back() {
     let directory = Directory::new("cut-off");
     let store = open(&directory).unwrap();
     set(&store, b"fill", &[1; 2000]);
@@ -119,7 +119,7 @@ fn a_commit_that_was_cut_off_never_comes_back() {
 }
 
 #[test]
-fn a_commit_of_which_a_crash_left_two_segments_does_not_come_back_either() {
+fn incomplete_commit_over_segments_never_comes_back() {
     let directory = Directory::new("cut-later");
     let store = open(&directory).unwrap();
     set(&store, b"fill", &[1; 2000]);
@@ -144,7 +144,7 @@ fn a_commit_of_which_a_crash_left_two_segments_does_not_come_back_either() {
 }
 
 #[test]
-fn a_segment_that_lost_what_it_held_is_named() {
+fn emptied_segment_is_named() {
     type Harm = fn(&Path);
     let harms: [(&str, usize, Harm); 6] = [
         ("cut within its first record", 1, |path| cut(path, RECORDS + 100)),
@@ -165,10 +165,10 @@ fn a_segment_that_lost_what_it_held_is_named() {
         // Two are made ahead.
         let path = &segments[segment.min(segments.len() - 3)];
         inflict(path);
-        let told = open(&directory).map(|_| ()).expect_err(harm);
+        let refused = open(&directory).map(|_| ()).expect_err(harm);
         assert!(
-            matches!(&told, DirectoryError::Damaged(file, _) if file == path),
-            "{harm}: {told}"
+            matches!(&refused, DirectoryError::Damaged(file, _) if file == path),
+            "{harm}: {refused}"
         );
         let (store, lost) = open_with(&directory, true, 1 << 26).expect(harm);
         assert!(lost.iter().any(|lost| lost.file == *path), "{harm}: {lost:?}");
@@ -188,7 +188,7 @@ fn cut(path: &Path, length: usize) {
 }
 
 #[test]
-fn a_flip_in_the_last_record_is_named_once_the_store_was_closed() {
+fn flip_in_the_last_record_of_a_closed_store_is_named() {
     let directory = Directory::new("last");
     let store = open(&directory).unwrap();
     set(&store, b"key", &[1; 100]);
@@ -197,8 +197,8 @@ fn a_flip_in_the_last_record_is_named_once_the_store_was_closed() {
     for directory in [&directory, &crashed] {
         overwrite(&directory.segments()[0], RECORDS + 80..RECORDS + 81, 9);
     }
-    let told = open(&directory).map(|_| ()).expect_err("it was on the disk");
-    assert!(told.to_string().contains("from byte 4096 on"), "{told}");
+    let refused = open(&directory).map(|_| ()).expect_err("it was on the disk");
+    assert!(refused.to_string().contains("from byte 4096 on"), "{refused}");
     // After a crash it could as well have been cut off.
     assert_eq!(value(&open(&crashed).unwrap(), b"key"), None);
 }
@@ -223,7 +223,7 @@ fn restarts_do_not_fill_the_log() {
 }
 
 #[test]
-fn no_version_is_made_twice_over_a_restart() {
+fn versions_stay_unique_over_restarts() {
     let directory = Directory::new("versions");
     let store = open(&directory).unwrap();
     set(&store, b"live", &[1; 1500]);
@@ -247,7 +247,7 @@ fn no_version_is_made_twice_over_a_restart() {
 }
 
 #[test]
-fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
+fn append_without_its_base_is_dropped() {
     let directory = Directory::new("grown");
     let store = open(&directory).unwrap();
     let _all = store.snapshot();
@@ -266,18 +266,22 @@ fn a_list_does_not_grow_from_what_it_did_not_grow_from() {
     overwrite(&segment, at..at + 1, b'X');
     let (store, lost) = open_with(&directory, true, 1 << 26).unwrap();
     assert_eq!(lost.len(), 1);
-    assert_ne!(value(&store, b"a").as_deref(), Some(&b"old old old+tail"[..]), "nobody wrote that");
+    assert_ne!(
+        value(&store, b"a").as_deref(),
+        Some(&b"old old old+tail"[..]),
+        "no client wrote that"
+    );
 }
 
 #[test]
-fn a_store_of_another_consistency_is_refused() {
+fn store_of_another_consistency_is_refused() {
     let directory = Directory::new("consistency");
     set(&open(&directory).unwrap(), b"a", b"1");
     let options = StoreOptions { consistency: Consistency::Sequential, ..OPTIONS };
     let path = directory.0.clone();
     let other = DirectoryOptions { path, durability: Durability::Always, repair: true };
-    let told = Store::open(options, &other, 1 << 26).map(|_| ()).expect_err("versions differ");
-    assert!(told.to_string().contains("linearizable"), "{told}");
+    let refused = Store::open(options, &other, 1 << 26).map(|_| ()).expect_err("versions differ");
+    assert!(refused.to_string().contains("linearizable"), "{refused}");
 }
 
 proptest! {
@@ -285,7 +289,7 @@ proptest! {
 
     /// A crash leaves any of the pages, or sectors, of what was written since the last sync.
     #[test]
-    fn whatever_a_crash_leaves_of_a_batch_no_commit_is_half_there(
+    fn torn_batch_leaves_no_half_commit(
         safe in proptest::collection::vec(1..600_usize, 0..8),
         batch in proptest::collection::vec(proptest::collection::vec(1..1500_usize, 1..5), 1..6),
         missing in proptest::collection::vec(any::<bool>(), 64),
@@ -306,7 +310,7 @@ proptest! {
                 keys.iter().map(|(key, value)| write(key.as_bytes(), put(value))).collect();
             store.write(&writes, None, 1).expect("it is taken");
         }
-        // One sync for all of them, of which the crash leaves some sectors.
+        // One sync for all of them; the crash leaves some of its sectors.
         store.sync(store.last()).unwrap();
         let crashed = directory.copy();
         drop(store);
@@ -348,8 +352,8 @@ proptest! {
 }
 
 #[test]
-fn how_far_a_directory_has_been_read_is_told_up_to_its_end_once_for_each_pass() {
-    let directory = Directory::new("told");
+fn opening_reports_progress_of_both_passes() {
+    let directory = Directory::new("progress");
     let store = open(&directory).unwrap();
     for number in 0..40_u8 {
         set(&store, &[number], &[number; 1000]);
@@ -360,12 +364,12 @@ fn how_far_a_directory_has_been_read_is_told_up_to_its_end_once_for_each_pass() 
         durability: Durability::Always,
         repair: false,
     };
-    let mut told = Vec::new();
-    let tell = &mut |opening: Opening| told.push(opening);
+    let mut reported = Vec::new();
+    let tell = &mut |opening: Opening| reported.push(opening);
     Store::open_and_tell(OPTIONS, &options, 1 << 26, tell).unwrap();
     let (checked, restored): (Vec<_>, Vec<_>) =
-        told.iter().partition(|opening| opening.pass == Pass::Check);
-    assert!(told.starts_with(&checked.iter().copied().copied().collect::<Vec<_>>()));
+        reported.iter().partition(|opening| opening.pass == Pass::Check);
+    assert!(reported.starts_with(&checked.iter().copied().copied().collect::<Vec<_>>()));
     for pass in [checked, restored] {
         assert!(pass.len() > 5, "{pass:?}");
         assert!(pass.is_sorted_by_key(|opening| opening.bytes), "{pass:?}");

@@ -73,7 +73,7 @@ fn snapshots_never_see_half_a_commit() {
 }
 
 #[test]
-fn a_scan_goes_on_with_the_key_that_it_was_stopped_at() {
+fn stopped_scan_resumes_at_its_key() {
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
     let store = Store::in_memory(one, 1 << 20).expect("memory");
     for key in 0..10_u8 {

@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 48;
 const GROWTH_BYTES: usize = 24;
 
 #[test]
-fn the_log_takes_no_more_than_twice_what_is_alive_however_long_it_is_written_to() {
+fn log_takes_at_most_twice_its_live_bytes() {
     let directory = Directory::new("space");
     let mut store = open(&directory.0).expect("opens");
     let mut model = Model::new();
@@ -87,7 +87,7 @@ impl Churn {
         .into_bytes();
         let value = vec![step as u8; self.below(150)];
         let is_there = self.there.contains_key(&key);
-        // That one ends is not seen before the keeper comes, for whom all of them are over.
+        // An expired key stays visible until the keeper deletes it.
         let expires = self.below(4) == 0;
         let expiry = if expires { Expiry::at(1000) } else { Expiry::NEVER };
         let new = Action::Put { flags: 0, expiry, marks: 0, value: &value };
@@ -188,7 +188,7 @@ impl Churn {
 }
 
 #[test]
-fn the_log_is_bounded_by_what_is_there_whatever_happens_to_keys_for_however_long() {
+fn churn_leaves_the_log_bounded() {
     let soak = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().expect("a number"));
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("churn");
@@ -241,7 +241,7 @@ fn the_log_is_bounded_by_what_is_there_whatever_happens_to_keys_for_however_long
 }
 
 #[test]
-fn segments_that_were_made_larger_are_had_back_and_counted_by_what_they_take() {
+fn larger_segments_are_reclaimed_and_counted_by_size() {
     let directory = Directory::new("larger");
     let at = DirectoryOptions {
         path: directory.0.clone(),

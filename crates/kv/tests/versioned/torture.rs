@@ -282,7 +282,7 @@ impl History {
                 let before = self.versions.insert(write.key.to_vec(), made.version).unwrap_or(0);
                 assert!(made.version > before, "{made:?} after {before}");
             }
-            // It tells of one of its keys only.
+            // It names one of its keys only.
             (Consistency::Sequential, _) => {}
         }
     }
@@ -357,11 +357,11 @@ fn torture(tear: Tear, histories: u64) {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_kills() {
-    torture(Tear::Process, 6);
+fn acknowledged_writes_outlive_kills() {
+    torture(Tear::Process, 2);
 }
 
 #[test]
-fn what_was_acknowledged_outlives_failures_of_the_power() {
-    torture(Tear::Power, 6);
+fn acknowledged_writes_outlive_power_failures() {
+    torture(Tear::Power, 2);
 }

@@ -19,7 +19,7 @@ pub(crate) struct Manifest {
     pub(crate) consistency: Consistency,
     /// The segments, as they were made.
     pub(crate) segments: BTreeMap<SegmentId, Made>,
-    /// What can no longer be told from the segments alone.
+    /// What the segments alone no longer say.
     pub(crate) reached: Reached,
 }
 

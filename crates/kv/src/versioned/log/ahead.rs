@@ -119,7 +119,7 @@ impl Log {
     }
 }
 
-/// Segments that records of so many bytes may need, none of which is longer than `longest`. Each but the last has
+/// Segments that records of so many bytes may need, none longer than `longest`. Each but the last has
 /// no room for what comes behind it, and two that follow each other have more than fits one.
 fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_need_no_more_segments_than_was_said(
+        fn records_fit_the_predicted_number_of_segments(
             segment_bytes in 128..4096_usize,
             longest in 8..4096_usize,
             lengths in prop::collection::vec(1..4096_usize, 0..200),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_fill_a_little_more_than_half_of_a_segment_need_one_each() {
+    fn records_of_over_half_a_segment_need_one_each() {
         let length = (1024 - HEAD_BYTES) / 2 + 1;
         assert!(segments_most(62 * length, length, 1024) >= 62);
     }

@@ -8,7 +8,7 @@ use crate::versioned::place::Location;
 use crate::versioned::record::{OnDisk, Record, Sequence};
 use crate::versioned::segment::Segment;
 
-/// A commit while it is appended: nobody else appends.
+/// A commit while it is appended. It locks the end of the log.
 #[derive(Debug)]
 pub(crate) struct Commit<'a> {
     /// Its place among all commits.

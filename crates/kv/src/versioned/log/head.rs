@@ -39,10 +39,10 @@ impl Head {
     }
 }
 
-/// Who writes to the disk, for everybody: one after the other has a turn.
+/// Threads write to the disk in turns, each for all that appended before.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Whether it is somebody's turn; otherwise the one with this number is over.
+    /// Whether a thread has the turn; otherwise the turn with this number is over.
     pub(super) taken: bool,
     /// Counted from 1.
     pub(super) turn: usize,

@@ -22,7 +22,7 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// Nobody writes full segments anywhere that are only in memory.
+    /// Full segments of a log in memory are written to no disk.
     pub(super) fn forget_full(&self, head: &mut Head) {
         if self.directory.is_none() {
             head.full.clear();

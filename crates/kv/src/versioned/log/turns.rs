@@ -14,7 +14,7 @@ use crate::versioned::record::Sequence;
 use crate::versioned::segment::Segment;
 use crate::versioned::types::{Durability, Unwritable, lock};
 
-/// Somebody's turn, which ends with this: whatever becomes of who has it.
+/// A thread's turn, which ends with this, also in a panic.
 pub(super) struct Turn<'a> {
     pub(super) log: &'a Log,
     pub(super) number: usize,
@@ -23,7 +23,7 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Nobody knows what of it is on the disk.
+            // Part of the group may be on the disk.
             self.log.broken.get_or_init(|| "what was to write it failed".into());
         }
         lock(&self.log.turns).taken = false;
@@ -46,7 +46,7 @@ struct Group {
 }
 
 impl Log {
-    /// Writes everything up to this commit to the disk; what others append meanwhile goes along.
+    /// Writes everything up to this commit to the disk; what others have appended by then goes along.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
@@ -81,8 +81,8 @@ impl Log {
                 _ => Ok(()),
             };
         }
-        // Taken while the turns are locked: whoever waits for this turn locked them before, and had
-        // appended by then; whoever locks them later sees how far it goes.
+        // Taken while the turns are locked. Threads that wait for this turn had appended before; later ones see how
+        // far it goes.
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
@@ -90,7 +90,7 @@ impl Log {
         self.write_group(directory, &group)
     }
 
-    /// Everything that nobody has begun to write out.
+    /// Everything that no turn has taken.
     fn take_group(&self) -> Group {
         let mut head = lock(&self.head);
         Group {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_ends_with_whoever_had_it_and_nothing_is_written_behind_what_may_be_lost() {
+    fn panic_ends_a_turn_and_breaks_the_log() {
         let log = Log::new(None, Recovered::nothing(), 4096, 1 << 20).expect("memory");
         *lock(&log.turns) = Turns { taken: true, turn: 1, up_to: 7 };
         let failed = catch_unwind(AssertUnwindSafe(|| {

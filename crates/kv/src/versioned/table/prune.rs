@@ -1,4 +1,4 @@
-//! What nobody can ask for any more is forgotten; what is asked for may move.
+//! Forgets versions that can no longer be read, and moves others.
 
 use super::{Gone, Slot, SlotId, Table, spread, tag};
 use crate::engine::Second;
@@ -6,7 +6,7 @@ use crate::versioned::place::{Location, SegmentId};
 use crate::versioned::record::Sequence;
 
 impl Table {
-    /// Forgets what nobody can ask for who sees commits from `horizon` on: what the key was before
+    /// Forgets what no reader of commits from `horizon` on can see: what the key was before
     /// the last complete value not behind it.
     pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
         let Some(number) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) else {
@@ -22,7 +22,7 @@ impl Table {
         if horizon < self.chains[number].needed_before {
             return;
         }
-        // Where something is damaged, nobody can say what is not needed.
+        // Where a record is damaged, all others are needed.
         let Ok(newest) = self.checked(self.slots[slot.0 as usize].newest) else { return };
         let (last, needed_before) = if newest.sequence <= horizon {
             // What comes on top of it is of a later commit.
@@ -50,7 +50,7 @@ impl Table {
         }
     }
 
-    /// Does what [`Table::push`] and [`Table::prune`] would do where nobody can ask for what the
+    /// Does what [`Table::push`] and [`Table::prune`] would do where no reader can see what the
     /// key was, which is one record.
     pub(crate) fn replace(&mut self, slot: SlotId, at: Location, now: Second) {
         self.meet(at.segment);
@@ -95,7 +95,7 @@ impl Table {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
 
-    /// Forgets the key, of which nobody is told any more that it ever was.
+    /// Forgets the key: no reader learns that it ever was.
     pub(crate) fn forget(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
         self.segment(newest.segment).bury(self.trusted(newest).bytes(), 0);

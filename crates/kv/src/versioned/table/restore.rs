@@ -62,7 +62,7 @@ impl Table {
             if is_whole {
                 kept.push(at);
             } else {
-                // What the key was then, nobody knows.
+                // What the key was then is unknown.
                 self.segment(at.segment).bury(record.bytes(), self.log.last());
             }
         }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stays_for_ever_takes_no_more_place_than_another() {
+    fn old_segment_takes_no_more_places_than_a_new_one() {
         for (there, places_max) in [
             (vec![1], 1),
             ((1..50).collect::<Vec<_>>(), 49),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_segment_has_take_no_place() {
+    fn unused_segment_numbers_take_no_place() {
         let mut segments = Segments::new((1..5).map(segment).collect());
         for id in [1_000_000, 1_000_001, 3_000_000] {
             segments.add(segment(id));

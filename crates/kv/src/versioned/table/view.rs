@@ -98,7 +98,7 @@ impl Table {
         Ok((key, Some(view)))
     }
 
-    /// The last entry of the slot's past that is seen, of which the newest is not. Nobody checks the
+    /// The last entry of the slot's past that is seen, where its newest is not. This does not check the
     /// records that it is looked for among, but the last one that is seen and the first one that is not are
     /// as they were written, and so are in their order those before and behind.
     pub(super) fn last_by(
