@@ -274,6 +274,7 @@ mod tests {
             assert_eq!((spares.kept(), spares.ready()), (5 - taken as usize, 5 - taken as usize));
         }
         drop(kept);
+        spares.forget_shortage();
         // A move that does not fit says nothing of writers, which need fewer.
         assert!(spares.keep(2, full).is_none());
         assert_eq!((spares.kept(), spares.shortage()), (0, None));
