@@ -94,7 +94,8 @@ impl Store {
         let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && is_old(segment));
         let least = || {
             let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
-            worth.sort_by_key(|segment| segment.live());
+            // Writers change it during the sort, which panics on an order that is none.
+            worth.sort_by_cached_key(|segment| segment.live());
             worth
         };
         let burden = || {
