@@ -2,6 +2,7 @@
 //!
 //! Without a subcommand it serves. `load` puts edge lists into a directory, `graph` makes one.
 
+mod excess;
 mod graph;
 mod load;
 mod log;

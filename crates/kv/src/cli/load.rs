@@ -62,6 +62,7 @@ impl Load {
         let store = log.open()?;
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
             .map_err(|error| Failure::system("cannot start the keeper", &error))?;
+        super::excess::report_excess(&store, &self.data, self.memory_mb);
         self.files.iter().try_for_each(|file| load(&store, file, &stops))?;
         write_out(&store)
     }

@@ -75,17 +75,6 @@ impl Log<'_> {
         for lost in lost {
             tell(PROGRAM, format_args!("repaired: {lost}"));
         }
-        let (taken, bytes_max) = store.log_bytes();
-        if taken > bytes_max {
-            let message = format_args!(
-                "the log in {} takes {} MiB, more than --memory-mb {}: writes are refused until it takes \
-                 less; raise --memory-mb, or delete",
-                path.display(),
-                taken.div_ceil(MIB as u64),
-                self.mebibytes
-            );
-            tell(PROGRAM, message);
-        }
         Ok(store)
     }
 

@@ -132,6 +132,9 @@ impl Serve {
             }
             None => None,
         };
+        if let (Some(store), Some(directory)) = (&store, &self.data) {
+            super::excess::report_excess(store, directory, self.memory_mb);
+        }
         let listener = listen("--listen", self.listen)?;
         let mut reporter = self.observing.reporter(PROGRAM)?;
         let trace = self.observing.trace(PROGRAM);

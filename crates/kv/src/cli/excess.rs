@@ -1,0 +1,22 @@
+//! Reports a log that takes more than its limit.
+
+use std::path::Path;
+
+use knee_telemetry::tell;
+
+use crate::PROGRAM;
+use crate::versioned::Store;
+
+/// To be called once the keeper has started, which returns to the limit where a kill left the log a little beyond.
+pub(super) fn report_excess(store: &Store, directory: &Path, mebibytes: u64) {
+    let (taken, bytes_max) = store.log_bytes();
+    if taken > bytes_max {
+        let message = format_args!(
+            "the log in {} takes {} MiB, more than --memory-mb {mebibytes}: writes are refused until it takes \
+             less; raise --memory-mb, or delete",
+            directory.display(),
+            taken.div_ceil(1 << 20),
+        );
+        tell(PROGRAM, message);
+    }
+}
