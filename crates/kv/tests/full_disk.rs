@@ -231,38 +231,6 @@ fn takes_deletes_behind_larger_segments(path: &Path) {
     }
 }
 
-/// The live records of a large segment do not fit the free space of the disk, and writes do.
-fn does_not_fit(path: &Path) {
-    let write = |store: &Store, key: u32, action| {
-        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
-        let made = store.write(&write, None, 1).expect("there is room");
-        store.sync(made.sequence).expect("the disk takes it");
-    };
-    let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 1000] };
-    let store = with_segments(path, 2 * SEGMENT_BYTES);
-    (0..400).for_each(|key| write(&store, key, put));
-    (0..400).filter(|key| key % 5 < 3).for_each(|key| write(&store, key, Action::Delete));
-    drop(store);
-    let store = with_segments(path, SEGMENT_BYTES / 8);
-    let filler = taken_but(path, SEGMENT_BYTES as u64);
-    for key in 500..510 {
-        store.reclaim().expect("a large move that does not fit is no error");
-        assert_eq!(store.shortage(), None);
-        write(&store, key, put);
-    }
-    let three_large = 6 * SEGMENT_BYTES as u64;
-    assert!(store.figures().file_bytes > three_large, "{:?}", store.figures());
-    filler.set_len(0).expect("it is open");
-    while store.figures().file_bytes > three_large {
-        assert!(store.reclaim().expect("there is room"));
-    }
-}
-
-#[test]
-fn move_that_does_not_fit_refuses_no_writer() {
-    on_a_disk("no-fit", does_not_fit);
-}
-
 #[test]
 fn disk_filled_during_large_moves_takes_deletes() {
     on_a_disk("larger", takes_deletes_behind_larger_segments);

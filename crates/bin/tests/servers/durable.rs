@@ -354,6 +354,8 @@ fn unawaited_write_that_fails_is_reported_at_the_end() {
         let directory = Directory::new();
         let program = serve_with_limits(&directory, &["--durability", durability]);
         let mut client = program.connect();
+        // Behind it no segment has to be made.
+        assert_eq!(ask(&mut client, "set first 0 0 1\r\nx\r\n"), "STORED\r\n");
         limit_files(program.pid(), 4096);
         assert_eq!(ask(&mut client, "set last 0 0 1\r\nx\r\n"), "STORED\r\n");
         program.signal(libc::SIGTERM);
