@@ -3,7 +3,6 @@
 //! Without a subcommand it serves. `migrate` makes a PostgreSQL database ready for that.
 
 mod target;
-mod usage;
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
@@ -18,7 +17,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
 use knee_server::program::{
     self, Failure, Observing, address, listen, on_signals, raise_open_files_limit, tie_to_parent,
 };
-use knee_server::{Limits, Shards, runtime};
+use knee_server::{Limits, Shards, Trace, runtime};
 use knee_telemetry::{Broker, tell};
 use tokio::runtime::Runtime;
 
@@ -54,8 +53,6 @@ const MESSAGES_MIN: usize = 4;
 
 /// Who says nothing from the beginning on is left after so long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Who begins to wait for messages waits so long for those who are just sending there.
-const SENDING_MAX: Duration = Duration::from_secs(5);
 /// Calls that go on when the server is to end, and what others are to be told then, have so long.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -182,15 +179,9 @@ enum Durability {
     None,
 }
 
-/// The database that the command line names cannot be used; its password is not shown.
-fn unusable(target: &Target, failure: &database::Failure) -> Failure {
-    let name = match target {
-        Target::Postgres(address) => postgres::database_name(address),
-        Target::Sqlite(file) => file.as_deref().map(|file| format!("sqlite:{}", file.display())),
-        Target::Null => None,
-    };
-    let name = name.as_deref().unwrap_or("--database");
-    Failure { message: format!("cannot use {name}: {failure}"), code: 1 }
+/// The database cannot be used. The value of `--database` is never repeated.
+fn unusable(failure: &database::Failure) -> Failure {
+    Failure { message: format!("cannot use --database: {failure}"), code: 1 }
 }
 
 /// Parses the arguments, runs until told to stop, returns the exit code.
@@ -207,7 +198,7 @@ impl Flags {
     /// What a command line says.
     fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Flags, clap::Error> {
         let matches = Flags::command().try_get_matches_from(words);
-        matches.and_then(Flags::of).map_err(usage::without_passwords)
+        matches.and_then(Flags::of)
     }
 
     /// The same of one that is well formed. What means nothing to the database that it names is refused: somebody may
@@ -237,28 +228,29 @@ fn run(flags: &Serve) -> Result<(), Failure> {
     raise_open_files_limit(PROGRAM, flags.clients_max, clients)?;
     let listener = listen("--listen", flags.listen)?;
     let mut reporter = flags.observing.reporter::<Broker>(PROGRAM)?;
-    let trace = flags.observing.trace(PROGRAM);
+    let log = Trace::start(PROGRAM);
+    let trace = flags.observing.trace.then(|| log.clone());
     let threads = threads(flags);
     let recorders = grpc::recorders(&mut reporter, threads, flags.workers);
     let shards = Arc::new(Shards::new(threads, recorders));
     let runtime = runtime(&shards, |builder| builder)
         .map_err(|error| Failure::system("cannot start its threads", &error))?;
-    let telemetry = Telemetry { shards, trace: trace.clone() };
+    let telemetry = Telemetry { shards, trace };
     let front = Front { settings, runtime, listener, telemetry };
     let serving = match &flags.database {
-        Target::Null => front.serve(&flags.database, Null::default()),
+        Target::Null => front.serve(Null::default()),
         Target::Sqlite(file) => {
             let durable = flags.durability == Durability::Always;
-            let options = sqlite::Options { file: file.clone(), durable, tell: say };
+            let options = sqlite::Options { file: file.clone(), durable, log: log.clone() };
             let opened = Sqlite::open(&options);
-            let opened = opened.map_err(|failure| unusable(&flags.database, &failure));
-            front.serve(&flags.database, opened?)
+            let opened = opened.map_err(|failure| unusable(&failure));
+            front.serve(opened?)
         }
         Target::Postgres(address) => {
-            let options = flags.postgres(address);
+            let options = flags.postgres(address, log.clone());
             let opened = front.runtime.block_on(Postgres::open(&options));
-            let opened = opened.map_err(|failure| unusable(&flags.database, &failure));
-            front.serve(&flags.database, opened?)
+            let opened = opened.map_err(|failure| unusable(&failure));
+            front.serve(opened?)
         }
     }?;
     let shutdown = serving.shutdown();
@@ -268,15 +260,8 @@ fn run(flags: &Serve) -> Result<(), Failure> {
     let reporting = reporter.start().map_err(|error| Failure::system("cannot report", &error))?;
     let ended = serving.join();
     reporting.finish(|_| ());
-    if let Some(trace) = trace {
-        trace.finish();
-    }
+    log.finish();
     ended.map_err(|error| Failure::system("the server failed", &error))
-}
-
-/// Tells people something on standard error.
-fn say(text: &str) {
-    tell(PROGRAM, text);
 }
 
 impl Migrate {
@@ -293,23 +278,17 @@ impl Migrate {
             connections: 1,
             connection_wait: Duration::ZERO,
             call_max: Duration::ZERO,
-            sending_max: Duration::ZERO,
             idle_max: None,
             combine_max: 1,
-            tell: say,
+            log: Trace::start(PROGRAM),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::system("cannot start", &error))?;
         let installed = runtime.block_on(postgres::migrate(&options));
-        let installed = installed.map_err(|failure| unusable(&self.database, &failure))?;
-        for name in &installed {
-            tell(PROGRAM, format_args!("installed {name}"));
-        }
-        if installed.is_empty() {
-            tell(PROGRAM, "nothing to install: the schema is there");
-        }
+        let is_new = installed.map_err(|failure| unusable(&failure))?;
+        tell(PROGRAM, if is_new { "installed the schema" } else { "the schema is there already" });
         Ok(())
     }
 }
@@ -323,11 +302,11 @@ struct Front {
 }
 
 impl Front {
-    fn serve<D: Database>(self, target: &Target, database: D) -> Result<Serving, Failure> {
+    fn serve<D: Database>(self, database: D) -> Result<Serving, Failure> {
         let Front { settings, runtime, listener, telemetry } = self;
         let started = Serving::start(&settings, runtime, database, listener, telemetry);
         started.map_err(|error| match error {
-            StartError::Database(failure) => unusable(target, &failure),
+            StartError::Database(failure) => unusable(&failure),
             StartError::Tls(why) => {
                 let message =
                     format!("cannot use --tls-certificate, --tls-key or --tls-client-ca: {why}");
@@ -339,7 +318,7 @@ impl Front {
 }
 
 impl Serve {
-    fn postgres(&self, address: &str) -> postgres::Options {
+    fn postgres(&self, address: &str, log: Trace) -> postgres::Options {
         let idle_max_s = self.connection_idle_max_s;
         postgres::Options {
             address: address.to_owned(),
@@ -347,10 +326,9 @@ impl Serve {
             connections: self.connections.unwrap_or(self.workers) as usize,
             connection_wait: Duration::from_millis(self.connection_wait_ms),
             call_max: Duration::from_secs(self.call_max_s.into()),
-            sending_max: SENDING_MAX,
             idle_max: (idle_max_s > 0).then(|| Duration::from_secs(idle_max_s)),
             combine_max: self.combine as usize,
-            tell: say,
+            log,
         }
     }
 }
@@ -451,51 +429,15 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_stand_where_none_is_meant_are_not_repeated() {
-        let told = |words: &[&str]| {
-            let error = Flags::read([&[PROGRAM], words].concat());
-            error.map(|flags| format!("{flags:?}")).expect_err("it is refused").to_string()
-        };
-        let url = "postgresql://me:secret@there/db";
-        let rows: [&[&str]; 16] = [
-            &[url],
-            &["help", url],
-            &["migrate", url],
-            &["--", url],
-            &["--database", "sqlite", url],
-            &["--databse", url],
-            &["migrate", "--databse", "postgresql://me:secret@there/db"],
-            &["--databse=postgresql://me:secret@there/db"],
-            &["--databse:postgresql://me:secret@there/db"],
-            &["migrate", "--databasepostgresql://me:secret@there/db"],
-            &["--trace=postgresql://me:secret@there/db"],
-            &["--listen", url],
-            &["--connections", url],
-            &["--durability", url],
-            &["migrate", "host=there password=secret"],
-            &["--listen", "me:secret"],
-        ];
-        for row in rows {
-            let told = told(row);
-            assert!(!told.contains("secret"), "{row:?}: {told}");
-        }
-        for (row, said) in [
-            (&["migrat"][..], "unrecognized subcommand 'migrat'"),
-            (&["--databse", url], "a similar argument exists: '--database'"),
-            (&["--databse", url], "unexpected argument '--databse' found"),
-            (&["--stats", "jso"], "invalid value 'jso' for '--stats <WHAT>'"),
-            (&["--stats", "j=so"], "for '--stats <WHAT>'\n  [possible values: json, none]"),
-            (
-                &["--connections", "0"],
-                "invalid value '0' for '--connections <C>': 0 is not in 1..=65536",
-            ),
-            (
-                &["migrate", "--database", url, "--database", url],
-                "'--database <DATABASE>' cannot be used multiple",
-            ),
+    fn unreadable_database_is_not_repeated() {
+        for words in [
+            &["--database", "host=there password=secret"][..],
+            &["--database", "mysql://me:secret@there/db"],
+            &["migrate", "--database", "secret"],
         ] {
-            let told = told(row);
-            assert!(told.contains(said), "{row:?}: {told}");
+            let error = Flags::read([&[PROGRAM], words].concat()).expect_err("it is refused");
+            let text = error.to_string();
+            assert!(text.contains("--database is one of") && !text.contains("secret"), "{text}");
         }
     }
 

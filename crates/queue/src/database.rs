@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::broadcast;
 
@@ -21,35 +21,12 @@ pub trait Database: Send + Sync + 'static {
         stages: &mut Stages,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What arrives from now on in the queues that somebody watches, told at some time after it can
-    /// be seen, also of messages that come back from a lease. Who lags behind must look for himself;
-    /// so must everybody when it ends, which it does when the database was out of reach.
-    ///
-    /// # Errors
-    /// When it cannot be listened to.
-    fn arrivals(
-        &self,
-    ) -> impl Future<Output = Result<broadcast::Receiver<Arrival>, Failure>> + Send;
-
-    /// Lets what arrives in a queue be told of by [`Database::arrivals`], from its answer on for
-    /// [`WATCHED`]. What is there already has to be looked for, after that answer.
-    ///
-    /// # Errors
-    /// Also when there is no such queue.
-    fn watch(&self, queue: QueueId) -> impl Future<Output = Result<(), Failure>> + Send;
-
-    /// Returns when nobody is left who has yet to be told of what arrived by calls that are answered: other
-    /// servers hear nothing of it any more from one that has ended.
-    fn is_told(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
-    }
+    /// What arrives from now on, some time after it can be seen, also messages that come back from a lease. Some of it
+    /// may be lost, and a subscriber may lag behind: so waiting calls look every second as well.
+    fn arrivals(&self) -> broadcast::Receiver<Arrival>;
 }
 
-/// For how long a queue is watched. Whoever waits longer watches again, and looks, in half the time:
-/// what was told of by a middleware that died is found then.
-pub const WATCHED: Duration = Duration::from_secs(60);
-
-/// Something that waits in a queue, or a queue that is gone.
+/// A message that is ready, or a queue that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Where.

@@ -119,12 +119,8 @@ impl Database for Null {
         Ok(answer)
     }
 
-    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        Ok(self.arrivals.subscribe())
-    }
-
-    async fn watch(&self, _queue: QueueId) -> Result<(), Failure> {
-        Ok(())
+    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+        self.arrivals.subscribe()
     }
 }
 

@@ -34,7 +34,12 @@ impl Trace {
 
     /// Writes a message on a line of its own, unless too many wait.
     pub fn tell(&self, message: fmt::Arguments<'_>) {
-        let line = format!("{}: trace {message}\n", self.program);
+        self.log(format_args!("trace {message}"));
+    }
+
+    /// The same for a message that belongs to no request.
+    pub fn log(&self, message: fmt::Arguments<'_>) {
+        let line = format!("{}: {message}\n", self.program);
         // It never fails: a line without room is counted as lost.
         let _ = self.lines.clone().write_all(line.as_bytes());
     }

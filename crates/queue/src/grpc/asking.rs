@@ -9,13 +9,13 @@ use super::meter::{Call, Doing, Meter};
 use super::refusal::{overloaded, unanswered};
 use crate::database::{Database, Failure};
 use crate::operation::{Answer, Request};
-use crate::workers::{Worker, Workers};
+use crate::slots::{Slot, Slots};
 
 /// The workers of a middleware and their database.
 #[derive(Debug)]
 pub(super) struct Asking<D> {
     pub(super) database: Arc<D>,
-    pub(super) workers: Workers,
+    pub(super) workers: Arc<Slots>,
     pub(super) meter: Arc<Meter>,
 }
 
@@ -58,7 +58,7 @@ impl<D: Database> Asking<D> {
     /// The same, by a worker.
     pub(super) async fn ask_by(
         &self,
-        worker: Worker,
+        worker: Slot,
         call: &mut Call,
         since: Instant,
         request: Request,
@@ -72,13 +72,13 @@ impl<D: Database> Asking<D> {
     }
 
     /// A turn, which nothing has been asked in yet.
-    pub(super) async fn worker(&self) -> Result<Worker, Unasked> {
-        if let Some(worker) = self.workers.free() {
+    pub(super) async fn worker(&self) -> Result<Slot, Unasked> {
+        if let Some(worker) = self.workers.try_take() {
             return Ok(worker);
         }
         let queueing = self.meter.does(Doing::Queueing);
         let worker =
-            self.workers.turn().await.map_err(|full| Unasked::Refused(overloaded(full)))?;
+            self.workers.take().await.map_err(|full| Unasked::Refused(overloaded(full)))?;
         queueing.until(worker.since());
         Ok(worker)
     }

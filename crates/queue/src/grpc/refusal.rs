@@ -3,8 +3,8 @@
 use tonic::Status;
 
 use crate::database::Failure;
-use crate::waiting::TooMany;
-use crate::workers::Overloaded;
+use crate::slots::Overloaded;
+use crate::waiters::TooMany;
 
 /// Why the database did not answer.
 pub(super) fn unanswered(failure: Failure) -> Status {

@@ -17,7 +17,7 @@ use super::meter::{Meter, Telemetry};
 use super::service::Service;
 use crate::database::{Database, Failure, Stages};
 use crate::operation::{Answer, Request};
-use crate::workers::Workers;
+use crate::slots::Slots;
 
 /// Room that a request has beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
@@ -157,13 +157,12 @@ impl Serving {
         let shutdown = Shutdown::default();
         let asking = Arc::new(Asking {
             database: Arc::new(database),
-            workers: Workers::new(settings.workers, settings.waiting_max),
+            workers: Slots::new(settings.workers, settings.waiting_max),
             meter: Arc::clone(&meter),
         });
-        let database = Arc::clone(&asking.database);
-        let afterwards = async move { database.is_told().await };
+        let waiters_max = settings.waiters_max;
         let service = Service {
-            awaiting: Awaiting::new(Arc::clone(&asking), settings.waiters_max, shutdown.watch()),
+            awaiting: Awaiting::new(&runtime, Arc::clone(&asking), waiters_max, shutdown.watch()),
             asking,
             middleware,
             content_bytes_max: settings.content_bytes_max,
@@ -178,7 +177,7 @@ impl Serving {
             incoming,
             shutdown,
             settings.grace,
-            afterwards,
+            std::future::ready(()),
         );
         Ok(Serving { running, meter, address })
     }

@@ -1,6 +1,6 @@
 //! Requests as calls of stored functions, and their rows as answers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::types::ToSql;
@@ -15,18 +15,11 @@ use crate::operation::{
     Stored,
 };
 
-/// An answer, and what it lets others have.
+/// An answer, and the messages that became ready by the call.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) answer: Answer,
-    pub(super) arrivals: Vec<Told>,
-}
-
-/// An arrival, and whether others than this server's clients may wait for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    pub(super) arrival: Arrival,
-    pub(super) watched: bool,
+    pub(super) arrivals: Vec<Arrival>,
 }
 
 impl From<Answer> for Done {
@@ -54,11 +47,10 @@ pub(super) async fn answer(
         Request::CreateQueue { creator, settings } => create(held, *creator, settings).await,
         Request::DeleteQueue { queue } => {
             let rows = change(held, &functions.delete_queue, &[&queue_number(*queue)?]).await?;
-            let row = only(&rows)?;
-            there(row)?;
-            let arrival = Arrival { queue: *queue, receiver: ANYBODY };
-            let told = Told { arrival, watched: row.get(2) };
-            Ok(Done { answer: Answer::Done, arrivals: vec![told] })
+            there(only(&rows)?)?;
+            // The calls that wait in the queue end.
+            let arrivals = vec![Arrival { queue: *queue, receiver: ANYBODY }];
+            Ok(Done { answer: Answer::Done, arrivals })
         }
         Request::Send { sender, messages } => send(held, *sender, messages).await,
         Request::ListQueues { receiver } => {
@@ -157,30 +149,6 @@ pub(super) async fn read(
     let rows = held.rows(function, values).await;
     let rows = rows.map_err(|_| Failure::Unavailable(SILENT.to_owned()))?;
     rows.map_err(|error| failure::calling(&error))
-}
-
-/// Lets queues be watched for so many seconds, and answers whether they are there; nothing where somebody has one's
-/// row.
-pub(super) async fn watch(
-    held: &Held,
-    queues: &[i32],
-    seconds: i32,
-) -> Result<HashMap<i32, Option<bool>>, Failure> {
-    let rows = change(held, &held.statements().watch, &[&queues, &seconds]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
-}
-
-/// The transactions that are sending to queues.
-pub(super) async fn senders(
-    held: &Held,
-    queues: &[i32],
-) -> Result<HashMap<i32, HashSet<String>>, Failure> {
-    let rows = read(held, &held.statements().senders, &[&queues]).await?;
-    let mut senders: HashMap<_, HashSet<_>> = HashMap::new();
-    for row in &rows {
-        senders.entry(row.get(0)).or_default().insert(row.get(1));
-    }
-    Ok(senders)
 }
 
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {
@@ -298,15 +266,15 @@ impl<'c> Columns<'c> {
     }
 }
 
-/// What the rows of a call say: `problem`, `about`, `id`, `watched`.
+/// What the rows of a call say: `problem`, `about`, `id`.
 pub(super) fn sent<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     messages: &[Outgoing],
 ) -> Result<Done, Failure> {
-    let (mut ids, mut arrivals) = (Vec::new(), Vec::new());
+    let mut ids = Vec::with_capacity(messages.len());
     for row in rows {
         there(row)?;
-        ids.push((row.get::<_, i64>(2).unsigned_abs(), row.get::<_, bool>(3)));
+        ids.push(row.get::<_, i64>(2).unsigned_abs());
     }
     if ids.len() != messages.len() {
         let text = format!("{} numbers for {} messages", ids.len(), messages.len());
@@ -314,11 +282,9 @@ pub(super) fn sent<'r>(
     }
     // They grow in the order of the messages.
     ids.sort_unstable();
-    for (message, &(_, watched)) in messages.iter().zip(&ids) {
-        let arrival = Arrival { queue: message.queue, receiver: message.receiver };
-        arrivals.push(Told { arrival, watched });
-    }
-    Ok(Done { answer: Answer::Sent(ids.into_iter().map(|(id, _)| id).collect()), arrivals })
+    let arrival = |&Outgoing { queue, receiver, .. }: &Outgoing| Arrival { queue, receiver };
+    let arrivals = messages.iter().map(arrival).collect();
+    Ok(Done { answer: Answer::Sent(ids), arrivals })
 }
 
 async fn take(
@@ -423,11 +389,11 @@ fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
 }
 
 /// The arrivals in rows of `put_back`. Those of a queue that is gone arrive nowhere.
-pub(super) fn put_back(rows: &[Row]) -> Vec<Told> {
+pub(super) fn put_back(rows: &[Row]) -> Vec<Arrival> {
     rows.iter()
         .filter_map(|row| {
             let (queue, receiver) = (id(&row.get::<_, Option<i32>>(2)?), id(&row.get::<_, i32>(3)));
-            Some(Told { arrival: Arrival { queue, receiver }, watched: row.get(4) })
+            Some(Arrival { queue, receiver })
         })
         .collect()
 }

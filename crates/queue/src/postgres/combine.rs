@@ -9,9 +9,9 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
-use super::Inner;
 use super::calls::{self, Columns, Done, change, client_number, queue_number, sent, taken};
 use super::pool::Held;
+use super::shared::Shared;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Outgoing, Request};
 
@@ -24,7 +24,7 @@ const MESSAGES_MAX: usize = 1000;
 /// Requests that wait for a connection, by what they can be combined with.
 #[derive(Debug)]
 pub(super) struct Combiner {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
     most: usize,
     sends: Mutex<Waiting>,
     removes: Mutex<Waiting>,
@@ -55,9 +55,9 @@ pub(super) fn can_combine(request: &Request) -> bool {
 }
 
 impl Combiner {
-    pub(super) fn new(inner: Arc<Inner>, most: usize) -> Combiner {
+    pub(super) fn new(shared: Arc<Shared>, most: usize) -> Combiner {
         let (sends, removes) = Default::default();
-        Combiner { inner, most, sends, removes }
+        Combiner { shared, most, sends, removes }
     }
 
     /// Waits for a connection, or for somebody who had one earlier and took this request along.
@@ -75,7 +75,7 @@ impl Combiner {
         let held = tokio::select! {
             biased;
             reply = &mut replied => return finish(reply, stages),
-            held = self.inner.pool.take() => held,
+            held = self.shared.pool.take() => held,
         };
         let held = match held {
             Ok(held) => held,
@@ -88,7 +88,7 @@ impl Combiner {
         };
         // Not by this future, which may be dropped: others are in it, too. Where the request is taken
         // along in this moment, the call may have nothing to do.
-        tokio::spawn(answer(Arc::clone(&self.inner), held, claim.jobs(self.most)));
+        tokio::spawn(answer(Arc::clone(&self.shared), held, claim.jobs(self.most)));
         finish(replied.await, stages)
     }
 }
@@ -167,17 +167,17 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
+async fn answer(shared: Arc<Shared>, held: Held, jobs: Vec<Job>) {
     let connected = held.since();
     let mut done = match jobs.as_slice() {
         [] => return,
-        [_] => alone(&inner, &held, &jobs).await,
+        [_] => alone(&shared, &held, &jobs).await,
         [Job { request: Request::Send { .. }, .. }, ..] => match send(&held, &jobs).await {
-            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&inner, &held, &jobs).await,
+            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&shared, &held, &jobs).await,
             done => each(done, jobs.len()),
         },
-        _ => match remove(&inner, &held, &jobs).await {
-            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&inner, &held, &jobs).await,
+        _ => match remove(&shared, &held, &jobs).await {
+            Err(Failure::Invalid(_) | Failure::Broken(_)) => alone(&shared, &held, &jobs).await,
             done => each(done, jobs.len()),
         },
     };
@@ -185,7 +185,7 @@ async fn answer(inner: Arc<Inner>, held: Held, jobs: Vec<Job>) {
     // Whoever waits for the connection may have it before the answers are read.
     drop(held);
     for (Job { reply, .. }, done) in jobs.into_iter().zip(done.drain(..)) {
-        let answer = inner.told(done);
+        let answer = shared.announced(done);
         // Whoever asked may have left.
         let _ = reply.send(Reply { answer, connected, answered });
     }
@@ -198,10 +198,10 @@ fn each(done: Result<Each, Failure>, jobs: usize) -> Each {
     done.unwrap_or_else(|failure| (0..jobs).map(|_| Err(failure.clone())).collect())
 }
 
-async fn alone(inner: &Inner, held: &Held, jobs: &[Job]) -> Each {
+async fn alone(shared: &Shared, held: &Held, jobs: &[Job]) -> Each {
     let mut done = Vec::with_capacity(jobs.len());
     for job in jobs {
-        done.push(calls::answer(held, &inner.floors, &job.request).await);
+        done.push(calls::answer(held, &shared.floors, &job.request).await);
     }
     done
 }
@@ -237,7 +237,7 @@ async fn send(held: &Held, jobs: &[Job]) -> Result<Each, Failure> {
     Ok(done.collect())
 }
 
-async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Result<Each, Failure> {
+async fn remove(shared: &Shared, held: &Held, jobs: &[Job]) -> Result<Each, Failure> {
     let wanted: Vec<(u32, u32)> = jobs
         .iter()
         .filter_map(|job| match job.request {
@@ -252,7 +252,7 @@ async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Result<Each, Failur
     for &(receiver, queue) in &wanted {
         let numbers = client_number(receiver).and_then(|r| Ok((r, queue_number(queue)?)));
         calls.push(numbers.map(|(receiver_number, queue_number)| {
-            let begun = inner.floors.begin(queue, receiver);
+            let begun = shared.floors.begin(queue, receiver);
             receivers.push(receiver_number);
             queues.push(queue_number);
             leases.push(None::<i64>);
@@ -272,7 +272,7 @@ async fn remove(inner: &Inner, held: &Held, jobs: &[Job]) -> Result<Each, Failur
     let done = calls.into_iter().zip(wanted).map(|(call, (receiver, queue))| {
         let (call, begun) = call?;
         let rows = rows.get(&call).into_iter().flatten().copied();
-        let messages = taken(rows, &inner.floors, &begun, receiver, queue)?;
+        let messages = taken(rows, &shared.floors, &begun, receiver, queue)?;
         let messages = messages.into_iter().map(|(message, _)| message).collect();
         Ok(Answer::Messages(messages).into())
     });

@@ -3,18 +3,18 @@
 //! Leases end in a task of their own: however many end at once, or wait for somebody, nothing else waits for
 //! them, nor they for anything else.
 
-use std::sync::Weak;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use tokio_postgres::types::ToSql;
 
-use super::Inner;
 use super::calls::{change, only, put_back, read};
 use super::floors::Horizon;
 use super::pool::Held;
+use super::shared::Shared;
 use crate::database::Failure;
-use crate::trouble::Job;
+use crate::upkeep::Job;
 
 /// How often leases are looked after, and how often what is decided.
 const TICK: Duration = Duration::from_millis(250);
@@ -43,44 +43,42 @@ fn ticks() -> Interval {
 }
 
 /// Ends leases as long as the database is open.
-pub(super) async fn end_leases(database: Weak<Inner>) {
+pub(super) async fn end_leases(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut more = false;
     loop {
         if !more {
             ticks.tick().await;
         }
-        let Some(database) = database.upgrade() else { return };
         let ended = end_some(&database).await;
         more = ended == Ok(true);
-        database.trouble.after(Job::Leases, ended.map(drop));
+        database.report.after(Job::EndLeases, ended.map(drop));
     }
 }
 
 /// Ends a batch, and answers whether there may be more at once.
-async fn end_some(database: &Inner) -> Result<bool, Failure> {
+async fn end_some(database: &Shared) -> Result<bool, Failure> {
     let held = database.upkeep.take().await?;
     let rows = change(&held, &held.statements().end_leases, &[&BATCH]).await?;
-    database.tell(&put_back(&rows));
+    database.notifier.arrived(&put_back(&rows));
     Ok(rows.len() >= BATCH as usize)
 }
 
 /// Looks after floors, and removes what has to go, as long as the database is open.
-pub(super) async fn keep(database: Weak<Inner>) {
+pub(super) async fn keep(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut answers = 0;
     let mut round = None;
     loop {
         ticks.tick().await;
-        let Some(database) = database.upgrade() else { return };
-        let trouble = &database.trouble;
+        let report = &database.report;
         match database.upkeep.take().await {
             Ok(held) => {
-                trouble.after(Job::Floors, look(&held, &database, &mut answers).await);
-                trouble.after(Job::Rounds, sweep(&held, &mut round).await);
+                report.after(Job::RaiseFloors, look(&held, &database, &mut answers).await);
+                report.after(Job::RemoveExpired, sweep(&held, &mut round).await);
             }
             // Nor is anything removed, for the same reason.
-            Err(failed) => trouble.after(Job::Floors, Err(failed)),
+            Err(failed) => report.after(Job::RaiseFloors, Err(failed)),
         }
     }
 }
@@ -124,7 +122,7 @@ async fn begin_round(held: &Held) -> Result<Option<Round>, Failure> {
 }
 
 /// Looks at the horizon where somebody has something of it.
-async fn look(held: &Held, database: &Inner, answers: &mut u64) -> Result<(), Failure> {
+async fn look(held: &Held, database: &Shared, answers: &mut u64) -> Result<(), Failure> {
     let seen = database.floors.answers();
     if seen == *answers {
         return Ok(());

@@ -18,15 +18,14 @@ use super::failure;
 use super::floors::Floors;
 use super::statements::Statements;
 use crate::database::Failure;
-use crate::turns::{Turn, Turns};
+use crate::slots::{Slot, Slots};
 
 /// Connections, open or to be opened.
 #[derive(Debug)]
 pub(super) struct Pool {
     address: Address,
-    /// Gives turns in the order in which they were asked for.
-    turns: Arc<Turns>,
-    /// How long a turn is waited for.
+    slots: Arc<Slots>,
+    /// How long a request waits for a slot.
     wait: Duration,
     /// The last one given back is the next one taken, so that those that are too many grow old.
     idle: Mutex<Vec<Idle>>,
@@ -75,7 +74,7 @@ impl Pool {
     ) -> Arc<Pool> {
         let pool = Arc::new(Pool {
             address,
-            turns: Turns::new(connections),
+            slots: Slots::new(connections, usize::MAX),
             wait,
             idle: Mutex::default(),
             floors,
@@ -91,7 +90,7 @@ impl Pool {
     /// # Errors
     /// When none came free in time, or none can be opened.
     pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
-        let Ok(turn) = timeout(self.wait, self.turns.turn()).await else {
+        let Ok(Ok(slot)) = timeout(self.wait, self.slots.take()).await else {
             return Err(Failure::TooLate(format!(
                 "no connection to the database came free within {:?}",
                 self.wait
@@ -99,13 +98,13 @@ impl Pool {
         };
         let pool = Arc::clone(self);
         if let Some(connection) = self.reuse() {
-            let since = turn.since();
-            return Ok(Held { connection: Some(connection), since, pool, _turn: turn });
+            let since = slot.since();
+            return Ok(Held { connection: Some(connection), since, pool, _slot: slot });
         }
         // In a task: where it is not waited for any more, the connection is for who comes next.
         let opened = tokio::spawn(async move {
             let connection = Some(pool.open().await?);
-            Ok(Held { connection, since: Instant::now(), pool, _turn: turn })
+            Ok(Held { connection, since: Instant::now(), pool, _slot: slot })
         });
         opened.await.unwrap_or_else(|ended| {
             Err(Failure::Unavailable(format!("no connection to the database was opened: {ended}")))
@@ -141,14 +140,14 @@ impl Pool {
     }
 }
 
-/// A connection, and a turn to use it.
+/// A connection and its slot.
 #[derive(Debug)]
 pub(super) struct Held {
     /// There until it is given back.
     connection: Option<Connection>,
     since: Instant,
     pool: Arc<Pool>,
-    _turn: Turn,
+    _slot: Slot,
 }
 
 impl Held {

@@ -1,165 +1,218 @@
-//! TLS to the database, as libpq's settings ask for it (PostgreSQL's documentation, libpq, "SSL
-//! Support"). Of these tokio_postgres knows neither who is trusted nor a certificate of one's own.
+//! TLS to the database, by four settings of libpq (PostgreSQL's documentation, libpq, "SSL Support").
 
-mod settings;
-mod verifier;
-
-use std::io;
-use std::pin::Pin;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::Socket;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream as Session;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, crypto};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
-pub(super) use self::settings::Settings;
-use self::verifier::Verifier;
 use crate::database::Failure;
 
+/// The settings, in the address or in the environment.
+const NAMES: [(&str, &str); 4] = [
+    ("sslmode", "PGSSLMODE"),
+    ("sslrootcert", "PGSSLROOTCERT"),
+    ("sslcert", "PGSSLCERT"),
+    ("sslkey", "PGSSLKEY"),
+];
+
 /// How connections are encrypted.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Tls {
-    /// Whether they are.
     pub(super) mode: SslMode,
-    config: Arc<ClientConfig>,
-    /// Whether a server has said that it encrypts.
-    begun: Arc<AtomicBool>,
+    pub(super) connect: MakeRustlsConnect,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("mode", &self.mode).finish_non_exhaustive()
+    }
 }
 
 impl Tls {
+    /// Takes the settings out of an address; returns the rest of it, too.
+    ///
     /// # Errors
-    /// When there is no such mode, or a file cannot be read.
-    pub(super) fn new(settings: &Settings) -> Result<Tls, Failure> {
-        let (mode, trust) = settings.mode()?;
-        let invalid = |error: Error| {
-            Failure::Invalid(format!("there can be no TLS to the database: {error}"))
-        };
-        let provider = Arc::new(crypto::ring::default_provider());
-        let verifier = Verifier { trust, algorithms: provider.signature_verification_algorithms };
-        let builder = ClientConfig::builder_with_provider(provider)
+    /// When a mode is unknown, or a file cannot be read.
+    pub(super) fn take_from(address: &str) -> Result<(String, Tls), Failure> {
+        let mut values = NAMES.map(|(_, variable)| std::env::var(variable).ok());
+        let (front, query) = address.split_once('?').unwrap_or((address, ""));
+        let others = query.split('&').filter(|setting| {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            let place = NAMES.iter().position(|(known, _)| *known == name);
+            place.is_none_or(|place| {
+                values[place] = Some(decoded(value));
+                false
+            })
+        });
+        let others: Vec<_> = others.collect();
+        let rest = format!("{front}?{}", others.join("&"));
+        let values = values.map(|value| value.filter(|value| !value.is_empty()));
+        Ok((rest, Tls::new(&values)?))
+    }
+
+    fn new([mode, root, certificate, key]: &[Option<String>; 4]) -> Result<Tls, Failure> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(invalid)?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
-        let identity = if mode == SslMode::Disable { None } else { settings.identity()? };
-        let mut config = match identity {
-            Some((certificates, key)) => {
-                builder.with_client_auth_cert(certificates, key).map_err(invalid)?
+            .map_err(unusable)?;
+        let (mode, is_verified) = match mode.as_deref() {
+            Some("disable") => (SslMode::Disable, false),
+            None | Some("prefer") => (SslMode::Prefer, false),
+            Some("require") => (SslMode::Require, false),
+            Some("verify-full") => (SslMode::Require, true),
+            Some(_) => {
+                return invalid("sslmode is one of disable, prefer, require and verify-full");
             }
-            None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Tls { mode, config: Arc::new(config), begun: Arc::default() })
-    }
-
-    /// The same for a connection that is yet to be made.
-    pub(super) fn anew(&self) -> Tls {
-        Tls { begun: Arc::default(), ..self.clone() }
-    }
-
-    /// Whether encrypting was begun, of connections that were made with this one or a clone.
-    pub(super) fn was_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
-    }
-}
-
-impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
-    type TlsConnect = Handshake;
-    type Error = io::Error;
-
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
-        let (config, begun) = (Arc::clone(&self.config), Arc::clone(&self.begun));
-        Ok(Handshake { config, host: host.to_owned(), begun })
-    }
-}
-
-/// Encrypts a connection to a host.
-pub(super) struct Handshake {
-    config: Arc<ClientConfig>,
-    host: String,
-    begun: Arc<AtomicBool>,
-}
-
-impl TlsConnect<Socket> for Handshake {
-    type Stream = Encrypted;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
-
-    fn connect(self, socket: Socket) -> Self::Future {
-        self.begun.store(true, Ordering::Relaxed);
-        Box::pin(async move {
-            let name = ServerName::try_from(self.host.clone())
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            let session = TlsConnector::from(self.config).connect(name, socket).await;
-            session.map(Encrypted).map_err(|error| told(error, &self.host))
-        })
+        let builder = match (is_verified, root) {
+            (true, Some(root)) => builder.with_root_certificates(roots(Path::new(root))?),
+            (true, None) => return invalid("sslmode=verify-full needs sslrootcert"),
+            (false, Some(_)) if mode == SslMode::Require => {
+                return invalid(
+                    "sslmode=require trusts any server: with sslrootcert, use verify-full",
+                );
+            }
+            (false, _) => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            }
+        };
+        let config = match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                let key = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| unreadable("sslkey", error))?;
+                let certificates = certificates("sslcert", Path::new(certificate))?;
+                builder.with_client_auth_cert(certificates, key).map_err(unusable)?
+            }
+            (None, None) => builder.with_no_client_auth(),
+            _ => return invalid("sslcert and sslkey need each other"),
+        };
+        Ok(Tls { mode, connect: MakeRustlsConnect::new(config) })
     }
 }
 
-/// What was wrong with the server's certificate, for a person.
-fn told(error: io::Error, host: &str) -> io::Error {
-    let what = match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "nobody whom sslrootcert trusts has issued its certificate".to_owned()
+fn invalid<T>(text: &str) -> Result<T, Failure> {
+    Err(Failure::Invalid(text.to_owned()))
+}
+
+fn unusable(error: Error) -> Failure {
+    Failure::Invalid(format!("no TLS to the database is possible: {error}"))
+}
+
+fn unreadable(setting: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::Invalid(format!("cannot read the file of {setting}: {error}"))
+}
+
+fn roots(file: &Path) -> Result<RootCertStore, Failure> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("sslrootcert", file)? {
+        roots.add(certificate).map_err(|error| unreadable("sslrootcert", error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(setting: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| unreadable(setting, error))?;
+    if read.is_empty() {
+        return Err(unreadable(setting, "it has no certificate as PEM"));
+    }
+    Ok(read)
+}
+
+/// Undoes the percent-encoding of a URL (RFC 3986, section 2.1).
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, behind)) = rest.split_first() {
+        let digits = behind.get(..2).filter(|_| byte == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let meant = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(meant.unwrap_or(byte));
+        rest = if meant.is_some() { &behind[2..] } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Trusts any certificate, whose key the server has to have.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn address_keeps_other_settings() {
+        let text = "postgresql://me@host/db?sslmode=disable&connect_timeout=3&sslrootcert=%2Fa%20b";
+        let (rest, tls) = Tls::take_from(text).unwrap();
+        assert_eq!(rest, "postgresql://me@host/db?connect_timeout=3");
+        assert_eq!(tls.mode, SslMode::Disable);
+        assert_eq!(decoded("%2Fa%20b%"), "/a b%");
+    }
+
+    #[test]
+    fn unusable_settings_are_refused() {
+        for (settings, why) in [
+            ("sslmode=always", "sslmode is one of"),
+            ("sslmode=verify-full", "needs sslrootcert"),
+            ("sslmode=verify-full&sslrootcert=/nowhere", "cannot read the file of sslrootcert"),
+            ("sslmode=verify-full&sslrootcert=/dev/null", "no certificate"),
+            ("sslmode=require&sslrootcert=/nowhere", "use verify-full"),
+            ("sslcert=/nowhere", "need each other"),
+        ] {
+            let refused = Tls::take_from(&format!("postgresql://me@host/db?{settings}"));
+            let Err(Failure::Invalid(text)) = refused else { panic!("{settings} is taken") };
+            assert!(text.contains(why), "{text}");
         }
-        // As where an issuer was made anew by the same name.
-        Some(Error::InvalidCertificate(CertificateError::BadSignature)) => {
-            "what it shows was not signed with its own key, or its certificate not with that of the \
-             issuer in sslrootcert"
-                .to_owned()
-        }
-        Some(Error::InvalidCertificate(
-            wrong @ (CertificateError::NotValidForName
-            | CertificateError::NotValidForNameContext { .. }),
-        )) => format!("its certificate is not for {host}: {wrong}"),
-        Some(Error::InvalidCertificate(wrong)) => format!("its certificate is refused: {wrong}"),
-        _ => return error,
-    };
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-/// A connection that is encrypted.
-pub(super) struct Encrypted(Session<Socket>);
-
-impl AsyncRead for Encrypted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, into)
-    }
-}
-
-impl AsyncWrite for Encrypted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
-}
-
-impl TlsStream for Encrypted {
-    fn channel_binding(&self) -> ChannelBinding {
-        // It would have to be known with which hash the server's certificate was signed.
-        ChannelBinding::none()
     }
 }

@@ -4,8 +4,10 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::failure::failure;
 use super::reads::{check_client, check_queue, heads};
-use super::{failure, keeping, micros, now_us, reads};
+use super::time::{micros, now_us};
+use super::{keeping, reads};
 use crate::database::{Arrival, Failure};
 use crate::operation::{
     ANYBODY, Answer, ClientId, Lease, Outgoing, QueueId, QueueSettings, Request, Stored,

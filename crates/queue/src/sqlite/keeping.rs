@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::now_us;
+use super::time::now_us;
 use crate::database::Arrival;
 
 /// Messages that are dealt with at a time, so that nobody waits long for the writer.

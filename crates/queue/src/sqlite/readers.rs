@@ -8,9 +8,11 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 use tokio::task;
 
-use super::{connect, failure, reads};
+use super::failure::failure;
+use super::file::connect;
+use super::reads;
 use crate::database::{Failure, Stages};
-use crate::operation::{Answer, QueueId, Request};
+use crate::operation::{Answer, Request};
 
 /// Reads at a time.
 const READERS: usize = 4;
@@ -53,10 +55,6 @@ impl Readers {
         stages.connected = Some(connected);
         stages.answered = Some(Instant::now());
         answer
-    }
-
-    pub(super) async fn check_queue(&self, queue: QueueId) -> Result<(), Failure> {
-        self.with(move |connection| reads::check_queue(connection, queue)).await?
     }
 
     async fn with<T: Send + 'static>(

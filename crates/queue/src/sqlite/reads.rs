@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::failure;
+use super::failure::failure;
 use crate::database::Failure;
 use crate::operation::{ANYBODY, Answer, ClientId, Counts, MessageId, QueueId, Request, Stored};
 

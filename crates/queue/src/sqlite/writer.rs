@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{broadcast, oneshot};
 
-use super::{changes, failure, keeping, reads};
+use super::failure::failure;
+use super::{changes, keeping};
 use crate::database::{Arrival, Failure, Stages};
-use crate::operation::{Answer, QueueId, Request};
-use crate::trouble::{self, Trouble};
+use crate::operation::{Answer, Request};
+use crate::upkeep::{self, Report};
 
 /// Requests of one transaction at most.
 const GROUP_MAX: usize = 256;
@@ -40,14 +41,14 @@ impl Drop for Writer {
 
 #[derive(Debug)]
 struct Job {
-    task: Slot,
+    request: Slot,
     reply: oneshot::Sender<Reply>,
 }
 
 /// A task until somebody does it, or nobody waits for it any more.
-type Slot = Arc<Mutex<Option<Task>>>;
+type Slot = Arc<Mutex<Option<Request>>>;
 
-fn take(slot: &Slot) -> Option<Task> {
+fn take(slot: &Slot) -> Option<Request> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -62,12 +63,6 @@ impl Drop for Waits {
 }
 
 #[derive(Debug)]
-enum Task {
-    Answer(Request),
-    CheckQueue(QueueId),
-}
-
-#[derive(Debug)]
 struct Reply {
     answer: Result<Answer, Failure>,
     begun: Instant,
@@ -77,12 +72,12 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         arrivals: broadcast::Sender<Arrival>,
-        trouble: Trouble,
+        report: Report,
     ) -> Result<Writer, Failure> {
         let (jobs, waiting) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || run(connection, &waiting, &arrivals, &trouble))
+            .spawn(move || run(connection, &waiting, &arrivals, &report))
             .map_err(|error| Failure::Unavailable(format!("cannot start a thread: {error}")))?;
         Ok(Writer { jobs: Some(jobs), thread: Some(thread) })
     }
@@ -92,24 +87,20 @@ impl Writer {
         request: Request,
         stages: &mut Stages,
     ) -> Result<Answer, Failure> {
-        let reply = self.reply(Task::Answer(request)).await?;
+        let reply = self.reply(request).await?;
         stages.connected = Some(reply.begun);
         stages.answered = Some(Instant::now());
         reply.answer
     }
 
-    pub(super) async fn check_queue(&self, queue: QueueId) -> Result<(), Failure> {
-        self.reply(Task::CheckQueue(queue)).await?.answer.map(|_| ())
-    }
-
-    async fn reply(&self, task: Task) -> Result<Reply, Failure> {
+    async fn reply(&self, request: Request) -> Result<Reply, Failure> {
         let (reply, answered) = oneshot::channel();
         // A thread that has panicked takes no jobs, and drops those that it has.
         let ended = || Failure::Unknown("the thread that writes to SQLite has ended".to_owned());
         let jobs = self.jobs.as_ref().ok_or_else(ended)?;
-        let task = Arc::new(Mutex::new(Some(task)));
-        let _waits = Waits(Arc::clone(&task));
-        jobs.send(Job { task, reply }).map_err(|_| ended())?;
+        let request = Arc::new(Mutex::new(Some(request)));
+        let _waits = Waits(Arc::clone(&request));
+        jobs.send(Job { request, reply }).map_err(|_| ended())?;
         answered.await.map_err(|_| ended())
     }
 }
@@ -118,7 +109,7 @@ fn run(
     mut connection: Connection,
     jobs: &Receiver<Job>,
     arrivals: &broadcast::Sender<Arrival>,
-    trouble: &Trouble,
+    report: &Report,
 ) {
     let mut keep_at = Instant::now();
     let mut round = None;
@@ -137,8 +128,8 @@ fn run(
                 _ => sweep(&mut connection, &mut round),
             };
             let more = leases == Ok(true) || rounds == Ok(true);
-            trouble.after(trouble::Job::Leases, leases.map(drop));
-            trouble.after(trouble::Job::Rounds, rounds.map(drop));
+            report.after(upkeep::Job::EndLeases, leases.map(drop));
+            report.after(upkeep::Job::RemoveExpired, rounds.map(drop));
             keep_at = Instant::now() + if more { Duration::ZERO } else { KEEPING };
         }
     }
@@ -217,11 +208,11 @@ fn transact(
     };
     let mut next = Some(first);
     let mut taken = 0;
-    while let Some(Job { task, reply }) = next {
+    while let Some(Job { request, reply }) = next {
         let begun = Instant::now();
         // Who has gone may have thought that it was not done.
-        if let Some(task) = take(&task) {
-            let answer = alone(&mut transaction, &task, arrived);
+        if let Some(request) = take(&request) {
+            let answer = alone(&mut transaction, &request, arrived);
             let failed = answer.as_ref().err().cloned();
             replies.push((reply, Reply { answer, begun }));
             // Of some errors, such as of a full disk, SQLite rolls back everything.
@@ -242,16 +233,12 @@ fn transact(
 /// Does a task so that, if it fails, it has done nothing.
 fn alone(
     transaction: &mut rusqlite::Transaction<'_>,
-    task: &Task,
+    request: &Request,
     arrived: &mut Vec<Arrival>,
 ) -> Result<Answer, Failure> {
     let savepoint = transaction.savepoint().map_err(failure)?;
     let before = arrived.len();
-    let answer = match task {
-        Task::Answer(request) => changes::answer(&savepoint, request, arrived),
-        Task::CheckQueue(queue) => reads::check_queue(&savepoint, *queue).map(|()| Answer::Done),
-    };
-    match answer {
+    match changes::answer(&savepoint, request, arrived) {
         Ok(answer) => {
             savepoint.commit().map_err(failure)?;
             Ok(answer)
@@ -285,8 +272,8 @@ mod tests {
 
     fn job(request: Request) -> (Job, oneshot::Receiver<Reply>) {
         let (reply, replied) = oneshot::channel();
-        let task = Arc::new(Mutex::new(Some(Task::Answer(request))));
-        (Job { task, reply }, replied)
+        let request = Arc::new(Mutex::new(Some(request)));
+        (Job { request, reply }, replied)
     }
 
     fn answer(connection: &mut Connection, request: Request) -> Result<Answer, Failure> {
@@ -306,7 +293,7 @@ mod tests {
             assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         let job = waiting.try_recv().unwrap();
-        assert!(take(&job.task).is_none());
+        assert!(take(&job.request).is_none());
     }
 
     #[test]

@@ -29,13 +29,6 @@ CREATE TABLE queue (
 
 CREATE INDEX kept_for_a_time ON queue (id) WHERE retention IS NOT NULL;
 
--- Until when somebody waits for what arrives in a queue; a row for each queue that there is. Who begins to wait need
--- not wait for those who raise epochs, and whoever sends looks here only.
-CREATE TABLE watched_queue (
-    id integer PRIMARY KEY,
-    until timestamptz NOT NULL DEFAULT '-infinity'
-) WITH (fillfactor = 50);
-
 -- Queues that are gone and whose messages are not, yet; and the first transaction that knew.
 CREATE TABLE deleted_queue (
     id integer PRIMARY KEY,

@@ -24,11 +24,10 @@ BEGIN
     INSERT INTO knee_queue.queue AS q (creator, dead_letters, attempts_max, retention)
     VALUES (p_creator, p_dead_letters, p_attempts_max, p_retention_us * interval '1 microsecond')
     RETURNING q.id INTO create_queue.id;
-    INSERT INTO knee_queue.watched_queue VALUES (create_queue.id);
 END $$;
 
 -- The queue is gone at once; its messages go later, by sweep().
-CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer, OUT watched boolean)
+CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM knee_queue.queue q WHERE q.id = p_queue;
@@ -36,7 +35,5 @@ BEGIN
         problem := 2; about := p_queue; RETURN;
     END IF;
     problem := 0;
-    DELETE FROM knee_queue.watched_queue w WHERE w.id = p_queue RETURNING w.until > now() INTO watched;
-    watched := coalesce(watched, false);
     INSERT INTO knee_queue.deleted_queue VALUES (p_queue);
 END $$;

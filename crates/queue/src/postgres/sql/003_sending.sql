@@ -1,43 +1,32 @@
 -- Sends one message. Its transaction has a number before the message has: what horizon() relies on.
--- The lock is shared by all who send there: senders() sees them by it.
 CREATE FUNCTION send(
     p_sender integer, p_receiver integer, p_queue integer, p_content text,
-    OUT problem integer, OUT about integer, OUT id bigint, OUT watched boolean)
+    OUT problem integer, OUT about integer, OUT id bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     sender_there boolean;
     receiver_there boolean;
-    until timestamptz;
+    queue_there boolean;
 BEGIN
-    -- An expression, as PERFORM would be two statements more. Neither is ever NULL.
-    IF pg_current_xact_id() IS NULL OR pg_advisory_xact_lock_shared(1263420741, p_queue) IS NULL THEN
+    -- An expression, as PERFORM would be another statement. It is never NULL.
+    IF pg_current_xact_id() IS NULL THEN
         RETURN;
     END IF;
     SELECT p_sender = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_sender),
            p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
-           (SELECT w.until FROM knee_queue.watched_queue w WHERE w.id = p_queue)
-    INTO sender_there, receiver_there, until;
+           EXISTS (SELECT FROM knee_queue.queue q WHERE q.id = p_queue)
+    INTO sender_there, receiver_there, queue_there;
     problem := 0;
     IF NOT sender_there THEN
         problem := 1; about := p_sender; RETURN;
     ELSIF NOT receiver_there THEN
         problem := 1; about := p_receiver; RETURN;
-    ELSIF until IS NULL THEN
+    ELSIF NOT queue_there THEN
         problem := 2; about := p_queue; RETURN;
     END IF;
-    watched := until > now();
     id := nextval('knee_queue.message_id');
     INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
     VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
-END $$;
-
--- Makes the caller's transaction one of the senders() of queues: by a lock for each; where these are many, by one for
--- all queues that there are, as PostgreSQL has room for 64 (max_locks_per_transaction) and no more in each session.
-CREATE FUNCTION begin_to_send(p_queues integer[]) RETURNS void
-LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    PERFORM pg_advisory_xact_lock_shared(1263420741, CASE WHEN o.queues > 32 THEN -1 ELSE o.q END)
-    FROM (SELECT q, count(*) OVER () AS queues FROM unnest(p_queues) q WHERE q IS NOT NULL GROUP BY q) o;
 END $$;
 
 -- Sends what several calls want to have sent: each call's messages all or none. The messages of a call
@@ -45,11 +34,10 @@ END $$;
 -- call's.
 CREATE FUNCTION send_all(
     p_calls integer[], p_senders integer[], p_receivers integer[], p_queues integer[], p_contents text[])
-RETURNS TABLE (call integer, problem integer, about integer, id bigint, watched boolean)
+RETURNS TABLE (call integer, problem integer, about integer, id bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_current_xact_id();
-    PERFORM knee_queue.begin_to_send(p_queues);
     RETURN QUERY
     WITH item AS MATERIALIZED (
         SELECT u.*,
@@ -57,12 +45,10 @@ BEGIN
                     THEN 1
                  WHEN u.receiver <> 0
                     AND (SELECT c.id FROM knee_queue.client c WHERE c.id = u.receiver) IS NULL THEN 3
-                 WHEN w.until IS NULL THEN 2 ELSE 0 END AS wrong,
-            w.until > now() AS watch
+                 WHEN (SELECT q.id FROM knee_queue.queue q WHERE q.id = u.queue) IS NULL THEN 2
+                 ELSE 0 END AS wrong
         FROM unnest(p_calls, p_senders, p_receivers, p_queues, p_contents)
              WITH ORDINALITY u (n, sender, receiver, queue, content, place)
-        CROSS JOIN LATERAL (
-            SELECT (SELECT w.until FROM knee_queue.watched_queue w WHERE w.id = u.queue) AS until OFFSET 0) w
     ), refused AS MATERIALIZED (
         SELECT DISTINCT ON (i.n) i.n, CASE i.wrong WHEN 2 THEN 2 ELSE 1 END AS wrong,
             CASE i.wrong WHEN 1 THEN i.sender WHEN 2 THEN i.queue ELSE i.receiver END AS what
@@ -74,7 +60,15 @@ BEGIN
         INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
         SELECT m.number, m.queue, m.sender, m.receiver, now(), m.content FROM numbered m
     )
-    SELECT m.n, 0, NULL::integer, m.number, m.watch FROM numbered m
+    SELECT m.n, 0, NULL::integer, m.number FROM numbered m
     UNION ALL
-    SELECT r.n, r.wrong, r.what, NULL, NULL FROM refused r;
+    SELECT r.n, r.wrong, r.what, NULL FROM refused r;
+END $$;
+
+-- Notifies the listening servers of arrivals: "NAME:QUEUE RECEIVER MESSAGES,QUEUE RECEIVER MESSAGES", with the sender's name.
+CREATE FUNCTION notify_arrivals(p_arrivals text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify('knee_queue', p_arrivals);
 END $$;

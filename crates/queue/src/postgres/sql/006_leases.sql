@@ -25,19 +25,12 @@ $$;
 
 -- Lets others have leased messages, which the caller has locked: at their old place or, after their
 -- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
--- Messages whose queue is gone go as well; their row has none. Whoever calls it is one of the senders() of
--- all queues that may have them then.
+-- Messages whose queue is gone go as well; their row has none.
 CREATE FUNCTION put_back(p_messages bigint[])
-RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM knee_queue.begin_to_send(ARRAY(
-        SELECT unnest(CASE WHEN m.attempts - m.attempts_elsewhere >= q.attempts_max
-                      THEN ARRAY[q.id, q.dead_letters] ELSE ARRAY[q.id] END)
-        FROM knee_queue.message m
-        CROSS JOIN LATERAL (SELECT * FROM knee_queue.queue q WHERE q.id = m.queue OFFSET 0) q
-        WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'));
     RETURN QUERY
     WITH target AS MATERIALIZED (
         SELECT m.ctid AS tid, m.id, m.attempts, m.receiver, q.id AS old,
@@ -62,14 +55,12 @@ BEGIN
             SELECT l.id FROM knee_queue.queue l
             WHERE l.id = ANY (ARRAY(SELECT t.new FROM target t)) ORDER BY l.id FOR UPDATE))
     )
-    SELECT t.id, t.attempts, t.new, t.receiver,
-           coalesce((SELECT w.until > now() FROM knee_queue.watched_queue w WHERE w.id = t.new), false)
-    FROM target t;
+    SELECT t.id, t.attempts, t.new, t.receiver FROM target t;
 END $$;
 
 -- The leases among the given ones that had not ended; their messages are put back.
 CREATE FUNCTION release(p_messages bigint[], p_attempts integer[])
-RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY SELECT * FROM knee_queue.put_back(ARRAY(

@@ -2,7 +2,7 @@
 
 -- Puts back what was leased for too long: as many as asked for, unless there are no more.
 CREATE FUNCTION end_leases(p_count integer)
-RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer, watched boolean)
+RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_try_advisory_xact_lock(1263420742, 1) THEN
