@@ -78,10 +78,10 @@ soak: build $(VENV)/dev
 	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=5000 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
-	KNEE_SOAK=20 cargo test --locked -p knee-queue --test histories -- --nocapture
+	KNEE_SOAK=20 cargo test --locked -p knee-queue --test main histories:: -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-bin --test main queue::killed -- --nocapture
-	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
-	KNEE_MESSAGES=1000000 KNEE_SECONDS=600 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test churn -- --nocapture
+	KNEE_MESSAGES=10000000 KNEE_SECONDS=3600 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
+	KNEE_MESSAGES=1000000 KNEE_SECONDS=600 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
 
 fuzz:
 	cd crates/proto && for target in $$(cargo +nightly fuzz list); do \

@@ -269,7 +269,7 @@ impl Migrate {
         tie_to_parent(self.tied_to_parent)?;
         let Target::Postgres(address) = &self.database else {
             let message =
-                "--database names none of PostgreSQL: others need no migration".to_owned();
+                "--database is not PostgreSQL: others need no migration".to_owned();
             return Err(Failure { message, code: 2 });
         };
         let options = postgres::Options {

@@ -44,8 +44,10 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// One for leases that end, one for the other keeping, and one to notify other servers.
-const UPKEEP_CONNECTIONS: usize = 3;
+/// One for leases that end, and one for the other keeping.
+const UPKEEP_CONNECTIONS: usize = 2;
+/// To notify other servers.
+const NOTIFYING_CONNECTIONS: usize = 1;
 
 /// Installs the schema in an empty database; answers whether it was missing.
 ///
@@ -87,7 +89,7 @@ impl Postgres {
         let (notifier, report) = (&shared.notifier, &shared.report);
         jobs.spawn(notifier::notify(
             Arc::clone(notifier),
-            Arc::clone(&shared.upkeep),
+            pool(NOTIFYING_CONNECTIONS),
             Arc::clone(report),
         ));
         jobs.spawn(notifier::listen(Arc::clone(notifier), address, Arc::clone(report)));

@@ -112,6 +112,8 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -125,6 +127,29 @@ mod tests {
         // An arrival in a queue without waiting calls is not kept.
         waiters.arrived(Arrival { queue: 7, receiver: 1 });
         assert!(waiters.lock().by_key.is_empty());
+    }
+
+    #[test]
+    fn arrival_wakes_the_first_call_that_may_have_the_message() {
+        let waiters = Waiters::new(9);
+        let places = [1, 2, 2].map(|receiver| waiters.enter(7, receiver).unwrap());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut calls: Vec<_> = places
+            .iter()
+            .map(|place| (Box::pin(place.own.notified()), Box::pin(place.anybody.notified())))
+            .collect();
+        for (own, anybody) in &mut calls {
+            own.as_mut().enable();
+            anybody.as_mut().enable();
+        }
+        waiters.arrived(Arrival { queue: 7, receiver: 2 });
+        waiters.arrived(Arrival { queue: 7, receiver: ANYBODY });
+        let mut woken = |call: usize| {
+            let (own, anybody) = &mut calls[call];
+            let own = own.as_mut().poll(&mut context).is_ready();
+            (own, anybody.as_mut().poll(&mut context).is_ready())
+        };
+        assert_eq!([woken(0), woken(1), woken(2)], [(false, true), (true, false), (false, false)]);
     }
 
     #[test]

@@ -4,10 +4,6 @@
 //! than all that is removed. `KNEE_SETTINGS` are for the table of messages, as in `ALTER TABLE ... SET (...)`,
 //! to see what they do.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod harness;
-
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +11,7 @@ use std::time::{Duration, Instant};
 use knee_queue::postgres::Postgres;
 use tokio_postgres::Client;
 
-use crate::harness::cluster::Cluster;
+use crate::harness::cluster::{Cluster, name};
 use crate::harness::desk::Desk;
 
 const CLIENTS: u32 = 4;
@@ -44,9 +40,9 @@ async fn messages_go_through_a_backlog_and_none_is_lost() {
     let time = Duration::from_secs(asked("KNEE_SECONDS", 2));
     // What a fifth of a second shows is who else wanted a processor.
     let is_timed = std::env::var_os("KNEE_SECONDS").is_some();
-    let cluster = Cluster::start(false);
-    let mut few = Queue::with(&cluster, FEW).await;
-    let mut much = Queue::with(&cluster, FEW + backlog).await;
+    let cluster = Cluster::shared();
+    let mut few = Queue::with(cluster, FEW).await;
+    let mut much = Queue::with(cluster, FEW + backlog).await;
     let reader = cluster.connect(&much.database).await;
     if std::env::var_os("KNEE_SNAPSHOT").is_some() {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT count(*) FROM knee_queue.queue";
@@ -90,7 +86,7 @@ struct Queue {
 impl Queue {
     async fn with(cluster: &Cluster, stored: u32) -> Queue {
         let options = cluster.migrated().await;
-        let database = options.address.rsplit('/').next().unwrap().to_owned();
+        let database = name(&options).to_owned();
         let direct = cluster.connect(&database).await;
         if let Ok(settings) = std::env::var("KNEE_SETTINGS") {
             let alter = format!("ALTER TABLE knee_queue.message SET ({settings})");

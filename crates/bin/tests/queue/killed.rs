@@ -1,11 +1,10 @@
-//! Random histories over gRPC, while `knee-queue` is killed in mid-load: nothing that was acknowledged is lost,
-//! nothing is had twice, and order holds.
+//! Random histories over gRPC, while `knee-queue` is killed under load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knee_queue::database::{Arrival, Database, Failure, Stages};
-use knee_queue::operation::{Answer, Lease, QueueId, Request, Stored};
+use knee_queue::operation::{Answer, Lease, Request, Stored};
 use knee_random::Random;
 use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{self as rpc, LeaseId};
@@ -14,10 +13,9 @@ use tokio::sync::{Mutex, broadcast};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::harness::cluster::Cluster;
+use crate::harness::cluster::{Cluster, name};
 use crate::harness::desk::PATIENCE;
 use crate::harness::history::{CLIENTS, History, Mix, seeds};
-use crate::harness::server::Server;
 use crate::program::{Program, QUEUE};
 
 /// A server that comes and goes, at one address, as one of its clients sees it.
@@ -43,9 +41,9 @@ impl Remote {
         Ok(client.insert(QueueClient::new(channel)).clone())
     }
 
-    /// Asks, and lets the server wait where there is nothing.
-    async fn ask(client: &mut QueueClient<Channel>, request: Request, wait: Duration) -> Asked {
-        let wait_ms = wait.as_millis() as u64;
+    async fn ask(client: &mut QueueClient<Channel>, request: Request) -> Asked {
+        // So that some calls wait when the server is killed.
+        let wait_ms = 20;
         match request {
             Request::RegisterClient { .. } => {
                 let answer = client.register_client(rpc::RegisterClientRequest {}).await?;
@@ -142,33 +140,15 @@ fn lease(LeaseId { message, attempt }: LeaseId) -> Lease {
 
 impl Database for Remote {
     async fn call(&self, request: Request, _: &mut Stages) -> Result<Answer, Failure> {
-        self.wait(request, Duration::ZERO).await
-    }
-
-    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        panic!("who waits does so at the server");
-    }
-
-    async fn watch(&self, _: QueueId) -> Result<(), Failure> {
-        panic!("who waits does so at the server");
-    }
-}
-
-impl Server for Remote {
-    async fn hang_up(&self) {
-        *self.client.lock().await = None;
-    }
-
-    async fn wait(&self, request: Request, wait: Duration) -> Result<Answer, Failure> {
         let mut client = self.client().await?;
-        let status = match Remote::ask(&mut client, request, wait).await {
+        let status = match Remote::ask(&mut client, request).await {
             Ok(answer) => return Ok(answer),
             Err(status) => status,
         };
         let text = status.to_string();
         // The server has said nothing of the kind: nobody knows how far the call came.
         if std::error::Error::source(&status).is_some() {
-            self.hang_up().await;
+            *self.client.lock().await = None;
             return Err(Failure::Unknown(text));
         }
         Err(match status.code() {
@@ -177,6 +157,10 @@ impl Server for Remote {
             Code::ResourceExhausted => Failure::TooLate(text),
             _ => Failure::Broken(text),
         })
+    }
+
+    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+        panic!("its calls wait at the server");
     }
 }
 
@@ -227,17 +211,18 @@ async fn check_killed(
         faulty.stop();
         Vec::new()
     };
-    history.check(seed, u32::MAX, faults).await;
+    history.check(seed, u32::MAX, true, faults).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_postgresql() {
-    let cluster = Cluster::start(false);
+    let cluster = Cluster::shared();
     for (seed, (combine, mix)) in
         seeds().flat_map(|seed| [("1", Mix::Removes), ("8", Mix::All)].map(|with| (seed, with)))
     {
-        let address = cluster.migrated().await.address;
-        let database = address.rsplit('/').next().unwrap();
+        let options = cluster.migrated().await;
+        let address = &options.address;
+        let database = name(&options);
         cluster.log_calls(database).await;
         let direct = cluster.connect(database).await;
         let flags = |number| {
@@ -252,7 +237,7 @@ async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_pos
             let rows = direct.query(of, &[&format!("{number}")]).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
         };
-        let loaded = async || cluster.floors_are_up(0).await;
+        let loaded = async || cluster.floors_are_up(database, 0).await;
         check_killed(flags, (2, 4), mix, seed, loaded, sessions).await;
     }
 }

@@ -9,8 +9,8 @@ use knee_rpc::queue::{
 use knee_queue::grpc::Settings;
 use tokio::time::timeout;
 
-use crate::ledger::Ledger;
-use crate::server::{
+use super::ledger::Ledger;
+use super::server::{
     Client, PATIENCE, Server, create, register, remove, send, send_small, settings, until,
 };
 

@@ -22,13 +22,8 @@ pub(crate) struct Ledger(Arc<State>);
 struct State {
     entries: Mutex<Entries>,
     arrivals: broadcast::Sender<Arrival>,
-    /// Calls that may be answered, listeners that may be let in, and queues that may be watched.
+    /// Calls that may be answered.
     answers: Semaphore,
-    listens: Semaphore,
-    watches: Semaphore,
-    /// Those who ever wanted to listen, or a queue to be watched.
-    listened: AtomicUsize,
-    watched: AtomicUsize,
     /// Those that are there, and ever were.
     asked: AtomicUsize,
     ever: AtomicUsize,
@@ -51,39 +46,18 @@ struct Entries {
 impl Ledger {
     /// One that answers at once.
     pub(crate) fn open() -> Ledger {
-        Ledger::with(MANY, MANY)
-    }
-
-    /// One that answers at once, and keeps waiting who wants to listen until it is let.
-    pub(crate) fn unheard() -> Ledger {
-        Ledger::with(MANY, 0)
+        Ledger::with(MANY)
     }
 
     /// One that answers when it is let.
     pub(crate) fn held() -> Ledger {
-        Ledger::with(0, MANY)
+        Ledger::with(0)
     }
 
-    fn with(answers: usize, listens: usize) -> Ledger {
-        let (entries, asked, ever, listened, watched) = Default::default();
-        let (answers, listens) = (Semaphore::new(answers), Semaphore::new(listens));
-        let (watches, arrivals) = (Semaphore::new(MANY), broadcast::Sender::new(4));
-        Ledger(Arc::new(State {
-            entries,
-            arrivals,
-            answers,
-            listens,
-            watches,
-            listened,
-            watched,
-            asked,
-            ever,
-        }))
-    }
-
-    /// Answers no call from now on until it is let.
-    pub(crate) fn hold(&self) {
-        self.0.answers.forget_permits(MANY);
+    fn with(answers: usize) -> Ledger {
+        let (entries, asked, ever) = Default::default();
+        let (answers, arrivals) = (Semaphore::new(answers), broadcast::Sender::new(4));
+        Ledger(Arc::new(State { entries, arrivals, answers, asked, ever }))
     }
 
     /// Lets so many calls be answered.
@@ -111,11 +85,6 @@ impl Ledger {
         self.entries(|entries| entries.fails = Some(failure));
     }
 
-    /// No call fails any more.
-    pub(crate) fn recover(&self) {
-        self.entries(|entries| entries.fails = None);
-    }
-
     /// Nothing more is told of arrivals.
     pub(crate) fn fall_silent(&self) {
         self.entries(|entries| entries.silent = true);
@@ -124,41 +93,6 @@ impl Ledger {
     /// Tells of an arrival, whether there is one or not.
     pub(crate) fn tell(&self, queue: QueueId, receiver: ClientId) {
         let _ = self.0.arrivals.send(Arrival { queue, receiver });
-    }
-
-    /// Who listens to arrivals.
-    pub(crate) fn listeners(&self) -> usize {
-        self.0.arrivals.receiver_count()
-    }
-
-    /// Those who ever wanted to listen.
-    pub(crate) fn listened(&self) -> usize {
-        self.0.listened.load(Ordering::SeqCst)
-    }
-
-    /// Lets so many listen.
-    pub(crate) fn let_listen(&self, listeners: usize) {
-        self.0.listens.add_permits(listeners);
-    }
-
-    /// Lets nobody listen from now on until it is let.
-    pub(crate) fn hold_listens(&self) {
-        self.0.listens.forget_permits(MANY);
-    }
-
-    /// Lets no queue be watched from now on until it is let.
-    pub(crate) fn hold_watches(&self) {
-        self.0.watches.forget_permits(MANY);
-    }
-
-    /// Lets so many watch.
-    pub(crate) fn let_watch(&self, watches: usize) {
-        self.0.watches.add_permits(watches);
-    }
-
-    /// Those who ever wanted a queue to be watched.
-    pub(crate) fn watched(&self) -> usize {
-        self.0.watched.load(Ordering::SeqCst)
     }
 
     fn entries<T>(&self, with: impl FnOnce(&mut Entries) -> T) -> T {
@@ -328,16 +262,7 @@ impl Database for Ledger {
         answer
     }
 
-    async fn arrivals(&self) -> Result<broadcast::Receiver<Arrival>, Failure> {
-        self.0.listened.fetch_add(1, Ordering::SeqCst);
-        self.0.listens.acquire().await.unwrap().forget();
-        let fails = self.entries(|entries| entries.fails.clone());
-        fails.map_or_else(|| Ok(self.0.arrivals.subscribe()), Err)
-    }
-
-    async fn watch(&self, queue: QueueId) -> Result<(), Failure> {
-        self.0.watched.fetch_add(1, Ordering::SeqCst);
-        self.0.watches.acquire().await.unwrap().forget();
-        self.entries(|entries| entries.check_queue(queue))
+    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+        self.0.arrivals.subscribe()
     }
 }

@@ -12,8 +12,8 @@ use knee_server::Limits;
 use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status, Streaming};
 
-use crate::ledger::Ledger;
-use crate::server::{
+use super::ledger::Ledger;
+use super::server::{
     Client, PATIENCE, Server, at_last, create, register, send, settings, soon, waits,
 };
 

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::{Code, Status};
 
-use crate::ledger::Ledger;
-use crate::server::{Server, create, register, remove, send};
+use super::ledger::Ledger;
+use super::server::{Server, create, register, remove, send};
 
 fn is_refused(status: Result<impl std::fmt::Debug, Status>, code: Code, message: &str) {
     let status = status.expect_err("it is refused");

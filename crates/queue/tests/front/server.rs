@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::ledger::Ledger;
+use super::ledger::Ledger;
 
 pub(crate) type Client = QueueClient<Channel>;
 

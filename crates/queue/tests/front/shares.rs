@@ -4,8 +4,8 @@ use knee_queue::grpc::Settings;
 use knee_rpc::queue::{ReadAllRequest, ReadAllResponse};
 use tonic::{Code, Status, Streaming};
 
-use crate::ledger::Ledger;
-use crate::server::{Client, Server, create, register, send, settings};
+use super::ledger::Ledger;
+use super::server::{Client, Server, create, register, send, settings};
 
 /// Begins to read what nobody will take, until that is refused.
 async fn fill(client: &mut Client, request: ReadAllRequest) -> Vec<Streaming<ReadAllResponse>> {

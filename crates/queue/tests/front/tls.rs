@@ -5,8 +5,8 @@ use knee_rpc::queue::CountsRequest;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use crate::ledger::Ledger;
-use crate::server::{Server, settings};
+use super::ledger::Ledger;
+use super::server::{Server, settings};
 
 /// Who issues certificates.
 pub(crate) struct Authority {

@@ -5,8 +5,8 @@ use knee_rpc::queue::CountsRequest;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::ledger::Ledger;
-use crate::server::{Server, at_last, settings, soon, until};
+use super::ledger::Ledger;
+use super::server::{Server, at_last, settings, soon, until};
 
 #[tokio::test]
 async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed_wait() {

@@ -1,21 +1,23 @@
-//! A PostgreSQL of a test's own: in a directory of its own, on a free port of the loopback, gone with the
-//! test.
+//! A PostgreSQL for tests, in a directory and on a port of its own: one that all tests of an executable share, or one
+//! for a single test.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use knee_queue::postgres::{self, Options, Postgres};
 use knee_testkit::free_port;
+use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
 use super::desk::PATIENCE;
+use super::no_log;
 
 /// How long a call may take; that is what `knee-queue` gives it, too.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(30);
@@ -38,6 +40,8 @@ pub(crate) struct Cluster {
     /// The size of a disk of its own, which has everything but the log of what is written.
     disk_mib: Option<u32>,
     server: Option<Child>,
+    /// The database that is copied.
+    template: OnceCell<String>,
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -86,18 +90,40 @@ impl Cluster {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        Cluster { place, port: free_port(), durable, disk_mib: None, server: None }
+        Cluster {
+            place,
+            port: free_port(),
+            durable,
+            disk_mib: None,
+            server: None,
+            template: OnceCell::new(),
+        }
     }
 
-    /// That of all tests that run, without waiting for the disk; gone when none does.
-    pub(crate) fn shared() -> Arc<Cluster> {
-        static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-        let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Cluster::start(false));
-            *shared = Arc::downgrade(&started);
-            started
-        })
+    /// The one that tests share, which does not wait for the disk. A guard ends it with this process.
+    pub(crate) fn shared() -> &'static Cluster {
+        static CLUSTER: OnceLock<(Cluster, ChildStdin)> = OnceLock::new();
+        let (cluster, _) = CLUSTER.get_or_init(|| {
+            let cluster = Cluster::start(false);
+            let guard = cluster.guard();
+            (cluster, guard)
+        });
+        cluster
+    }
+
+    /// Ends the cluster and removes its directory when this process has ended: then the input of the guard is closed.
+    fn guard(&self) -> ChildStdin {
+        let script = "read -r _; kill -QUIT \"$1\"; while kill -0 \"$1\" 2>/dev/null; do sleep 0.05; done; rm -rf \"$2\"";
+        let mut guard = Command::new("sh")
+            .args(["-c", script, "sh", &self.server.as_ref().unwrap().id().to_string()])
+            .arg(&self.place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        guard.stdin.take().unwrap()
     }
 
     /// Starts it again.
@@ -115,6 +141,7 @@ impl Cluster {
             .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=1000"])
             .args(["-c", "shared_buffers=64MB", "-c", &format!("fsync={fsync}")])
+            .args(["-c", "log_line_prefix=%d "])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
@@ -155,10 +182,9 @@ impl Cluster {
             connections: 4,
             connection_wait: Duration::from_secs(10),
             call_max: CALL_MAX,
-            sending_max: Duration::MAX,
             idle_max: None,
             combine_max: 1,
-            tell: |_| {},
+            log: no_log(),
         }
     }
 
@@ -177,16 +203,21 @@ impl Cluster {
         self.connect("postgres").await.batch_execute(&log).await.unwrap();
     }
 
-    /// Returns when somebody removes who begins above this number, from now on; see `log_calls`.
-    pub(crate) async fn floors_are_up(&self, above: u64) {
+    /// Waits for a remove in a database that begins above this number; see `log_calls`.
+    pub(crate) async fn floors_are_up(&self, database: &str, above: u64) {
         let mut log = fs::File::open(self.place.join("log")).unwrap();
         log.seek(SeekFrom::End(0)).unwrap();
-        let (mut told, begun) = (String::new(), Instant::now());
-        // The last line may not be there as a whole.
-        while !told.lines().filter_map(floor).any(|floor| floor > above) {
+        let (mut written, begun) = (Vec::new(), Instant::now());
+        let is_up = |written: &[u8]| {
+            let text = String::from_utf8_lossy(written);
+            // The last line may be incomplete.
+            let lines = text.lines().filter_map(|line| line.strip_prefix(database));
+            lines.filter_map(floor).any(|floor| floor > above)
+        };
+        while !is_up(&written) {
             assert!(begun.elapsed() < PATIENCE, "no floor is above {above}");
             tokio::time::sleep(Duration::from_millis(10)).await;
-            log.read_to_string(&mut told).unwrap();
+            log.read_to_end(&mut written).unwrap();
         }
     }
 
@@ -228,10 +259,10 @@ impl Cluster {
     }
 
     /// Makes one that offers TLS, with this certificate and its key. Its superuser `carded` has to
-    /// show a certificate of the issuer; `uncarded` is let in only without TLS.
+    /// show a certificate of the issuer.
     pub(crate) async fn encrypted(issuer: &str, certificate: &str, key: &str) -> Cluster {
         let mut cluster = Cluster::start(false);
-        let users = "CREATE ROLE carded SUPERUSER LOGIN; CREATE ROLE uncarded SUPERUSER LOGIN";
+        let users = "CREATE ROLE carded SUPERUSER LOGIN";
         cluster.connect("postgres").await.batch_execute(users).await.unwrap();
         for (name, text) in
             [("issuer.crt", issuer), ("server.crt", certificate), ("server.key", key)]
@@ -241,8 +272,7 @@ impl Cluster {
         let rules = cluster.place.join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
         let own = "hostssl all carded 127.0.0.1/32 trust clientcert=verify-ca
-            host all carded 127.0.0.1/32 reject
-            hostssl all uncarded 127.0.0.1/32 reject";
+            host all carded 127.0.0.1/32 reject";
         fs::write(&rules, format!("{own}\n{others}")).unwrap();
         let mut settings = fs::File::options();
         let settings = settings.append(true).open(cluster.place.join("data/postgresql.conf"));
@@ -279,11 +309,24 @@ impl Cluster {
         name
     }
 
-    /// A new database that has the schema.
+    /// A new database with the schema: a copy of the first one.
     pub(crate) async fn migrated(&self) -> Options {
-        let options = self.options(&self.database().await);
-        postgres::migrate(&options).await.unwrap();
-        options
+        let template = self.template.get_or_init(async || {
+            let options = self.options(&self.database().await);
+            postgres::migrate(&options).await.unwrap();
+            name(&options).to_owned()
+        });
+        let template = template.await;
+        let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let client = self.connect("postgres").await;
+        let create = format!("CREATE DATABASE {name} TEMPLATE {template}");
+        // The session that has installed the schema may just be leaving.
+        let begun = Instant::now();
+        while let Err(error) = client.batch_execute(&create).await {
+            assert!(begun.elapsed() < PATIENCE, "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.options(&name)
     }
 
     pub(crate) async fn open(&self) -> Postgres {
@@ -296,6 +339,12 @@ impl Drop for Cluster {
         self.stop(Stop::Immediate);
         let _ = fs::remove_dir_all(&self.place);
     }
+}
+
+/// The database that an address names.
+pub(crate) fn name(options: &Options) -> &str {
+    let (address, _) = options.address.split_once('?').unwrap_or((&options.address, ""));
+    address.rsplit('/').next().unwrap()
 }
 
 /// The highest floor with which a call of `take` or `take_each` begins, if a line of the log tells of one's

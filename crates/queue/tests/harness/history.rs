@@ -1,50 +1,32 @@
-//! Random histories: clients who send, look, remove and lease at once, while something happens to them.
-
-mod turn;
+//! Random histories: clients send, remove and lease at once, while faults happen to them.
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use knee_queue::database::Failure;
-use knee_queue::operation::{ClientId, QueueId, QueueSettings};
+use knee_queue::database::{Database, Failure};
+use knee_queue::operation::{ANYBODY, Answer, ClientId, QueueId, QueueSettings, Request, Stored};
 use knee_random::Random;
 use tokio::time::{sleep, timeout};
 
-use self::turn::{Turn, is_last, some_wait};
-use super::desk::{Desk, LONG, PATIENCE, settings};
-use super::server::Server;
-use super::verdict::{Event, verify};
+use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
+use super::judge::{Operation, Recorded, contradiction, is_fifo};
 
-/// Clients, each of whom sends and takes.
+/// Clients, each of which sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
 pub(crate) const QUEUES: usize = 4;
-/// Where there are leases, the queue that has a limit, and the one for its dead letters.
+/// With leases, the queue with a limit of attempts, and its dead letters.
 const LIMITED: usize = 2;
 const DEAD: usize = 3;
-/// Messages that a client reads at once.
-const READ: u32 = 10;
-/// A lease that may end while its client still has it.
-const SHORT: Duration = Duration::from_millis(100);
-const LONGER: Duration = Duration::from_millis(300);
-/// Of the queue that has a limit.
 const ATTEMPTS_MAX: u32 = 2;
-/// How long a client waits for a message, if it does.
-const WAIT: Duration = Duration::from_millis(20);
-/// How long a client waits that was told that it cannot be done now.
+/// Leases, some of which end before their client acknowledges.
+const VISIBILITIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(300)];
+/// Before the next attempt of a client whose request was refused.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Whether the database said of a failed request that it did nothing.
-fn nothing_done(failure: &Failure) -> bool {
-    match failure {
-        Failure::Unknown(_) => false,
-        Failure::Unavailable(_) | Failure::TooLate(_) | Failure::NotMigrated(_) => true,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The seeds of histories to be checked: one, or as many as `KNEE_SOAK` says, from `KNEE_SEED` on.
+/// The seeds of the histories: one, or as many as `KNEE_SOAK` says, from `KNEE_SEED` on.
 pub(crate) fn seeds() -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let first = number("KNEE_SEED").unwrap_or(1);
@@ -52,12 +34,12 @@ pub(crate) fn seeds() -> impl Iterator<Item = u64> {
     (first..first + count).inspect(|seed| println!("KNEE_SEED={seed}"))
 }
 
-/// What clients may do.
+/// What the clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Sends and removes: nothing is ever put back, which would lower the floors.
+    /// Sends and removes: nothing is put back, which would lower the floors.
     Removes,
-    /// The same, but for more removes, which leave little behind.
+    /// The same with more removes, which leave little behind.
     Drains,
     /// Leases as well, and dead letters.
     All,
@@ -69,13 +51,15 @@ pub(crate) struct History<D> {
     pub(crate) clients: Vec<ClientId>,
     pub(crate) queues: Vec<QueueId>,
     mix: Mix,
+    /// The next message's content.
     next: AtomicU64,
+    clock: AtomicU64,
     stopped: AtomicBool,
 }
 
-impl<D: Server> History<D> {
-    /// Of those who serve one database. A client has two of them: that of its number, and another one half as many
-    /// further on. Who wants connections of its own for each client names them for all clients, twice.
+impl<D: Database> History<D> {
+    /// Of the servers of one database. A client asks two of them: that of its number, and another one half as many
+    /// further on. For connections of its own, each client needs two servers.
     pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
         let desks: Vec<_> = servers.into_iter().map(Desk).collect();
         let mut clients = Vec::new();
@@ -91,247 +75,296 @@ impl<D: Server> History<D> {
             let limited = QueueSettings { dead_letters, attempts_max: ATTEMPTS_MAX, ..settings() };
             queues[LIMITED] = desks[0].queue_with(clients[0], limited).await;
         }
-        let (next, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(History { desks, clients, queues, mix, next, stopped })
+        let (next, clock, stopped) = Default::default();
+        Arc::new(History { desks, clients, queues, mix, next, clock, stopped })
     }
 
-    /// The server of a client.
-    fn desk(&self, number: usize) -> &Desk<D> {
-        &self.desks[number % self.desks.len()]
-    }
-
-    /// That one, and now and then another: as by who has lost his connection, or shares his number.
-    fn some_desk(&self, random: &mut Random, number: usize) -> &Desk<D> {
-        let further = if random.below(4) == 0 { self.desks.len() / 2 } else { 0 };
-        self.desk(number + further)
-    }
-
-    /// Clients end.
+    /// Ends the clients.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// A client's requests, one after the other, until somebody stops it or so many.
-    async fn run(self: Arc<Self>, mut random: Random, number: usize, requests: u32) -> Vec<Event> {
-        let mut events = Vec::new();
+    /// The content of a message that no other message has.
+    pub(crate) fn content(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Records an operation of a process beside the clients, from its beginning to its end.
+    pub(crate) async fn beside(
+        &self,
+        queue: QueueId,
+        doing: impl Future<Output = Operation>,
+    ) -> Recorded {
+        let began = self.tick();
+        let operation = doing.await;
+        Recorded { process: self.clients.len(), queue, began, over: self.tick(), operation }
+    }
+
+    /// Runs all clients until they are done or stopped, while `faults` happen, which may record more; then removes
+    /// what is left, and checks. Histories without faults have to be first in, first out as well.
+    pub(crate) async fn check(
+        self: Arc<Self>,
+        seed: u64,
+        requests: u32,
+        has_faults: bool,
+        faults: impl AsyncFnOnce() -> Vec<Recorded>,
+    ) {
+        let tasks: Vec<_> = (0..self.clients.len())
+            .map(|number| {
+                let random = Random::stream(seed, number as u64);
+                tokio::spawn(Arc::clone(&self).run(random, number, requests))
+            })
+            .collect();
+        let mut recorded = faults().await;
+        for task in tasks {
+            recorded.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
+        }
+        self.see_all().await;
+        self.drain(&mut recorded).await;
+        assert!(recorded.iter().any(|one| had(&one.operation) > 0), "nothing was had");
+        if let Some(why) = contradiction(&recorded) {
+            panic!("{why}");
+        }
+        if !has_faults && self.mix != Mix::All {
+            assert!(
+                is_fifo(&recorded),
+                "no order of a first-in-first-out queue explains it: {recorded:?}"
+            );
+        }
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        mut random: Random,
+        number: usize,
+        requests: u32,
+    ) -> Vec<Recorded> {
+        let mut recorded = Vec::new();
         let sends = if self.mix == Mix::Drains { 2 } else { 5 };
         for _ in 0..requests {
             if self.stopped.load(Ordering::Relaxed) {
                 break;
             }
+            let further = if random.below(4) == 0 { self.desks.len() / 2 } else { 0 };
+            let desk = &self.desks[(number + further) % self.desks.len()];
             let queue = self.queues[random.below(QUEUES as u64) as usize];
-            let desk = self.some_desk(&mut random, number);
-            let mut turn = self.turn(desk, number, queue, &mut events);
+            let mut turn = Turn { history: &self, desk, number, queue, recorded: &mut recorded };
             let done = match random.below(10) {
                 n if n < sends => turn.send(&mut random).await,
-                8.. if self.mix == Mix::All => {
-                    if random.below(2) == 0 {
-                        turn.queue = self.queues[LIMITED];
-                    }
-                    turn.lease(&mut random).await
-                }
-                _ => {
-                    // So that it is empty now and then, and floors are above what comes there.
-                    if self.mix == Mix::All && random.below(2) == 0 {
-                        turn.queue = self.queues[DEAD];
-                    }
-                    let count = 1 + random.below(2) as u32;
-                    match turn.look(&mut random).await {
-                        Ok(()) => turn.remove(count, some_wait(&mut random)).await.map(drop),
-                        failed => failed,
-                    }
-                }
+                8.. if self.mix == Mix::All => turn.lease(&mut random).await,
+                _ => turn.remove(1 + random.below(2) as u32).await,
             };
             if done.is_err() {
                 sleep(AGAIN).await;
             }
         }
-        events
+        recorded
     }
 
-    fn turn<'h>(
-        &'h self,
-        desk: &'h Desk<D>,
-        number: usize,
-        queue: QueueId,
-        events: &'h mut Vec<Event>,
-    ) -> Turn<'h, D> {
-        Turn { history: self, desk, client: self.clients[number], queue, events }
-    }
-
-    /// Runs all clients until they are done, while `faults` happen, which may tell of something; then
-    /// removes what is left, lets some wait, and checks.
-    pub(crate) async fn check(
-        self: Arc<Self>,
-        seed: u64,
-        requests: u32,
-        faults: impl AsyncFnOnce() -> Vec<Event>,
-    ) {
-        let mut events = Arc::clone(&self).events(seed, requests, faults).await;
-        for number in 0..self.desks.len().min(2) {
-            self.tell(number, &mut events).await;
-        }
-        self.drain(&mut events).await;
-        assert!(had(&events) > 0, "something was had");
-        if let Err(why) = verify(&events) {
-            panic!("{why}");
-        }
-    }
-
-    /// The same, but for checking.
-    pub(crate) async fn events(
-        self: Arc<Self>,
-        seed: u64,
-        requests: u32,
-        faults: impl AsyncFnOnce() -> Vec<Event>,
-    ) -> Vec<Event> {
-        let mut tasks = Vec::new();
-        for number in 0..self.clients.len() {
-            let random = Random::stream(seed, number as u64);
-            tasks.push(tokio::spawn(Arc::clone(&self).run(random, number, requests)));
-        }
-        let mut events = faults().await;
-        let (queue, dead_letters) = (self.queues[LIMITED], self.queues[DEAD]);
-        let limited = Event::Limited { queue, attempts_max: ATTEMPTS_MAX, dead_letters };
-        events.extend((self.mix == Mix::All).then_some(limited));
-        for task in tasks {
-            events.extend(timeout(PATIENCE * 3, task).await.expect("all end").unwrap());
-        }
-        self.meet(&mut events).await;
-        self.drain(&mut events).await;
-        events
-    }
-
-    /// All servers come to see all that is there.
-    async fn meet(&self, events: &mut Vec<Event>) {
+    /// Waits until each server sees all that is there: none believes that a message below its floor is gone.
+    async fn see_all(&self) {
+        const MANY: u32 = 1000;
         let begun = Instant::now();
-        for number in 0..self.desks.len() {
-            // A connection may turn out to be lost only now, with what one call has: who asks for much has the one
-            // that has been found to be good.
-            let (desk, client) = (self.desk(number), number % self.clients.len());
-            let mut turn = self.turn(desk, client, self.queues[0], events);
-            while turn.remove(1, Duration::ZERO).await.is_err() {
-                assert!(begun.elapsed() < PATIENCE, "nothing can be removed");
+        for (number, desk) in self.desks.iter().enumerate() {
+            loop {
+                // A connection may turn out to be lost only now.
+                let counts = self.ask(desk, Request::Counts).await;
+                let mut seen = HashSet::new();
+                for &receiver in &self.clients {
+                    for &queue in &self.queues {
+                        let (after, content_bytes_max) = (0, u64::MAX);
+                        let read = Request::Read {
+                            receiver,
+                            queue,
+                            after,
+                            count: MANY,
+                            content_bytes_max,
+                        };
+                        let Answer::Messages(messages) = self.ask(desk, read).await else {
+                            panic!("no messages")
+                        };
+                        seen.extend(messages.into_iter().map(|message| message.id));
+                    }
+                }
+                match counts {
+                    Answer::Counts(counts) if counts.messages == seen.len() as u64 => break,
+                    Answer::Counts(_) if seen.len() >= MANY as usize => break,
+                    counts => {
+                        let seen = seen.len();
+                        assert!(
+                            begun.elapsed() < PATIENCE,
+                            "server {number} sees {seen} of {counts:?}"
+                        );
+                    }
+                }
+                sleep(AGAIN).await;
             }
         }
-        // What one of them believes not to be there would be had from another.
-        while let Some(why) = self.disagreement().await {
-            assert!(begun.elapsed() < PATIENCE, "{why}");
-            sleep(AGAIN).await;
-        }
     }
 
-    /// What is there is what was not had.
-    async fn drain(&self, events: &mut Vec<Event>) {
-        let (mut quiet, begun) = (0, Instant::now());
-        while quiet < 3 {
-            let before = had(events);
+    /// Asks until there is an answer.
+    async fn ask(&self, desk: &Desk<D>, request: Request) -> Answer {
+        desk.at_last(async || desk.ask(request.clone()).await.ok()).await
+    }
+
+    /// Removes what is left; the last leases end meanwhile.
+    async fn drain(&self, recorded: &mut Vec<Recorded>) {
+        let begun = Instant::now();
+        loop {
             for number in 0..self.clients.len() {
                 for &queue in &self.queues {
-                    let mut turn = self.turn(self.desk(number), number, queue, events);
-                    turn.remove(1000, Duration::ZERO).await.unwrap();
+                    let desk = &self.desks[number % self.desks.len()];
+                    let mut turn = Turn { history: self, desk, number, queue, recorded };
+                    let _ = turn.remove(1000).await;
                 }
             }
-            let left = self.desks[0].counts().await.messages;
-            assert!(begun.elapsed() < PATIENCE, "{left} messages are there and nobody gets them");
-            quiet = if left == 0 && had(events) == before { quiet + 1 } else { 0 };
+            let Answer::Counts(left) = self.ask(&self.desks[0], Request::Counts).await else {
+                panic!("no counts")
+            };
+            if left.messages == 0 {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{} messages cannot be had", left.messages);
             sleep(Duration::from_millis(20)).await;
         }
     }
+}
 
-    /// Who waits at one server is told of what arrives by another: as it is sent, released, or a dead letter.
-    async fn tell(&self, number: usize, events: &mut Vec<Event>) {
-        let (other, mut done) = ((number + 1) % self.clients.len(), Vec::new());
-        let ways = if self.mix == Mix::All { &[0, 1, ATTEMPTS_MAX][..] } else { &[0] };
-        for &attempts in ways {
-            let from = if attempts == 0 { 0 } else { LIMITED };
-            let mut turn = self.turn(self.desk(other), other, self.queues[from], &mut done);
-            let mut held = None;
-            for _ in 0..attempts {
-                match held.take() {
-                    // There was an attempt before it that has no answer.
-                    Some(last) if is_last(&last) => {
-                        held = Some(last);
-                        break;
-                    }
-                    Some(held) => turn.release(held).await,
-                    None => turn.send_at_last().await,
-                }
-                held = turn.lease_at_last().await;
-            }
-            // Without a lease, all attempts are over, or a message is sent.
-            let is_dead = held.as_ref().map_or(attempts == ATTEMPTS_MAX, is_last);
-            let to = if is_dead { DEAD } else { from };
-            let waits = self.turn(self.desk(number), number, self.queues[to], events).hear();
-            tokio::join!(waits, async {
-                sleep(WAIT).await;
-                match held {
-                    Some(held) => turn.release(held).await,
-                    None => turn.send_at_last().await,
-                }
-            });
-        }
-        events.extend(done);
-    }
-
-    /// Sends to the queue that has a limit and has dead letters of it, until that is enough.
-    pub(crate) async fn give_up(&self, is_enough: impl Fn() -> bool) -> Vec<Event> {
-        let (mut events, begun) = (Vec::new(), Instant::now());
-        while !is_enough() {
-            assert!(begun.elapsed() < PATIENCE, "no dead letters come");
-            let mut turn = self.turn(self.desk(0), 0, self.queues[LIMITED], &mut events);
-            turn.send_at_last().await;
-            if let Ok(Some(held)) = turn.begin_lease(LONG, Duration::ZERO).await {
-                turn.release(held).await;
-            }
-            turn.queue = self.queues[DEAD];
-            let _ = turn.remove(1, Duration::ZERO).await;
-        }
-        events
-    }
-
-    /// Leases, and removes what there is while it has that, until it gets the same.
-    pub(crate) async fn have_what_is_leased(&self) -> Vec<Event> {
-        let (mut events, begun) = (Vec::new(), Instant::now());
-        loop {
-            assert!(begun.elapsed() < PATIENCE, "what is leased is hidden");
-            let mut turn = self.turn(self.desk(0), 0, self.queues[0], &mut events);
-            turn.send_at_last().await;
-            let Ok(Some(held)) = turn.begin_lease(LONG, Duration::ZERO).await else { continue };
-            let leased = held.leased.0.id;
-            let _ = turn.remove(1, Duration::ZERO).await;
-            turn.release(held).await;
-            if events.iter().any(|event| matches!(event, Event::Had { id, .. } if *id == leased)) {
-                return events;
-            }
-        }
-    }
-
-    /// What a server does not see of what is there, unless that is too much to be looked at.
-    async fn disagreement(&self) -> Option<String> {
-        const MANY: u32 = 1000;
-        for (number, desk) in self.desks.iter().enumerate() {
-            let there = desk.counts().await.messages;
-            let (mut seen, mut is_much) = (HashSet::new(), false);
-            for &client in &self.clients {
-                for &queue in &self.queues {
-                    let messages = desk.read(client, queue, 0, MANY).await;
-                    is_much |= messages.len() >= MANY as usize;
-                    seen.extend(messages.into_iter().map(|message| message.id));
-                }
-            }
-            let seen = seen.len() as u64;
-            if seen != there && !is_much {
-                return Some(format!(
-                    "{there} messages are there, and server {number} sees {seen}"
-                ));
-            }
-        }
-        None
+/// How many messages an operation had.
+fn had(operation: &Operation) -> usize {
+    match operation {
+        Operation::Remove { had: Some(had), .. } => had.len(),
+        Operation::Acknowledge { is_known, .. } => (*is_known).into(),
+        _ => 0,
     }
 }
 
-/// How often something was had.
-fn had(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event, Event::Had { .. })).count()
+/// What a client does next.
+struct Turn<'h, D> {
+    history: &'h History<D>,
+    desk: &'h Desk<D>,
+    number: usize,
+    queue: QueueId,
+    recorded: &'h mut Vec<Recorded>,
+}
+
+impl<D: Database> Turn<'_, D> {
+    async fn send(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let history = self.history;
+        let messages: Vec<_> = (0..1 + random.below(3))
+            .map(|_| {
+                let receiver = history.clients.get(random.below(CLIENTS + 2) as usize);
+                (history.content(), receiver.copied().unwrap_or(ANYBODY))
+            })
+            .collect();
+        let outgoing: Vec<_> = messages
+            .iter()
+            .map(|(content, receiver)| outgoing(*receiver, self.queue, &content.to_string()))
+            .collect();
+        let began = history.tick();
+        let sent = self.desk.send_all(history.clients[self.number], outgoing).await;
+        let is_known = match &sent {
+            Ok(ids) => {
+                assert!(ids.is_sorted());
+                true
+            }
+            Err(failure) if nothing_done(failure) => return sent.map(drop),
+            Err(_) => false,
+        };
+        self.record(began, Operation::Send { messages, is_known });
+        sent.map(drop)
+    }
+
+    async fn remove(&mut self, count: u32) -> Result<(), Failure> {
+        let history = self.history;
+        let (receiver, queue) = (history.clients[self.number], self.queue);
+        let request = Request::Remove { receiver, queue, count, content_bytes_max: u64::MAX };
+        let began = history.tick();
+        let removed = match self.desk.ask(request).await {
+            Ok(Answer::Messages(messages)) => {
+                assert!(messages.is_sorted_by_key(|message| message.id));
+                Ok(messages.iter().map(content).collect())
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(failure) if nothing_done(&failure) => return Err(failure),
+            Err(failure) => Err(failure),
+        };
+        let (had, outcome) = match removed {
+            Ok(had) => (Some(had), Ok(())),
+            Err(failure) => (None, Err(failure)),
+        };
+        self.record(began, Operation::Remove { receiver, count: count as usize, had });
+        outcome
+    }
+
+    /// Leases a message, and acknowledges it, releases it, or forgets it.
+    async fn lease(&mut self, random: &mut Random) -> Result<(), Failure> {
+        let (receiver, queue) = (self.history.clients[self.number], self.queue);
+        let visibility = VISIBILITIES[random.below(2) as usize];
+        let (count, content_bytes_max) = (1, u64::MAX);
+        let request = Request::Lease { receiver, queue, count, content_bytes_max, visibility };
+        let leased = match self.desk.ask(request).await {
+            Ok(Answer::Leased(mut leased)) => leased.pop(),
+            Ok(other) => panic!("{other:?}"),
+            Err(failure) => {
+                nothing_done(&failure);
+                return Err(failure);
+            }
+        };
+        let Some(leased) = leased else { return Ok(()) };
+        let leases = vec![lease_of(&leased)];
+        match random.below(6) {
+            0 => {}
+            1 | 2 => {
+                let _ = self.desk.ask(Request::Release { leases }).await;
+            }
+            3 => {
+                // Now and then the lease has ended by then.
+                sleep(VISIBILITIES[0] * random.below(2) as u32).await;
+                let extend = Request::Extend { leases: leases.clone(), visibility };
+                let _ = self.desk.ask(extend).await;
+                self.acknowledge(leases, &leased.0).await?;
+            }
+            _ => self.acknowledge(leases, &leased.0).await?,
+        }
+        Ok(())
+    }
+
+    async fn acknowledge(
+        &mut self,
+        leases: Vec<knee_queue::operation::Lease>,
+        message: &Stored,
+    ) -> Result<(), Failure> {
+        let began = self.history.tick();
+        let (is_known, outcome) = match self.desk.ask(Request::Acknowledge { leases }).await {
+            Ok(Answer::Ended(ended)) if ended.is_empty() => (true, Ok(())),
+            Ok(_) => return Ok(()),
+            Err(failure) if nothing_done(&failure) => return Err(failure),
+            Err(failure) => (false, Err(failure)),
+        };
+        self.record(began, Operation::Acknowledge { content: content(message), is_known });
+        outcome
+    }
+
+    fn record(&mut self, began: u64, operation: Operation) {
+        let (process, queue, over) = (self.number, self.queue, self.history.tick());
+        self.recorded.push(Recorded { process, queue, began, over, operation });
+    }
+}
+
+fn content(message: &Stored) -> u64 {
+    message.content.parse().expect("a message of this history")
+}
+
+/// Whether a failed request did nothing.
+fn nothing_done(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unknown(_) => false,
+        Failure::Unavailable(_) | Failure::TooLate(_) | Failure::NotMigrated(_) => true,
+        other => panic!("{other:?}"),
+    }
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::notifier::{heard, listening};
 use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::{Answer, Request};
 use knee_queue::postgres::{self, Options, Postgres};
 use tokio::time::{sleep, timeout};
 
+use super::{ends, held_up, hold_up_senders, sending};
 use crate::harness::cluster::Cluster;
+use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, PATIENCE, contents, outgoing};
 use crate::harness::proxy::Proxy;
-use crate::{ends, held_up, hold_up_senders, name, sending};
 
 #[tokio::test]
 async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
@@ -104,8 +106,6 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
             let failed = timeout(PATIENCE, send()).await.expect("it ends");
             assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
         }
-        let failed = timeout(PATIENCE, desk.0.arrivals()).await.expect("it ends");
-        assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
         proxy.silence(false);
         patient.at_last(async || send().await.ok()).await;
         proxy.silence(true);
@@ -149,21 +149,22 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
     let options = Options { connections: 3, combine_max: 2, ..options };
     let desk = Arc::new(Desk::open(&options).await);
     let (client, queue) = desk.begin().await;
+    sent_and_removed(&desk, client, queue).await;
     // Two of three that may be open are being opened, for as long as this test likes.
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // The first looked at the schema, two keep, and one asked for client and queue.
-    connections(4).await;
+    // Of the check of the schema, two keepers, the listener, the notifier and a request.
+    connections(6).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
     let held = sending(&desk, client, queue);
     held_up(&desk, &lock, 1).await;
     proxy.hold(true);
     let first = sending(&desk, client, queue);
-    connections(5).await;
+    connections(7).await;
     let second = sending(&desk, client, queue);
-    connections(6).await;
+    connections(8).await;
     let third = sending(&desk, client, queue);
     // It has the connection that comes free, while both others come before it.
     lock.batch_execute("COMMIT").await.unwrap();
@@ -208,18 +209,19 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     let options = Options { connections: 2, combine_max: 4, ..options };
     let desk = Arc::new(Desk::open(&options).await);
     let (client, queue) = desk.begin().await;
+    sent_and_removed(&desk, client, queue).await;
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // The first looked at the schema, two keep, and one asked for client and queue.
-    connections(4).await;
+    // Of the check of the schema, two keepers, the listener, the notifier and a request.
+    connections(6).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
     let held = sending(&desk, client, queue);
     held_up(&desk, &lock, 1).await;
     proxy.hold(true);
     let opens = sending(&desk, client, queue);
-    connections(5).await;
+    connections(7).await;
     lock.batch_execute("COMMIT").await.unwrap();
     ends(held).await;
     // Whoever comes has the connection that is free, and takes along who still opens one.
@@ -235,7 +237,7 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
     lock.batch_execute("COMMIT").await.unwrap();
     ends(one).await;
     ends(two).await;
-    assert_eq!(proxy.connections(), 5);
+    assert_eq!(proxy.connections(), 7);
 }
 
 /// What is under way ends, is told of here and elsewhere, and has its connection until then.
@@ -243,14 +245,14 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
 async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    let elsewhere = Postgres::open(&options).await.unwrap();
+    let elsewhere = Desk::open(&options).await;
     let lock = cluster.connect(name(&options)).await;
+    listening(&elsewhere, &lock, 1).await;
     for combine_max in [1, 4] {
         let options = Options { connections: 2, combine_max, ..options.clone() };
         let desk = Arc::new(Desk::open(&options).await);
         let (client, queue) = desk.begin().await;
-        let mut arrivals = [desk.0.arrivals().await.unwrap(), elsewhere.arrivals().await.unwrap()];
-        desk.0.watch(queue).await.unwrap();
+        let mut arrivals = [desk.0.arrivals(), elsewhere.0.arrivals()];
         hold_up_senders(&lock, queue).await;
         let sending = sending(&desk, client, queue);
         held_up(&desk, &lock, 1).await;
@@ -260,8 +262,7 @@ async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
         timeout(PATIENCE, desk.counts()).await.expect("others are answered meanwhile");
         lock.batch_execute("COMMIT").await.unwrap();
         for arrivals in &mut arrivals {
-            let told = timeout(PATIENCE, arrivals.recv()).await.expect("it is told").unwrap();
-            assert_eq!(told, Arrival { queue, receiver: client });
+            heard(arrivals, Arrival { queue, receiver: client }).await;
         }
         assert_eq!(desk.remove(client, queue, 9).await.len(), 1);
     }
@@ -283,4 +284,10 @@ async fn connections_that_nobody_uses_are_closed_but_for_one() {
     })
     .await;
     desk.counts().await;
+}
+
+/// Opens the connections of a request and of the notifier.
+async fn sent_and_removed(desk: &Desk<Postgres>, client: u32, queue: u32) {
+    desk.send(client, client, queue, "x").await;
+    desk.remove(client, queue, 1).await;
 }

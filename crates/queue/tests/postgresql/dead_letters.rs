@@ -1,17 +1,12 @@
 //! Messages on their way to the dead letters, while others have what that takes.
 
-use std::sync::Arc;
-
-use knee_queue::database::Database;
 use knee_queue::operation::{QueueId, QueueSettings};
 use knee_queue::postgres::Postgres;
-use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
-use crate::harness::desk::{Desk, LONG, PATIENCE, contents, settings};
-use crate::telling::{are_watched, watching};
-use crate::{held_up, hold_up_senders, name};
+use crate::harness::cluster::name;
+use crate::harness::desk::{Desk, LONG, contents, settings};
 
 /// A client, a queue whose messages have one attempt, and the one for those that had it.
 async fn begin(desk: &Desk<Postgres>) -> (u32, QueueId, QueueId) {
@@ -29,52 +24,6 @@ async fn release(client: &Client, messages: &[u64]) -> Vec<(u64, QueueId)> {
     let rows = client.query(release, &[&messages, &count]).await.unwrap();
     let number = |message: i64| message.cast_unsigned();
     rows.iter().map(|row| (number(row.get(0)), row.get::<_, i32>(1).cast_unsigned())).collect()
-}
-
-#[tokio::test]
-async fn who_begins_to_wait_there_waits_for_those_who_are_moving_some() {
-    let cluster = Cluster::shared();
-    let options = cluster.migrated().await;
-    let desk = Arc::new(Desk::open(&options).await);
-    let (client, queue, dead) = begin(&desk).await;
-    let other = desk.queue(client).await;
-    let message = desk.send(client, client, queue, "x").await;
-    desk.lease(client, queue, 1, LONG).await;
-    let _arrivals = desk.0.arrivals().await.unwrap();
-    let [mover, look] =
-        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
-    mover.batch_execute("BEGIN").await.unwrap();
-    assert_eq!(release(&mover, &[message]).await, [(message, dead)]);
-    let waiter = watching(&desk, dead);
-    are_watched(&desk, &look, 1).await;
-    // Who begins later is told later.
-    timeout(PATIENCE, watching(&desk, other)).await.expect("it is answered").unwrap().unwrap();
-    assert!(!waiter.is_finished());
-    mover.batch_execute("COMMIT").await.unwrap();
-    timeout(PATIENCE, waiter).await.expect("it is answered").unwrap().unwrap();
-    assert_eq!(contents(&desk.remove(client, dead, 9).await), ["x"]);
-}
-
-/// It may be gone when its turn comes.
-#[tokio::test]
-async fn where_the_dead_letters_go_meanwhile_messages_stay_where_they_were() {
-    let cluster = Cluster::shared();
-    let options = cluster.migrated().await;
-    let desk = Arc::new(Desk::open(&options).await);
-    let (client, queue, dead) = begin(&desk).await;
-    let message = desk.send(client, client, queue, "x").await;
-    desk.lease(client, queue, 1, LONG).await;
-    let [mover, deleter] =
-        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
-    hold_up_senders(&deleter, dead).await;
-    let messages = [message];
-    let (released, ()) = tokio::join!(release(&mover, &messages), async {
-        held_up(&desk, &deleter, 1).await;
-        let delete = format!("SELECT knee_queue.delete_queue({dead}); COMMIT");
-        deleter.batch_execute(&delete).await.unwrap();
-    });
-    assert_eq!(released, [(message, queue)]);
-    assert_eq!(contents(&desk.remove(client, queue, 9).await), ["x"]);
 }
 
 #[tokio::test]

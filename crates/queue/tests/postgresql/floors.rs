@@ -9,8 +9,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
+use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
-use crate::name;
 
 /// Returns when somebody who removes waits for a lock. A keeper may wait for it, too. Who looks may have no
 /// transaction open: what others do is seen as at its first look.
@@ -195,7 +195,7 @@ async fn floors_do_not_hide_what_comes_back() {
     };
     tokio::select! {
         () = removing => {}
-        () = cluster.floors_are_up(leased[1].0.id) => {}
+        () = cluster.floors_are_up(name(&options), leased[1].0.id) => {}
     }
     assert_eq!(one.release(&[lease_of(&leased[1])]).await, []);
     assert_eq!(two.remove(client, queue, 2).await[0].content, "1");

@@ -56,7 +56,7 @@ SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=of
 ME = "\\set me :client_id + 1"
 BEGIN = (ME, "\\set queue :me")
 """Client n has queue n."""
-SEND = "SELECT problem, about, id, watched FROM knee_queue.send(:me, :me, :queue, '{content}');"
+SEND = "SELECT problem, about, id FROM knee_queue.send(:me, :me, :queue, '{content}');"
 LIST = "SELECT problem, about, queue FROM knee_queue.list_queues(:me);"
 READ = (
     "SELECT problem, about, id, sender, receiver, arrived_at, content "

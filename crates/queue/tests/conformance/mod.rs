@@ -1,13 +1,8 @@
 //! One suite over every database of messages.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-#[path = "../harness/mod.rs"]
-mod harness;
 mod suite;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_queue::postgres::{Options, Postgres};
@@ -15,6 +10,7 @@ use knee_queue::sqlite::{self, Sqlite};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::Desk;
+use crate::harness::no_log;
 
 macro_rules! conforms {
     ($($database:ident),*) => { $(
@@ -53,25 +49,25 @@ macro_rules! conforms {
 conforms!(sqlite_in_memory, sqlite_file, postgres, postgres_combining);
 
 async fn sqlite_in_memory() -> (Sqlite, ()) {
-    (Sqlite::open(&sqlite::Options { file: None, durable: true, tell: |_| {} }).unwrap(), ())
+    (Sqlite::open(&sqlite::Options { file: None, durable: true, log: no_log() }).unwrap(), ())
 }
 
 async fn sqlite_file() -> (Sqlite, Place) {
     let place = Place::new();
     let file = Some(place.0.join("messages.db"));
-    (Sqlite::open(&sqlite::Options { file, durable: true, tell: |_| {} }).unwrap(), place)
+    (Sqlite::open(&sqlite::Options { file, durable: true, log: no_log() }).unwrap(), place)
 }
 
 /// Whose every test has a database of its own, in one cluster.
-async fn postgres() -> (Postgres, Arc<Cluster>) {
+async fn postgres() -> (Postgres, ()) {
     let cluster = Cluster::shared();
-    (cluster.open().await, cluster)
+    (cluster.open().await, ())
 }
 
-async fn postgres_combining() -> (Postgres, Arc<Cluster>) {
+async fn postgres_combining() -> (Postgres, ()) {
     let cluster = Cluster::shared();
     let options = Options { connections: 2, combine_max: 16, ..cluster.migrated().await };
-    (Postgres::open(&options).await.unwrap(), cluster)
+    (Postgres::open(&options).await.unwrap(), ())
 }
 
 /// A directory that goes with its test.

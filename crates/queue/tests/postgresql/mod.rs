@@ -1,33 +1,31 @@
-//! What is PostgreSQL's own: migrations, who is let in, connections, and several servers on one database.
-
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! What is PostgreSQL's own: the schema, access, connections, and several servers of one database.
 
 mod admitted;
 mod connections;
 mod dead_letters;
 mod floors;
-#[path = "../harness/mod.rs"]
-mod harness;
-mod telling;
+mod notifier;
 mod upkeep;
 
 use std::sync::Arc;
 
 use knee_queue::database::Database;
-use knee_queue::postgres::{Options, Postgres};
+use knee_queue::postgres::Postgres;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use crate::harness::desk::{Desk, PATIENCE};
 
-pub(crate) fn name(options: &Options) -> &str {
-    options.address.rsplit('/').next().unwrap()
-}
-
-/// Whoever sends to the queue waits, until `COMMIT`.
+/// Lets sends to a queue wait until this client's `COMMIT`.
 pub(crate) async fn hold_up_senders(client: &Client, queue: u32) {
-    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock(1263420741, {queue})");
+    let trigger =
+        "CREATE OR REPLACE FUNCTION held_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_advisory_xact_lock_shared(7, NEW.queue); RETURN NEW; END $$;
+         CREATE OR REPLACE TRIGGER held_up BEFORE INSERT ON knee_queue.message
+             FOR EACH ROW EXECUTE FUNCTION held_up()";
+    client.batch_execute(trigger).await.unwrap();
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock(7, {queue})");
     client.batch_execute(&lock).await.unwrap();
 }
 

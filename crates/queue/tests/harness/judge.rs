@@ -1,0 +1,208 @@
+//! Checks of recorded histories: a queue per model, and sets of messages.
+//!
+//! The model is a first-in-first-out queue, and todc-utils looks for an order of the operations that agrees with it and
+//! keeps the order of those that did not overlap (Wing & Gong 1993, Lowe 2017). It knows removes with known answers
+//! only. A remove of several messages is several removes at once: others may take a message in between. Whatever happened, the sets must agree: no message is had twice, none is had that was not sent, and none is
+//! lost whose send was answered.
+
+use std::collections::{HashMap, HashSet};
+
+use knee_queue::operation::{ANYBODY, ClientId, QueueId};
+use todc_utils::linearizability::history::{Action, History};
+use todc_utils::{Specification, WGLChecker};
+
+/// A message: its content, which no other message has, and its receiver.
+pub(crate) type Message = (u64, ClientId);
+
+/// An operation on a queue, with its answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Operation {
+    Send {
+        messages: Vec<Message>,
+        is_known: bool,
+    },
+    /// The messages that the receiver had, at most `count`; none if the answer is unknown.
+    Remove {
+        receiver: ClientId,
+        count: usize,
+        had: Option<Vec<u64>>,
+    },
+    /// A message that the client has acknowledged in time.
+    Acknowledge {
+        content: u64,
+        is_known: bool,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Recorded {
+    /// The client, which has one operation at a time.
+    pub(crate) process: usize,
+    pub(crate) queue: QueueId,
+    pub(crate) began: u64,
+    pub(crate) over: u64,
+    pub(crate) operation: Operation,
+}
+
+/// What the sets of messages say against a history.
+pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
+    let (mut sent, mut answered, mut had) = (HashSet::new(), Vec::new(), HashSet::new());
+    // Messages that an operation without an answer may have taken.
+    let (mut taken_max, mut acknowledged) = (0, HashSet::new());
+    for Recorded { operation, .. } in recorded {
+        if let Operation::Send { messages, is_known } = operation {
+            sent.extend(messages.iter().map(|(content, _)| *content));
+            answered.extend(messages.iter().filter(|_| *is_known).map(|(content, _)| *content));
+        }
+    }
+    for Recorded { operation, .. } in recorded {
+        let contents = match operation {
+            Operation::Send { .. } => &[][..],
+            Operation::Remove { had: Some(contents), .. } => contents,
+            Operation::Remove { had: None, count, .. } => {
+                taken_max += count;
+                &[]
+            }
+            Operation::Acknowledge { content, is_known: true } => std::slice::from_ref(content),
+            Operation::Acknowledge { content, .. } => {
+                acknowledged.insert(*content);
+                &[]
+            }
+        };
+        for content in contents {
+            if !sent.contains(content) {
+                return Some(format!("message {content} was had, but never sent"));
+            }
+            if !had.insert(*content) {
+                return Some(format!("message {content} was had twice"));
+            }
+        }
+    }
+    let is_lost = |content: &&u64| !had.contains(*content) && !acknowledged.contains(*content);
+    let lost: Vec<_> = answered.iter().filter(is_lost).collect();
+    (lost.len() > taken_max).then(|| {
+        format!("messages {lost:?} were lost, but only {taken_max} may have been taken unseen")
+    })
+}
+
+/// Whether each queue is a first-in-first-out queue.
+pub(crate) fn is_fifo(recorded: &[Recorded]) -> bool {
+    let mut queues: HashMap<QueueId, Vec<(u64, usize, Action<Step>)>> = HashMap::new();
+    let mut processes = 0;
+    for Recorded { queue, began, over, operation, .. } in recorded {
+        let actions = queues.entry(*queue).or_default();
+        // A process of its own for each step: the checker lets those of one process follow each other.
+        for step in steps(operation) {
+            actions.push((*began, processes, Action::Call(step.clone())));
+            actions.push((*over, processes, Action::Response(step)));
+            processes += 1;
+        }
+    }
+    queues.into_values().all(|mut actions| {
+        actions.sort_by_key(|(at, ..)| *at);
+        let actions = actions.into_iter().map(|(_, process, action)| (process, action)).collect();
+        WGLChecker::<Fifo>::is_linearizable(History::from_actions(actions))
+    })
+}
+
+/// What happens to a queue at one moment.
+#[derive(Debug, Clone)]
+enum Step {
+    Send(Vec<Message>),
+    Remove(ClientId, Option<u64>),
+}
+
+fn steps(operation: &Operation) -> Vec<Step> {
+    match operation {
+        Operation::Send { messages, is_known: true } => vec![Step::Send(messages.clone())],
+        Operation::Remove { receiver, had: Some(had), .. } if had.is_empty() => {
+            vec![Step::Remove(*receiver, None)]
+        }
+        Operation::Remove { receiver, had: Some(had), .. } => {
+            had.iter().map(|content| Step::Remove(*receiver, Some(*content))).collect()
+        }
+        other => panic!("the model has no {other:?}"),
+    }
+}
+
+/// A queue whose operations follow each other.
+struct Fifo;
+
+impl Specification for Fifo {
+    type State = Vec<Message>;
+    type Operation = Step;
+
+    fn init() -> Vec<Message> {
+        Vec::new()
+    }
+
+    fn apply(step: &Step, state: &Vec<Message>) -> (bool, Vec<Message>) {
+        let mut state = state.clone();
+        let holds = match step {
+            Step::Send(messages) => {
+                state.extend(messages);
+                true
+            }
+            Step::Remove(receiver, content) => {
+                let first =
+                    state.iter().position(|(_, whose)| [*receiver, ANYBODY].contains(whose));
+                first.map(|first| state.remove(first).0) == *content
+            }
+        };
+        (holds, state)
+    }
+}
+
+#[test]
+fn order_that_is_not_fifo_is_found() {
+    let send = |content| Operation::Send { messages: vec![(content, ANYBODY)], is_known: true };
+    let remove = |had: &[u64]| Operation::Remove { receiver: 1, count: 1, had: Some(had.to_vec()) };
+    let at =
+        |process, began, over, operation| Recorded { process, queue: 7, began, over, operation };
+    for (history, expected) in [
+        (vec![at(0, 0, 1, send(1)), at(0, 2, 3, send(2)), at(1, 4, 5, remove(&[1]))], true),
+        (vec![at(0, 0, 1, send(1)), at(0, 2, 3, send(2)), at(1, 4, 5, remove(&[2]))], false),
+        // Two removes that overlap have the messages in either order.
+        (
+            vec![
+                at(0, 0, 1, send(1)),
+                at(0, 2, 3, send(2)),
+                at(1, 4, 7, remove(&[1])),
+                at(2, 5, 6, remove(&[2])),
+            ],
+            true,
+        ),
+        (vec![at(0, 0, 1, send(1)), at(1, 2, 3, remove(&[]))], false),
+        (vec![at(0, 0, 2, send(1)), at(1, 1, 3, remove(&[]))], true),
+    ] {
+        assert_eq!(is_fifo(&history), expected, "{history:?}");
+    }
+}
+
+#[test]
+fn lost_doubled_and_invented_messages_are_found() {
+    let send = |content, is_known| Operation::Send { messages: vec![(content, 1)], is_known };
+    let remove = |had: Option<&[u64]>| Operation::Remove {
+        receiver: 1,
+        count: 1,
+        had: had.map(<[u64]>::to_vec),
+    };
+    let acknowledge = |is_known| Operation::Acknowledge { content: 1, is_known };
+    for (operations, why) in [
+        (vec![send(1, true), remove(Some(&[1]))], None),
+        (vec![send(1, true), acknowledge(true)], None),
+        (vec![send(1, true), acknowledge(false)], None),
+        (vec![send(1, true), remove(None)], None),
+        (vec![send(1, false)], None),
+        (vec![send(1, true), remove(Some(&[]))], Some("lost")),
+        (vec![send(1, true), send(2, true), remove(None)], Some("lost")),
+        (vec![send(1, true), remove(Some(&[1])), acknowledge(true)], Some("twice")),
+        (vec![remove(Some(&[1]))], Some("never sent")),
+    ] {
+        let recorded = |operation| Recorded { process: 0, queue: 1, began: 0, over: 0, operation };
+        let history: Vec<_> = operations.into_iter().map(recorded).collect();
+        let found = contradiction(&history);
+        assert_eq!(found.is_some(), why.is_some(), "{history:?}");
+        assert!(found.unwrap_or_default().contains(why.unwrap_or_default()), "{history:?}");
+    }
+}
