@@ -30,7 +30,7 @@ use crate::sqlite::{self, Sqlite};
 
 const PROGRAM: &str = "knee-queue";
 
-/// Flags that say something of PostgreSQL alone.
+/// Flags for PostgreSQL alone.
 const OF_POSTGRES: [&str; 6] = [
     "database_password_file",
     "connections",
@@ -39,21 +39,21 @@ const OF_POSTGRES: [&str; 6] = [
     "connection_idle_max_s",
     "combine",
 ];
-/// And of SQLite.
+/// Flags for SQLite alone.
 const OF_SQLITE: [&str; 1] = ["durability"];
 
 /// Longer times than these thirty years are a mistake, and would overflow the clock.
 const SECONDS_MAX: u64 = 1_000_000_000;
-/// Threads that make sense to ask for.
+/// More threads are a mistake.
 const THREADS_MAX: u64 = 256;
 const MIB: u64 = 1 << 20;
-/// What all messages may take unless somebody says otherwise, and so many of the largest ones.
+/// The default of `--memory-mb`: this much, or this many of the largest messages.
 const MEMORY_BYTES_MIN: usize = 512 << 20;
 const MESSAGES_MIN: usize = 4;
 
-/// Who says nothing from the beginning on is left after so long.
+/// A connection without an HTTP/2 preface or a TLS handshake is closed after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Calls that go on when the server is to end, and what others are to be told then, have so long.
+/// Running calls have this time when the server ends.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A message queue over a database: PostgreSQL, SQLite, or none.
@@ -71,13 +71,13 @@ enum Command {
     Migrate(Migrate),
 }
 
-/// Makes a PostgreSQL database ready for knee-queue, or a newer one.
+/// Installs the schema of knee-queue in a PostgreSQL database.
 #[derive(Debug, Args)]
 struct Migrate {
     /// The database: postgresql://USER@HOST:PORT/NAME.
     #[arg(long, value_name = "DATABASE", value_parser = target::Parser)]
     database: Target,
-    /// File with the password; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are looked at.
+    /// File with the password; otherwise it is in PGPASSWORD, PGPASSFILE or ~/.pgpass.
     #[arg(long, value_name = "FILE")]
     database_password_file: Option<PathBuf>,
     /// End when the parent process, which has this id, does.
@@ -90,42 +90,38 @@ struct Serve {
     /// Address to serve; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3265", value_parser = address)]
     listen: SocketAddr,
-    /// What keeps the messages: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
-    /// memory; null, which keeps nothing but the last one.
+    /// Where messages are kept: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
+    /// memory; null, which keeps only the last message.
     #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::Parser)]
     database: Target,
-    /// File with the password of PostgreSQL; without it, PGPASSWORD, PGPASSFILE and ~/.pgpass are
-    /// looked at.
+    /// File with the password of PostgreSQL; otherwise it is in PGPASSWORD, PGPASSFILE or ~/.pgpass.
     #[arg(long, value_name = "FILE")]
     database_password_file: Option<PathBuf>,
     /// Connections to PostgreSQL, for requests. [default: one for each worker]
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=65536))]
     connections: Option<u32>,
-    /// How long a request may wait for others to leave it a connection, in milliseconds. Opening one, where
-    /// none is open, may take `connect_timeout` of the address (10 s), and as long again until it can be used.
+    /// How long a request may wait for a free connection, in milliseconds. Opening one takes at most
+    /// `connect_timeout` of the address (10 s), twice.
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,
-    /// How long PostgreSQL may take for a call, in seconds, before it undoes it; where it does not even say
-    /// so within twice that, the connection is given up.
+    /// How long a call may take, in seconds, before PostgreSQL undoes it. A connection without an answer for
+    /// twice that is closed.
     #[arg(long, value_name = "S", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     call_max_s: u32,
-    /// A connection to PostgreSQL that nobody uses for so many seconds is closed, but for one; 0 keeps
-    /// them.
+    /// Unused connections to PostgreSQL are closed after this many seconds, except for one; 0 keeps them.
     #[arg(long, value_name = "S", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     connection_idle_max_s: u64,
-    /// Requests that wait for a connection and are made one call of PostgreSQL, at most; with 1, each
-    /// is its own.
+    /// Waiting requests that become one call of PostgreSQL, at most; with 1, each is its own.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     combine: u32,
-    /// When SQLite's file has a change: `always`, before it is answered, also when the power fails;
-    /// `none`, whenever the system likes.
+    /// When a change is on SQLite's disk: `always`, before its answer; `none`, when the system likes.
     #[arg(long, value_name = "WHEN", default_value = "always")]
     durability: Durability,
-    /// Requests that ask the database at a time.
+    /// Requests that are in the database at a time.
     #[arg(long, value_name = "W", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: u32,
@@ -144,8 +140,7 @@ struct Serve {
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     clients_max: u64,
-    /// Clients that ask nothing, and take nothing of an answer, for so many seconds are disconnected;
-    /// 0 keeps them.
+    /// Connections on which nothing moves for this many seconds are closed; 0 keeps them.
     #[arg(long, value_name = "S", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     idle_max_s: u64,
@@ -153,8 +148,8 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// What the messages of all calls may take together, in MiB, and those of a connection no more than
-    /// they leave to others; what is beyond it is refused. [default: 512, or four of the largest]
+    /// Memory for the messages of all calls, in MiB; a connection has no more than it leaves to others, and further
+    /// calls are refused. [default: 512, or four of the largest messages]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
     /// File with the server's certificate, as PEM: serves over TLS only.
@@ -163,7 +158,7 @@ struct Serve {
     /// File with the certificate's key, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// File with certificates, as PEM: clients without one of their own from these are not let in.
+    /// File with certificates, as PEM: only clients with a certificate of these issuers are served.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_ca: Option<PathBuf>,
     #[command(flatten)]
@@ -184,7 +179,7 @@ fn unusable(failure: &database::Failure) -> Failure {
     Failure { message: format!("cannot use --database: {failure}"), code: 1 }
 }
 
-/// Parses the arguments, runs until told to stop, returns the exit code.
+/// Parses the arguments and runs until a signal; returns the exit code.
 pub fn main() -> ExitCode {
     let flags = Flags::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let outcome = match &flags.command {
@@ -195,14 +190,13 @@ pub fn main() -> ExitCode {
 }
 
 impl Flags {
-    /// What a command line says.
+    /// Parses a command line.
     fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Flags, clap::Error> {
         let matches = Flags::command().try_get_matches_from(words);
         matches.and_then(Flags::of)
     }
 
-    /// The same of one that is well formed. What means nothing to the database that it names is refused: somebody may
-    /// believe that it does.
+    /// Refuses flags without a meaning for the given database.
     fn of(matches: ArgMatches) -> Result<Flags, clap::Error> {
         let flags = Flags::from_arg_matches(&matches)?;
         let (name, others): (_, &[&[_]]) = match &flags.serve.database {
@@ -254,7 +248,7 @@ fn run(flags: &Serve) -> Result<(), Failure> {
         }
     }?;
     let shutdown = serving.shutdown();
-    // Whoever reads the ready line may end it at once.
+    // A reader of the ready line may send a signal at once.
     on_signals(move || shutdown.begin())?;
     reporter.ready(Some(serving.address()));
     let reporting = reporter.start().map_err(|error| Failure::system("cannot report", &error))?;
@@ -268,8 +262,7 @@ impl Migrate {
     fn run(&self) -> Result<(), Failure> {
         tie_to_parent(self.tied_to_parent)?;
         let Target::Postgres(address) = &self.database else {
-            let message =
-                "--database is not PostgreSQL: others need no migration".to_owned();
+            let message = "--database is not PostgreSQL: others need no migration".to_owned();
             return Err(Failure { message, code: 2 });
         };
         let options = postgres::Options {
@@ -293,7 +286,7 @@ impl Migrate {
     }
 }
 
-/// What serves whichever database it is.
+/// A server without its database.
 struct Front {
     settings: Settings,
     runtime: Runtime,
@@ -359,8 +352,7 @@ fn settings(flags: &Serve) -> Result<Settings, Failure> {
     let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
     let messages_bytes_max =
         flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
-    // So that one of the largest can come while one of another connection is answered, and as much is
-    // left as it has itself.
+    // One of the largest arrives while another connection has one, and as much is left as it has itself.
     let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
         return Err(Failure {
@@ -396,12 +388,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flags_are_consistent() {
+    fn flags_are_consistent() {
         Flags::command().debug_assert();
     }
 
     #[test]
-    fn what_means_nothing_to_a_database_is_refused() {
+    fn flags_of_another_database_are_refused() {
         let of = |words: &[&str]| Flags::read([&[PROGRAM], words].concat());
         let databases = ["postgresql://a@b/c", "sqlite", "sqlite:file", "null"];
         let rows: [(&[&str], Range<usize>); 7] = [
@@ -442,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_served_unless_another_address_is_named() {
+    fn default_address_is_this_machine() {
         let serve = Flags::parse_from(["knee-queue"]).serve;
         assert!(serve.listen.ip().is_loopback());
         assert_eq!(serve.observing.admin, None);

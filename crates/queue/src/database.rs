@@ -1,4 +1,4 @@
-//! What keeps the messages, whichever it is.
+//! The trait of a database of messages.
 
 use std::fmt;
 use std::future::Future;
@@ -10,11 +10,10 @@ use crate::operation::{Answer, ClientId, QueueId, Request};
 
 /// A database of messages.
 pub trait Database: Send + Sync + 'static {
-    /// Answers a request. What it changed is as safe as the database makes it, and seen by whoever
-    /// asks later.
+    /// Answers a request. An answered change is durable, and visible to later requests.
     ///
-    /// A future that is dropped may or may not have done what it was asked to, and what it had begun is
-    /// done without it. What arrives by that is told of all the same.
+    /// A dropped future may have begun its request: then the request is done all the same, and its arrivals are
+    /// announced.
     fn call(
         &self,
         request: Request,
@@ -29,9 +28,8 @@ pub trait Database: Send + Sync + 'static {
 /// A message that is ready, or a queue that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Arrival {
-    /// Where.
     pub queue: QueueId,
-    /// Whose.
+    /// The receiver of the message.
     pub receiver: ClientId,
 }
 
@@ -49,21 +47,21 @@ pub struct Stages {
 pub enum Failure {
     /// The request is wrong in itself.
     Invalid(String),
-    /// What it is about is not there.
+    /// A client or queue of the request is missing.
     NotThere(String),
     /// The schema is missing, or is another one.
     NotMigrated(String),
-    /// The database does not let this server in, or not do what it has to.
+    /// This server lacks access, or rights.
     NotAllowed(String),
     /// There is no room.
     Full(String),
-    /// It cannot be done now; nothing was.
+    /// It cannot be done now; nothing was done.
     Unavailable(String),
-    /// The connection was lost: nobody knows whether it was done.
+    /// The connection was lost during the call, which may be done.
     Unknown(String),
     /// No connection was free in time; nothing was done.
     TooLate(String),
-    /// The database did what it must not do.
+    /// The database broke its interface.
     Broken(String),
 }
 

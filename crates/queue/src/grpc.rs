@@ -1,10 +1,10 @@
 //! The gRPC front: a database of messages behind `knee.queue.v1.Queue`.
 //!
 //! * [`Serving`]: the service on a port, from start to end.
-//! * `service`: what it is asked. `message`: its messages, checked, as the database has them.
-//! * `asking`: a turn for a worker, and then the database. `awaiting`: until there is a message.
-//! * `pages`: all messages of a queue, as fast as their reader takes them.
-//! * `refusal`: what went wrong, as a status. `meter`: how long calls took, and in which stage.
+//! * `service`: its calls. `message`: their messages, checked, as requests to the database.
+//! * `asking`: a worker, and then the database. `awaiting`: calls that wait for a message.
+//! * `pages`: all messages of a queue, at their reader's pace.
+//! * `refusal`: failures as statuses. `meter`: telemetry and trace of calls.
 
 mod asking;
 mod awaiting;

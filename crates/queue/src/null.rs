@@ -9,13 +9,11 @@ use tokio::sync::broadcast;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, ClientId, Counts, MessageId, Outgoing, QueueId, Request, Stored};
 
-/// Answers as if everything was done, and keeps no message but the last one that was sent. That one is
-/// everybody's, in every queue, and stays: whoever lists queues is told of the one it was sent to, and whoever
-/// reads, removes or leases has it as a message of his own that has just come there. So answers are as long as
-/// those of a database that has a message for everybody.
+/// Answers as if everything was done, and keeps only the last message. Every read, remove and lease has it, with a new
+/// number and as the client's own, and it stays. So answers are as long as those of a database with a message for
+/// each client.
 ///
-/// Nothing is looked up and nobody waits, for a connection neither: there is no pool of them. Who waited before
-/// the first message came is not told of it.
+/// Nothing is looked up, and there is no pool of connections to wait for.
 #[derive(Debug)]
 pub struct Null {
     /// The next message's, client's or queue's number.
@@ -60,13 +58,13 @@ impl Null {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let arrived_at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
             let last = Arc::new(Last { sender, queue, arrived_at_us, content });
-            // What was there is freed without the lock.
+            // The message before it is freed without the lock.
             let _before = self.lock().replace(last);
         }
         numbers
     }
 
-    /// The last message, as one that has just come to a queue for a client.
+    /// The last message, as a new one of a client in a queue.
     fn message(&self, last: &Last, receiver: ClientId, queue: QueueId) -> Stored {
         let &Last { sender, arrived_at_us, ref content, .. } = last;
         let (id, content) = (self.number(), content.clone());
@@ -78,7 +76,7 @@ impl Null {
             Request::RegisterMiddleware
             | Request::RegisterClient { .. }
             | Request::CreateQueue { .. } => {
-                // Wraps after four thousand million: nobody looks them up.
+                // It may wrap: these numbers are not looked up.
                 Answer::Id(self.number() as u32)
             }
             Request::DeleteQueue { .. } => Answer::Done,
@@ -129,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asks_has_what_was_sent_last_and_it_stays() {
+    fn every_request_has_the_last_message_and_leaves_it() {
         let null = Null::default();
         let (receiver, content_bytes_max, count) = (8, 1, 9);
         let read = |queue, after| {

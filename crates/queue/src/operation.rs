@@ -1,8 +1,8 @@
-//! What clients may ask of a database of messages, and what it answers.
+//! Requests of clients to a database of messages, and its answers.
 
 use std::time::Duration;
 
-/// A registered client; 0 is nobody in particular.
+/// A registered client; 0 is [`ANYBODY`].
 pub type ClientId = u32;
 /// A registered middleware.
 pub type MiddlewareId = u32;
@@ -12,7 +12,7 @@ pub type QueueId = u32;
 /// arrival: a message whose send was answered before another's began has the lower one.
 pub type MessageId = u64;
 
-/// The receiver of messages that whoever comes first may have.
+/// The receiver of messages that any client may take.
 pub const ANYBODY: ClientId = 0;
 
 /// What a queue is made with.
@@ -29,11 +29,11 @@ pub struct QueueSettings {
 /// A message as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Whose it is, or [`ANYBODY`]'s.
+    /// A client, or [`ANYBODY`].
     pub receiver: ClientId,
-    /// Where to.
+    /// Its destination.
     pub queue: QueueId,
-    /// What it says.
+    /// Any text without U+0000.
     pub content: String,
 }
 
@@ -44,13 +44,13 @@ pub struct Stored {
     pub id: MessageId,
     /// Who sent it.
     pub sender: ClientId,
-    /// Whose it is, or [`ANYBODY`]'s.
+    /// A client, or [`ANYBODY`].
     pub receiver: ClientId,
-    /// Where it is.
+    /// Where it is now: after its last attempt, in the dead letters.
     pub queue: QueueId,
     /// Microseconds since 1970, by the database's clock.
     pub arrived_at_us: i64,
-    /// What it says.
+    /// As it was sent.
     pub content: String,
 }
 
@@ -128,7 +128,7 @@ pub enum Request {
         /// No further one once those before it have so many bytes of content.
         content_bytes_max: u64,
     },
-    /// Hides the oldest messages of a queue for a client from everybody else.
+    /// Hides the oldest messages of a queue for a client for a time.
     Lease {
         /// The client.
         receiver: ClientId,

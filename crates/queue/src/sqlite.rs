@@ -1,4 +1,4 @@
-//! Messages in a file of SQLite's, for one process: the database that needs no server.
+//! Messages in a file of SQLite, for one process: the database without a server.
 //!
 //! # Layout
 //!
@@ -32,16 +32,15 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// Arrivals that are remembered for who is slow to hear of them.
+/// Arrivals that are kept for a slow subscriber.
 const ARRIVALS_MAX: usize = 4096;
 
 /// How messages are kept.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The file, which is made if it is not there; without one they are in memory.
+    /// The file, which is created if it is missing; without one messages are in memory.
     pub file: Option<PathBuf>,
-    /// Whether what was answered has survived when the power fails. What a killed process had
-    /// answered is there in either case.
+    /// Whether an answered change survives a power failure. It survives the end of the process in either case.
     pub durable: bool,
     /// Where failures of background jobs are reported.
     pub log: Trace,
@@ -51,18 +50,18 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Writer,
-    /// Without a file, the writer is the only one who sees the messages.
+    /// Without a file, only the writer sees the messages.
     readers: Option<Readers>,
     arrivals: broadcast::Sender<Arrival>,
-    /// Says to other processes that the file is in use, as long as it is open.
+    /// Keeps other processes out of the file.
     _lock: Option<File>,
 }
 
 impl Sqlite {
-    /// Opens the file, or makes it.
+    /// Opens or creates the file.
     ///
     /// # Errors
-    /// When another process has it, when it is somebody else's, of a later version, or cannot be read.
+    /// When another process uses it, or when it is another file or of another version.
     pub fn open(options: &Options) -> Result<Sqlite, Failure> {
         let lock = options.file.as_deref().map(file::lock).transpose()?;
         let mut connection = file::connect(options.file.as_deref())?;

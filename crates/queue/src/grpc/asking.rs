@@ -1,4 +1,4 @@
-//! A turn for a worker, and then the database.
+//! Requests that wait for a worker, and then go to the database.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,12 +19,12 @@ pub(super) struct Asking<D> {
     pub(super) meter: Arc<Meter>,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug)]
 pub(super) enum Unasked {
-    /// No worker could be waited for.
+    /// Too many requests wait for a worker.
     Refused(Status),
-    /// The database said so.
+    /// The database failed.
     Failed(Failure),
 }
 
@@ -38,13 +38,13 @@ impl From<Unasked> for Status {
 }
 
 impl<D: Database> Asking<D> {
-    /// Asks on behalf of a call that came just now.
+    /// Asks for a call that has just arrived.
     pub(super) async fn ask(&self, call: &mut Call, request: Request) -> Result<Answer, Status> {
         let since = call.received;
         Ok(self.ask_since(call, since, request).await?)
     }
 
-    /// Asks on behalf of a call that has wanted to since then.
+    /// Asks for a call whose wait for a worker began at `since`.
     pub(super) async fn ask_since(
         &self,
         call: &mut Call,
@@ -55,7 +55,7 @@ impl<D: Database> Asking<D> {
         self.ask_by(worker, call, since, request).await
     }
 
-    /// The same, by a worker.
+    /// Asks with a worker.
     pub(super) async fn ask_by(
         &self,
         worker: Slot,
@@ -71,7 +71,7 @@ impl<D: Database> Asking<D> {
         outcome.map_err(Unasked::Failed)
     }
 
-    /// A turn, which nothing has been asked in yet.
+    /// Waits for a worker.
     pub(super) async fn worker(&self) -> Result<Slot, Unasked> {
         if let Some(worker) = self.workers.try_take() {
             return Ok(worker);

@@ -1,4 +1,4 @@
-//! The messages of the interface, checked, as the database has them.
+//! The messages of the interface: checked, and converted to requests.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,28 +17,27 @@ use crate::operation::{
 
 /// Messages of one call.
 const MESSAGES_MAX: u32 = 1000;
-/// An answer takes no further message after those that have so many bytes of content: clients take
-/// 4 MiB unless they are told otherwise.
+/// Content of an answer after which it takes no further message: clients take 4 MiB by default.
 const ANSWER_CONTENT_BYTES: u64 = 2 << 20;
-/// As a part of an answer that comes in several.
+/// The same for a part of a streamed answer.
 const PART_CONTENT_BYTES: u64 = 256 << 10;
 /// The longest time that a call may wait for a message.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How long a message is hidden, unless somebody says otherwise and at most.
+/// How long a lease lasts by default, and at most.
 const VISIBILITY: Duration = Duration::from_secs(30);
 const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
-/// The longest time that a queue may be told to keep messages.
+/// The longest retention of a queue.
 const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-/// Attempts at a message that is to become a dead letter, unless somebody says otherwise and at most.
+/// Attempts before a message becomes a dead letter, by default and at most.
 const ATTEMPTS: u32 = 5;
 const ATTEMPTS_MAX: u32 = 1_000_000;
 
 /// A request, for the trace.
 pub(super) trait Question: Message {
-    /// The call, where its type of operation does not say.
+    /// The name of the call, unless its operation has one.
     const NAME: &'static str = "other";
 
-    /// What it is about, each with a space before it.
+    /// Its fields, each with a space before it.
     fn about(&self) -> String;
 }
 
@@ -96,14 +95,14 @@ of_leases! {
     ExtendRequest,
 }
 
-/// Refuses what a request says.
+/// Refuses a request.
 fn refused<T>(why: impl Into<String>) -> Result<T, Status> {
     Err(Status::invalid_argument(why))
 }
 
 fn client(name: &str, client: ClientId) -> Result<ClientId, Status> {
     match client {
-        ANYBODY => refused(format!("{name} 0 is nobody: it is to be a registered client's number")),
+        ANYBODY => refused(format!("{name} is 0: use the number of a registered client")),
         client => Ok(client),
     }
 }
@@ -165,7 +164,7 @@ pub(super) fn sent(question: SendRequest, content_bytes_max: usize) -> Result<Re
             ));
         }
         if content.contains('\0') {
-            return refused("the content has a character U+0000, which no database takes in texts");
+            return refused("the content has the character U+0000, which databases do not take");
         }
     }
     let outgoing =
@@ -177,7 +176,7 @@ pub(super) fn listed(question: &ListQueuesRequest) -> Result<Request, Status> {
     Ok(Request::ListQueues { receiver: client("receiver", question.receiver)? })
 }
 
-/// A part of an answer: of messages behind one.
+/// A part of a streamed answer: the messages after one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     pub(super) receiver: ClientId,
@@ -197,7 +196,7 @@ impl Page {
         Request::Read { receiver, queue, after, count, content_bytes_max }
     }
 
-    /// The one behind it, if there may be one.
+    /// The next one, if there may be one.
     pub(super) fn next(self, messages: &[Stored]) -> Option<Page> {
         let bytes: u64 = messages.iter().map(|message| message.content.len() as u64).sum();
         let is_full = messages.len() >= MESSAGES_MAX as usize || bytes >= PART_CONTENT_BYTES;
@@ -236,7 +235,7 @@ impl Taking {
         Taking::new(receiver, queue, count, wait_ms)
     }
 
-    /// It, and for how long what it takes is hidden.
+    /// It, and how long the lease lasts.
     pub(super) fn leased(question: LeaseRequest) -> Result<(Taking, Duration), Status> {
         let LeaseRequest { receiver, queue, count, wait_ms, visibility_ms } = question;
         Ok((Taking::new(receiver, queue, count, wait_ms)?, visibility(visibility_ms)?))

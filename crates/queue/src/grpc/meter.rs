@@ -1,4 +1,4 @@
-//! What is told of calls: the windows of the process, and a trace where one is asked for.
+//! Telemetry and trace of calls.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::database::Stages;
 /// What a server records with.
 #[derive(Debug)]
 pub struct Telemetry {
-    /// Where; see [`recorders`].
+    /// See [`recorders`].
     pub shards: Arc<Shards<Broker>>,
     /// Each call is a line of it.
     pub trace: Option<Trace>,
@@ -29,7 +29,7 @@ pub fn recorders(
     workers: u32,
 ) -> Vec<Recorder<Broker>> {
     let now = Instant::now();
-    // The slots are no thread's: one of them tells of all.
+    // The slots belong to no thread: the first recorder has all of them.
     let slots = |index| if index == 0 { workers } else { 0 };
     knee_server::recorders(reporter, threads, |index| BrokerGauges::new(now, slots(index)))
 }
@@ -41,7 +41,7 @@ pub(super) struct Meter {
     telemetry: Telemetry,
 }
 
-/// What a request does for a time.
+/// A state of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Doing {
     /// It waits for a worker.
@@ -62,12 +62,12 @@ impl Doing {
     }
 }
 
-/// A request does something, until this is dropped.
+/// A request in a state, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Does<'a> {
     meter: &'a Meter,
     doing: Doing,
-    /// Where it is not that.
+    /// The end, unless it is the drop.
     until: Option<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl Drop for Does<'_> {
 }
 
 impl Does<'_> {
-    /// It has not done it any more since then.
+    /// Ends it at an earlier moment.
     pub(super) fn until(mut self, until: Instant) {
         self.until = Some(until);
     }
@@ -90,12 +90,12 @@ impl Meter {
         Meter { started: Moment::now(), telemetry }
     }
 
-    /// A request does something from now on.
+    /// A request is in a state from now on.
     pub(super) fn does(&self, doing: Doing) -> Does<'_> {
         self.does_from(Instant::now(), doing)
     }
 
-    /// A request has done something since then.
+    /// A request is in a state since `from`.
     pub(super) fn does_from(&self, from: Instant, doing: Doing) -> Does<'_> {
         self.change(doing, from, Instant::now(), 1);
         Does { meter: self, doing, until: None }
@@ -107,7 +107,7 @@ impl Meter {
         });
     }
 
-    /// A call comes.
+    /// A call arrives.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let (_, mut extensions, question) = request.into_parts();
         let share: Option<Arc<Share>> = extensions.remove();
@@ -124,7 +124,7 @@ impl Meter {
         (call, question)
     }
 
-    /// Hands over the rest of what was recorded. The runtime's threads have ended.
+    /// Hands over the last records. The runtime's threads have ended.
     pub(super) fn finish(&self) {
         self.telemetry.shards.finish();
     }
@@ -140,7 +140,7 @@ impl Unserved for Meter {
     }
 }
 
-/// What a call of this path would have done.
+/// The operation of a path.
 fn operation(path: &str) -> Op {
     match path.rsplit('/').next().unwrap_or_default() {
         "Send" => Op::Send,
@@ -156,25 +156,24 @@ fn operation(path: &str) -> Op {
     }
 }
 
-/// A call that goes on; it is counted when this is dropped, as one that was given up unless it was
-/// answered.
+/// A running call. Its drop counts it, as cancelled unless it was answered.
 #[derive(Debug)]
 pub(super) struct Call {
     meter: Arc<Meter>,
     op: Op,
     pub(super) received: Instant,
     times: BrokerTimes,
-    /// Since when a worker asks the database for it.
+    /// Since when it has a worker.
     dequeued: Option<Instant>,
-    /// What has come of that so far.
+    /// Its progress in the database.
     stages: Stages,
     code: Code,
-    /// Messages that it brought or took.
+    /// Messages sent or received.
     messages: u32,
     bytes_in: u64,
     bytes_out: u64,
     traced: Option<String>,
-    /// What its messages take; where nobody counts that, none.
+    /// The memory of its messages, if that is limited.
     share: Option<Arc<Share>>,
 }
 
@@ -196,20 +195,19 @@ impl Call {
         }
     }
 
-    /// It has a worker since `dequeued`, for which it had waited since `since`.
+    /// It has waited for a worker from `since` to `dequeued`.
     pub(super) fn dequeued(&mut self, since: Instant, dequeued: Instant) {
         self.times.queueing_ns += elapsed_ns(since, dequeued);
         self.dequeued = Some(dequeued);
         self.stages = Stages::default();
     }
 
-    /// Where the database tells what it does for the call, as it does it: who gives a call up has
-    /// held a connection only since it had one.
+    /// Where the database records its progress, also for a call that is cancelled.
     pub(super) fn stages(&mut self) -> &mut Stages {
         &mut self.stages
     }
 
-    /// The database has answered, or will not be asked any more.
+    /// The database has answered, or the call is cancelled.
     pub(super) fn was_answered(&mut self) {
         let Some(dequeued) = self.dequeued.take() else { return };
         let answered = self.stages.answered.unwrap_or_else(Instant::now);
@@ -219,15 +217,15 @@ impl Call {
         self.times.service_ns += elapsed_ns(dequeued, answered);
     }
 
-    /// It is about so many messages more.
+    /// It carries more messages.
     pub(super) fn carries(&mut self, messages: usize) {
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         self.messages = self.messages.saturating_add(messages);
     }
 
-    /// Part of its answer takes so many bytes, unless there is no room for that.
+    /// A part of its answer takes memory; refused where none is left.
     pub(super) fn shows(&mut self, bytes: usize) -> Result<(), Status> {
-        // A small one is part of what every call takes.
+        // Each call has room for a small part anyway.
         if let Some(share) = &self.share
             && bytes > CALL_BYTES
         {
@@ -237,8 +235,8 @@ impl Call {
         Ok(())
     }
 
-    /// It has this answer, and has it whatever that takes: messages that were removed for it are
-    /// nowhere else. There are no more such answers at a time than workers.
+    /// Its answer, which is never refused: removed messages are nowhere else. There are at most as many such answers
+    /// as workers.
     pub(super) fn answered<A: Message>(
         mut self,
         outcome: Result<A, Status>,
@@ -255,7 +253,7 @@ impl Call {
         Ok(Response::new(answer))
     }
 
-    /// It ends with this status, or well unless it has ended already.
+    /// It ends with this status, or successfully unless it has a status already.
     pub(super) fn ends(&mut self, status: Option<&Status>) {
         match status {
             Some(status) => self.code = status.code(),
@@ -264,7 +262,7 @@ impl Call {
         }
     }
 
-    /// Whether it is one that may find nothing.
+    /// Whether it may find nothing.
     fn looks_for_messages(&self) -> bool {
         matches!(self.op, Op::ReadAll | Op::ReadFrom | Op::Remove | Op::Lease)
     }
@@ -330,9 +328,9 @@ mod tests {
         }
     }
 
-    /// How long a call that was given up waited for a connection, and how long it took with that.
-    fn given_up(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
-        let (lines, told) = mpsc::channel();
+    /// The wait of a cancelled call for a connection, and its time with one.
+    fn cancelled(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
+        let (lines, written) = mpsc::channel();
         let trace = Trace::to_sink("test", Lines(lines));
         let shards = Arc::new(Shards::new(1, Vec::new()));
         let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
@@ -342,7 +340,7 @@ mod tests {
         call.dequeued = Some(since);
         call.stages().connected = connected(since);
         drop(call);
-        let line = String::from_utf8(told.recv().expect("it is told")).expect("lines are text");
+        let line = String::from_utf8(written.recv().expect("a line")).expect("lines are text");
         let us = |name: &str| {
             let (_, rest) = line.split_once(name).expect("it is in the line");
             rest.split("us").next().and_then(|us| us.parse().ok()).expect("a number")
@@ -351,22 +349,22 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_given_up_holds_a_connection_only_since_it_has_one() {
-        let (connecting_us, asking_us) = given_up(|_| None);
+    fn cancelled_call_holds_a_connection_since_it_has_one() {
+        let (connecting_us, asking_us) = cancelled(|_| None);
         assert!(connecting_us >= 30e3 && asking_us == 0.0, "{connecting_us} {asking_us}");
-        let (connecting_us, asking_us) = given_up(|since| Some(since + Duration::from_millis(20)));
+        let (connecting_us, asking_us) = cancelled(|since| Some(since + Duration::from_millis(20)));
         assert!(connecting_us == 20e3 && asking_us >= 10e3, "{connecting_us} {asking_us}");
     }
 
     #[test]
-    fn a_call_that_no_handler_heard_of_is_told_of() {
-        let (lines, told) = mpsc::channel();
+    fn refused_call_is_traced() {
+        let (lines, written) = mpsc::channel();
         let trace = Trace::to_sink("test", Lines(lines));
         let shards = Arc::new(Shards::new(1, Vec::new()));
         let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
         let path = "/knee.queue.v1.Queue/ReadAll";
         meter.unserved(path, Instant::now(), Code::ResourceExhausted);
-        let line = String::from_utf8(told.recv().expect("it is told")).expect("lines are text");
+        let line = String::from_utf8(written.recv().expect("a line")).expect("lines are text");
         assert!(line.starts_with(&format!("test: trace read_all {path:?} received=")), "{line}");
         assert!(line.contains(" status=ResourceExhausted "), "{line}");
     }

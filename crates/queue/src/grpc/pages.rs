@@ -1,5 +1,5 @@
-//! All messages of a queue, as fast as their reader takes them: between two parts it holds neither a
-//! worker nor a connection to the database.
+//! All messages of a queue, at their reader's pace: between two parts the call holds neither a worker nor a
+//! connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,8 +18,7 @@ use super::refusal::beside_the_point;
 use crate::database::Database;
 use crate::operation::Answer;
 
-/// The parts of a call's answer, from `first` on. That is there already: why there is none is told at
-/// once.
+/// The parts of a call's answer. The first one is read before: a failure is the call's status.
 pub(super) async fn pages<D: Database>(
     asking: Arc<Asking<D>>,
     call: Call,
@@ -36,8 +35,8 @@ pub(super) async fn pages<D: Database>(
             pages.call.ends(None);
             return None;
         };
-        // In a task: nobody polls the body of an answer while its reader has no room, and a page that was begun
-        // in there would have its worker for as long. It ends with the stream.
+        // In a task, which ends with the stream: the body is not polled while its reader has no room, and a page
+        // begun in there would keep its worker.
         let mut reading = JoinSet::new();
         reading.spawn(pages.part(page, Instant::now()));
         match reading.join_next().await {
@@ -51,12 +50,12 @@ pub(super) async fn pages<D: Database>(
 struct Pages<D> {
     asking: Arc<Asking<D>>,
     call: Call,
-    /// The next one; nothing behind the last.
+    /// The next one; `None` after the last.
     next: Option<Page>,
 }
 
 impl<D: Database> Pages<D> {
-    /// A part, for which its reader has waited since then.
+    /// A part, for which the reader has waited since `since`.
     async fn part(mut self, page: Page, since: Instant) -> (Self, Result<ReadAllResponse, Status>) {
         let part = self.read(page, since).await;
         let part = part.inspect_err(|status| self.call.ends(Some(status)));

@@ -1,4 +1,4 @@
-//! What went wrong, as a status.
+//! Failures as statuses.
 
 use tonic::Status;
 
@@ -6,16 +6,16 @@ use crate::database::Failure;
 use crate::slots::Overloaded;
 use crate::waiters::TooMany;
 
-/// Why the database did not answer.
+/// The database failed.
 pub(super) fn unanswered(failure: Failure) -> Status {
     match failure {
         Failure::Invalid(text) => Status::invalid_argument(text),
         Failure::NotThere(text) => Status::not_found(text),
-        // Who asked has all rights that he needs: it is this server that has not.
+        // It is this server that lacks rights, not the client.
         Failure::NotMigrated(text) | Failure::NotAllowed(text) => Status::failed_precondition(text),
         Failure::Full(text) | Failure::TooLate(text) => Status::resource_exhausted(text),
         Failure::Unavailable(text) => Status::unavailable(text),
-        // No client repeats this one by itself: that might do it twice.
+        // Client libraries do not repeat this one: it might be done twice.
         Failure::Unknown(text) => Status::unknown(text),
         Failure::Broken(text) => Status::internal(text),
     }
@@ -38,7 +38,7 @@ pub(super) fn ending() -> Status {
     Status::unavailable("the server ends: nothing was done")
 }
 
-/// The database answers something that was not asked.
+/// The database answers another request.
 pub(super) fn beside_the_point() -> Status {
     Status::internal("the database answered another question than it was asked")
 }

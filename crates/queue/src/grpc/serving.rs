@@ -19,21 +19,21 @@ use crate::database::{Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::slots::Slots;
 
-/// Room that a request has beside its content.
+/// Room of a request beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
-/// Room that a batch has, at least.
+/// Room of a batch, at least.
 const BATCH_BYTES: usize = 4 << 20;
 /// Calls of one connection that are served at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
 
-/// Who a server is, and whom it lets in; all of it as PEM.
+/// A server's certificate, and the issuers of its clients' certificates, as PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// Its certificate, and those between that and what clients trust.
+    /// Its certificate, and those between it and an issuer that clients trust.
     pub certificate: Vec<u8>,
     /// The certificate's key.
     pub key: Vec<u8>,
-    /// Whoever has no certificate from one of these is not let in; without them, anybody is.
+    /// The issuers of clients' certificates; without them, any client is served.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ impl Tls {
 /// How to serve.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Requests that ask the database at a time, at least 1.
+    /// Requests in the database at a time, at least 1.
     pub workers: usize,
     /// Requests that may wait for a worker; further ones are refused.
     pub waiting_max: usize,
@@ -69,16 +69,14 @@ pub struct Settings {
     pub waiters_max: usize,
     /// Longer content is refused.
     pub content_bytes_max: usize,
-    /// What the messages of all calls take together, from the first byte of a request to the last one
-    /// of its answer, and those of a connection no more than they leave to others; what is beyond it
-    /// is refused.
+    /// Memory for the messages of all calls, from the first byte of a request to the last one of its answer. A
+    /// connection has no more than it leaves to others. Further calls are refused.
     pub messages_bytes_max: usize,
-    /// Who is served, and for how long one who does nothing.
+    /// Limits of connections.
     pub limits: Limits,
-    /// Without it, whoever is on the way reads along.
+    /// Without it, connections are not encrypted.
     pub tls: Option<Tls>,
-    /// Calls that go on when the server is to end have so long; and other servers that are to be told of what
-    /// was sent, what is left of it.
+    /// Running calls have this time when the server ends.
     pub grace: Duration,
 }
 
@@ -93,7 +91,7 @@ impl Settings {
 /// Why a server could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The database does not take it.
+    /// The database refuses it.
     Database(Failure),
     /// The certificates or their key are of no use.
     Tls(String),
@@ -143,7 +141,7 @@ impl Serving {
         let register = async {
             let answer = database.call(Request::RegisterMiddleware, &mut Stages::default()).await?;
             let Answer::Id(middleware) = answer else {
-                return Err(Failure::Broken("the database gave this server no number".into()));
+                return Err(Failure::Broken("the database has no number for this server".into()));
             };
             Ok(middleware)
         };
@@ -188,16 +186,16 @@ impl Serving {
         self.address
     }
 
-    /// A handle that ends it; those that wait for messages are told.
+    /// A handle that ends it, and the calls that wait for messages.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.running.shutdown()
     }
 
-    /// Waits until it has ended: then nothing of it holds the database any more.
+    /// Waits until it has ended and has dropped the database.
     ///
     /// # Errors
-    /// When it did not end as it was asked to.
+    /// When it failed, or ended without being asked to.
     pub fn join(self) -> io::Result<()> {
         let ended = self.running.join();
         self.meter.finish();
@@ -205,7 +203,7 @@ impl Serving {
     }
 }
 
-/// What is at the bottom of an error: the layers above it say no more than that it is one.
+/// The innermost cause of an error: the layers above it add nothing.
 fn why(error: &dyn std::error::Error) -> String {
     let mut bottom = error;
     while let Some(source) = bottom.source() {

@@ -72,7 +72,7 @@ pub(super) async fn answer(
                     &i32::try_from(count).unwrap_or(i32::MAX),
                     &i64::try_from(content_bytes_max).unwrap_or(i64::MAX),
                     &begun.own.id,
-                    &begun.nobodys.id,
+                    &begun.anybodys.id,
                     &begun.epoch(),
                 ],
             )
@@ -123,12 +123,12 @@ pub(super) async fn answer(
     }
 }
 
-/// Of a database that does not even say that a call took too long.
-const SILENT: &str = "the database does not answer any more";
+/// The database does not even undo a call that takes too long.
+const SILENT: &str = "the database does not answer";
 
 type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
 
-/// Calls a function that alters something.
+/// Calls a function that writes.
 pub(super) async fn change(
     held: &Held,
     function: &Statement,
@@ -139,8 +139,7 @@ pub(super) async fn change(
     rows.map_err(|error| failure::calling(&error))
 }
 
-/// Calls a function that alters nothing, or nothing that matters. What is unknown then may be asked for
-/// again at once.
+/// Calls a function that only reads: a lost answer leaves nothing unknown.
 pub(super) async fn read(
     held: &Held,
     function: &Statement,
@@ -154,15 +153,15 @@ pub(super) async fn read(
 pub(super) fn only(rows: &[Row]) -> Result<&Row, Failure> {
     match rows {
         [row] => Ok(row),
-        _ => Err(Failure::Broken(format!("{} rows where one is meant", rows.len()))),
+        _ => Err(Failure::Broken(format!("{} rows where one is expected", rows.len()))),
     }
 }
 
 fn first(rows: &[Row]) -> Result<&Row, Failure> {
-    rows.first().ok_or_else(|| Failure::Broken("no row where one is meant".to_owned()))
+    rows.first().ok_or_else(|| Failure::Broken("no row where one is expected".to_owned()))
 }
 
-/// Whether a row, whose first columns are `problem` and `about`, says that somebody is not there.
+/// Fails if a row, which begins with `problem` and `about`, names a missing client or queue.
 pub(super) fn there(row: &Row) -> Result<(), Failure> {
     match row.get(0) {
         0 => Ok(()),
@@ -185,7 +184,7 @@ pub(super) fn queue_number(queue: QueueId) -> Result<i32, Failure> {
 }
 
 fn micros(duration: Duration) -> i64 {
-    /// A hundred years, which timestamps can take.
+    /// A hundred years: timestamps go further.
     const MAX: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MAX).min(MAX)
 }
@@ -226,7 +225,7 @@ async fn send(held: &Held, sender: ClientId, messages: &[Outgoing]) -> Result<Do
     sent(&rows, messages)
 }
 
-/// The messages of some calls, as `send_all` takes them.
+/// The messages of several calls, as arguments of `send_all`.
 #[derive(Debug, Default)]
 pub(super) struct Columns<'c> {
     calls: Vec<i32>,
@@ -237,7 +236,7 @@ pub(super) struct Columns<'c> {
 }
 
 impl<'c> Columns<'c> {
-    /// Adds a call's messages, or nothing.
+    /// Adds the messages of a call, all or none.
     pub(super) fn add(
         &mut self,
         call: i32,
@@ -266,7 +265,7 @@ impl<'c> Columns<'c> {
     }
 }
 
-/// What the rows of a call say: `problem`, `about`, `id`.
+/// Reads the rows of a send: `problem`, `about`, `id`.
 pub(super) fn sent<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     messages: &[Outgoing],
@@ -280,7 +279,7 @@ pub(super) fn sent<'r>(
         let text = format!("{} numbers for {} messages", ids.len(), messages.len());
         return Err(Failure::Broken(text));
     }
-    // They grow in the order of the messages.
+    // Numbers grow in the order of the messages.
     ids.sort_unstable();
     let arrival = |&Outgoing { queue, receiver, .. }: &Outgoing| Arrival { queue, receiver };
     let arrivals = messages.iter().map(arrival).collect();
@@ -307,7 +306,7 @@ async fn take(
             &i64::try_from(content_bytes_max).unwrap_or(i64::MAX),
             &lease.map(micros),
             &begun.own.id,
-            &begun.nobodys.id,
+            &begun.anybodys.id,
             &begun.epoch(),
         ],
     )
@@ -315,7 +314,7 @@ async fn take(
     taken(&rows, floors, &begun, receiver, queue)
 }
 
-/// What the rows of `take` say.
+/// Reads the rows of `take`.
 pub(super) fn taken<'r>(
     rows: impl IntoIterator<Item = &'r Row>,
     floors: &Floors,
@@ -332,9 +331,9 @@ pub(super) fn taken<'r>(
             messages.push((message, id(&row.get::<_, i32>(9))));
         }
     }
-    let (epoch, first, first_nobodys) =
-        seen.ok_or_else(|| Failure::Broken("no row where one is meant".to_owned()))?;
-    floors.raise(queue, receiver, begun, epoch, first, first_nobodys);
+    let (epoch, first, first_anybodys) =
+        seen.ok_or_else(|| Failure::Broken("no row where one is expected".to_owned()))?;
+    floors.raise(queue, receiver, begun, epoch, first, first_anybodys);
     messages.sort_unstable_by_key(|(message, _)| message.id);
     Ok(messages)
 }
@@ -365,7 +364,7 @@ fn message(row: &Row, at: usize, content: usize, queue: QueueId) -> Option<Store
     })
 }
 
-/// Leases as columns, in one order for everybody: two who share some must not wait for each other.
+/// Leases as arguments, in one order: two calls with common leases must not wait for each other.
 fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
     let mut pairs: Vec<_> = leases
         .iter()
@@ -378,7 +377,7 @@ fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
     pairs.into_iter().unzip()
 }
 
-/// Those of which there is no row that begins with message and attempt.
+/// The leases without a row, which begins with message and attempt.
 fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
     let found: HashSet<(MessageId, u32)> = rows
         .iter()
@@ -388,7 +387,7 @@ fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
     leases.iter().filter(missing).copied().collect()
 }
 
-/// The arrivals in rows of `put_back`. Those of a queue that is gone arrive nowhere.
+/// The arrivals in the rows of `put_back`. Messages of a deleted queue do not arrive.
 pub(super) fn put_back(rows: &[Row]) -> Vec<Arrival> {
     rows.iter()
         .filter_map(|row| {

@@ -1,6 +1,5 @@
-//! What waits for a connection, put together into one call: one exchange with the database and one
-//! commit for all of it. Each request is answered by itself: where the database refuses them together,
-//! each is asked alone, and who asks for what cannot be done fails nobody else.
+//! Requests that wait for a connection, combined into one call with one commit. Each is answered by itself: if the
+//! database refuses the call, each request is made alone, and an impossible one fails no other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +14,12 @@ use super::shared::Shared;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Outgoing, Request};
 
-/// What a call of several requests may send, in bytes of content: a message of the protocol has 1 GiB at
-/// most, and who is taken along would wait for the others' megabytes.
+/// Content of one call, in bytes: a small request should not wait for the megabytes of others.
 const BYTES_MAX: usize = 4 << 20;
-/// And in messages, which have to be done before the database gives up a call.
+/// Messages of one call, which has to end within the limit of calls.
 const MESSAGES_MAX: usize = 1000;
 
-/// Requests that wait for a connection, by what they can be combined with.
+/// Requests that wait for a connection, by kind.
 #[derive(Debug)]
 pub(super) struct Combiner {
     shared: Arc<Shared>,
@@ -30,7 +28,7 @@ pub(super) struct Combiner {
     removes: Mutex<Waiting>,
 }
 
-/// By number, in the order in which they came.
+/// By number, in the order of their arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: BTreeMap<u64, Job>,
@@ -60,7 +58,7 @@ impl Combiner {
         Combiner { shared, most, sends, removes }
     }
 
-    /// Waits for a connection, or for somebody who had one earlier and took this request along.
+    /// Waits for a connection, or for an earlier request that takes this one along.
     pub(super) async fn call(
         &self,
         request: Request,
@@ -86,8 +84,8 @@ impl Combiner {
                 return finish(replied.await, stages);
             }
         };
-        // Not by this future, which may be dropped: others are in it, too. Where the request is taken
-        // along in this moment, the call may have nothing to do.
+        // In a task: this future may be dropped, and the call has requests of others. If this request is taken along
+        // at this moment, the call may have nothing to do.
         tokio::spawn(answer(Arc::clone(&self.shared), held, claim.jobs(self.most)));
         finish(replied.await, stages)
     }
@@ -104,8 +102,8 @@ fn finish(
     reply.answer
 }
 
-/// A job that waits, or has been taken along. Whoever has one waits for a connection, too, so that no job
-/// waits without; when this is dropped, the job is not done any more.
+/// A job that waits, or has been taken along. Its owner waits for a connection, so that no job waits without one. The
+/// drop withdraws a waiting job.
 #[derive(Debug)]
 struct Claim<'w> {
     waiting: &'w Mutex<Waiting>,
@@ -121,13 +119,13 @@ impl Claim<'_> {
         Claim { waiting, number }
     }
 
-    /// The job, if nobody has taken it.
+    /// The job, unless it was taken along.
     fn withdraw(&self) -> Option<Job> {
         lock(self.waiting).jobs.remove(&self.number)
     }
 
-    /// So many jobs at most, in their order: this one, whose turn is used up, and the first of the others,
-    /// as far as they go into one call.
+    /// At most `most` jobs in their order: this one, which uses up its connection, and the first of the others that fit
+    /// into one call.
     fn jobs(&self, most: usize) -> Vec<Job> {
         let mut waiting = lock(self.waiting);
         let mut taken: Vec<_> = waiting.jobs.remove_entry(&self.number).into_iter().collect();
@@ -182,16 +180,16 @@ async fn answer(shared: Arc<Shared>, held: Held, jobs: Vec<Job>) {
         },
     };
     let answered = Instant::now();
-    // Whoever waits for the connection may have it before the answers are read.
+    // The next request may have the connection before the answers are read.
     drop(held);
     for (Job { reply, .. }, done) in jobs.into_iter().zip(done.drain(..)) {
         let answer = shared.announced(done);
-        // Whoever asked may have left.
+        // The client may have left.
         let _ = reply.send(Reply { answer, connected, answered });
     }
 }
 
-/// What each request was answered, or what became of all of them.
+/// The outcome of each request.
 type Each = Vec<Result<Done, Failure>>;
 
 fn each(done: Result<Each, Failure>, jobs: usize) -> Each {
@@ -206,7 +204,7 @@ async fn alone(shared: &Shared, held: &Held, jobs: &[Job]) -> Each {
     done
 }
 
-/// By call, the rows in the last column of which its number stands.
+/// Rows by the number of their call, which is in the last column.
 fn by_call(rows: &[Row]) -> HashMap<i32, Vec<&Row>> {
     let mut calls: HashMap<i32, Vec<&Row>> = HashMap::new();
     for row in rows {
@@ -246,8 +244,8 @@ async fn remove(shared: &Shared, held: &Held, jobs: &[Job]) -> Result<Each, Fail
         })
         .collect();
     let (mut receivers, mut queues, mut leases) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut floors, mut floors_nobodys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
-    // Each with the number of its call, and what it begins with; or why it is not made.
+    let (mut floors, mut floors_anybodys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
+    // The number of each call and its floors; or why it is not made.
     let mut calls = Vec::with_capacity(wanted.len());
     for &(receiver, queue) in &wanted {
         let numbers = client_number(receiver).and_then(|r| Ok((r, queue_number(queue)?)));
@@ -257,7 +255,7 @@ async fn remove(shared: &Shared, held: &Held, jobs: &[Job]) -> Result<Each, Fail
             queues.push(queue_number);
             leases.push(None::<i64>);
             floors.push(begun.own.id);
-            floors_nobodys.push(begun.nobodys.id);
+            floors_anybodys.push(begun.anybodys.id);
             epochs.push(begun.epoch());
             (receivers.len() as i32, begun)
         }));
@@ -265,7 +263,7 @@ async fn remove(shared: &Shared, held: &Held, jobs: &[Job]) -> Result<Each, Fail
     let rows = change(
         held,
         &held.statements().take_each,
-        &[&receivers, &queues, &leases, &floors, &floors_nobodys, &epochs],
+        &[&receivers, &queues, &leases, &floors, &floors_anybodys, &epochs],
     )
     .await?;
     let rows = by_call(&rows);
@@ -284,7 +282,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// How many of these sends, each of so many messages of so many bytes, the first takes along.
+    /// How many of these sends, of `(messages, bytes)` each, go into the call of the first one.
     fn taken(sends: &[(usize, usize)]) -> usize {
         let waiting = Mutex::default();
         let claims: Vec<_> = sends
@@ -300,15 +298,15 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_no_more_along_than_it_can_carry() {
+    fn combined_call_is_limited() {
         assert_eq!(taken(&[(1, 1); 3]), 3);
         assert_eq!(taken(&[(1, 1); 5]), 4);
         assert_eq!(taken(&[(500, 1); 3]), 2);
         assert_eq!(taken(&[(1, BYTES_MAX / 2); 3]), 2);
-        // What is large by itself is made all the same, alone.
+        // A large one is made alone.
         assert_eq!(taken(&[(1, BYTES_MAX + 1), (1, 1)]), 1);
         assert_eq!(taken(&[(1001, 1), (1, 1)]), 1);
-        // In the order in which they came.
+        // In order: a later one does not overtake.
         assert_eq!(taken(&[(1, 1), (1001, 1), (1, 1)]), 1);
     }
 }

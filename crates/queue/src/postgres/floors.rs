@@ -1,16 +1,14 @@
-//! Below which number no message is ready any more, so that removing one does not walk over all that
-//! were removed before it.
+//! Floors: numbers below which no message of a queue and receiver is ready, so that a remove does not pass all that was
+//! removed before.
 //!
-//! Entries of removed rows stay in the index until vacuum takes them away, and as long as somebody has an
-//! old snapshot open it may not. A floor of a queue's messages for a receiver holds because
+//! Index entries of removed rows stay until vacuum takes them away, which it may not while an old snapshot is open. A
+//! floor holds for three reasons:
 //!
-//! * it is at most the lowest number that was seen ready, also if somebody was just removing it: a remover
-//!   that is undone gives back nothing below;
-//! * it is at most above the highest number that is *decided*: those who sent up to there have ended, so
-//!   that none appears below. The log that says that these numbers were given is on the disk: after a crash
-//!   they are not given again;
-//! * messages that are put back raise their queue's epoch in the same transaction, and a floor holds in
-//!   one epoch only.
+//! * It is at most the lowest number that was seen ready, even if another call was removing it: an undone remove gives
+//!   back nothing below.
+//! * It is at most one above the highest *decided* number: all sends up to there have ended, so that no message appears
+//!   below. The log that gives these numbers is on the disk: they are not given again after a crash.
+//! * A message that is put back raises its queue's epoch in the same transaction, and a floor holds in one epoch.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,17 +16,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::operation::{ClientId, QueueId};
 
-/// Floors that are kept; beyond that all are forgotten, which costs each one walk.
+/// Floors that are kept. Beyond that all are dropped, which costs each pair one walk.
 const FLOORS_MAX: usize = 200_000;
 
-/// A number, and the epoch in which it is a floor.
+/// A number, and its epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Floor {
     pub(super) epoch: i64,
     pub(super) id: i64,
 }
 
-/// What [`horizon`](super::statements::Statements::horizon) answers.
+/// The answer of the function `horizon`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Horizon {
     /// Transactions before this one have ended.
@@ -45,7 +43,7 @@ pub(super) struct Horizon {
 #[derive(Debug, Default)]
 pub(super) struct Floors {
     known: Mutex<Known>,
-    /// Counts answers that could raise a floor: without any, nobody needs to look at the horizon.
+    /// Counts answers that could raise a floor: without a new one, the horizon is not needed.
     answers: AtomicU64,
 }
 
@@ -53,17 +51,17 @@ pub(super) struct Floors {
 struct Known {
     floors: HashMap<(QueueId, ClientId), Floor>,
     decided: i64,
-    /// Looks at the horizon whose numbers are not decided yet, oldest first.
+    /// Horizons whose numbers are not decided yet, oldest first.
     horizons: VecDeque<Horizon>,
-    /// How often everything was forgotten.
+    /// How often all floors were dropped.
     losses: u64,
 }
 
-/// What held when a call was begun.
+/// The floors at the beginning of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) own: Floor,
-    pub(super) nobodys: Floor,
+    pub(super) anybodys: Floor,
     decided: i64,
     losses: u64,
 }
@@ -80,17 +78,17 @@ impl Floors {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where to begin, for a receiver and for nobody's messages in the same queue.
+    /// Where a call begins, for the receiver's messages and for anybody's.
     pub(super) fn begin(&self, queue: QueueId, receiver: ClientId) -> Begun {
         let known = self.known();
         let of = |receiver| known.floors.get(&(queue, receiver)).copied().unwrap_or_default();
-        let (mut own, mut nobodys) = (of(receiver), of(0));
-        if own.epoch < nobodys.epoch {
-            own = Floor { epoch: nobodys.epoch, id: 0 };
-        } else if nobodys.epoch < own.epoch {
-            nobodys = Floor { epoch: own.epoch, id: 0 };
+        let (mut own, mut anybodys) = (of(receiver), of(0));
+        if own.epoch < anybodys.epoch {
+            own = Floor { epoch: anybodys.epoch, id: 0 };
+        } else if anybodys.epoch < own.epoch {
+            anybodys = Floor { epoch: own.epoch, id: 0 };
         }
-        Begun { own, nobodys, decided: known.decided, losses: known.losses }
+        Begun { own, anybodys, decided: known.decided, losses: known.losses }
     }
 
     /// Learns from an answer: the lowest numbers that were seen ready, in an epoch.
@@ -101,7 +99,7 @@ impl Floors {
         begun: &Begun,
         epoch: i64,
         first: Option<i64>,
-        first_nobodys: Option<i64>,
+        first_anybodys: Option<i64>,
     ) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         let mut known = self.known();
@@ -111,7 +109,7 @@ impl Floors {
         if known.floors.len() >= FLOORS_MAX {
             known.floors.clear();
         }
-        for (receiver, first) in [(receiver, first), (0, first_nobodys)] {
+        for (receiver, first) in [(receiver, first), (0, first_anybodys)] {
             let id = first.unwrap_or(i64::MAX).min(begun.decided + 1);
             let floor = known.floors.entry((queue, receiver)).or_default();
             if epoch > floor.epoch {
@@ -122,19 +120,19 @@ impl Floors {
         }
     }
 
-    /// How many answers there were; who has seen none since needs no horizon.
+    /// How many answers there were.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// How often everything was forgotten, as of now.
+    /// How often all floors were dropped, as of now.
     pub(super) fn losses(&self) -> u64 {
         self.known().losses
     }
 
-    /// Learns what is decided. What was asked for before everything was forgotten is of no use.
+    /// Learns what is decided, from a horizon of after the last loss.
     pub(super) fn learn(&self, horizon: Horizon, losses: u64) {
-        /// Looks that are kept: one every 250 ms, for some minutes in which a transaction stays open.
+        /// Horizons that are kept: one every 250 ms, for some minutes of an open transaction.
         const HORIZONS_MAX: usize = 1000;
         let mut known = self.known();
         if known.losses != losses {
@@ -148,13 +146,13 @@ impl Floors {
             known.horizons.pop_front();
         }
         if known.horizons.len() == HORIZONS_MAX {
-            // The later one decides more, later; those before it still decide something meanwhile.
+            // The new one decides more, but later than those before.
             known.horizons.pop_back();
         }
         known.horizons.push_back(horizon);
     }
 
-    /// A connection was lost, perhaps with its server and what was not on its disk.
+    /// Drops all floors: a connection was lost, perhaps with its server and what was not on the disk.
     pub(super) fn forget(&self) {
         let mut known = self.known();
         *known = Known { losses: known.losses + 1, ..Known::default() };
@@ -170,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_waits_for_those_who_send_below_it_and_for_the_disk() {
+    fn floor_waits_for_open_sends_and_for_the_disk() {
         let floors = Floors::default();
         let floor = || {
             let begun = floors.begin(1, 2);
             floors.raise(1, 2, &begun, 0, Some(50), None);
-            (floors.begin(1, 2).own.id, floors.begin(1, 2).nobodys.id)
+            (floors.begin(1, 2).own.id, floors.begin(1, 2).anybodys.id)
         };
         floors.learn(horizon(10, 0, 40, 12, 100), 0);
         assert_eq!(floor(), (1, 1), "nothing is decided");
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_holds_in_its_epoch_and_until_a_connection_is_lost() {
+    fn floor_holds_in_its_epoch_until_a_connection_is_lost() {
         let floors = Floors::default();
         floors.learn(horizon(0, 0, 100, 1, 1), 0);
         floors.learn(horizon(1, 1, 100, 2, 1), 0);
@@ -198,8 +196,8 @@ mod tests {
         assert_eq!(floors.begin(1, 2).own, Floor { epoch: 3, id: 7 });
         floors.raise(1, 2, &old, 0, Some(95), None);
         assert_eq!(floors.begin(1, 2).own, Floor { epoch: 3, id: 7 }, "a late answer");
-        // Nobody's messages in that queue were seen in the same epoch; another queue's were not.
-        assert_eq!(floors.begin(1, 9).nobodys, Floor { epoch: 3, id: 101 });
+        // Anybody's messages were seen in the same epoch, another receiver's were not.
+        assert_eq!(floors.begin(1, 9).anybodys, Floor { epoch: 3, id: 101 });
         assert_eq!(floors.begin(1, 9).own, Floor { epoch: 3, id: 0 });
         floors.forget();
         assert_eq!(floors.begin(1, 2).own, Floor::default());

@@ -1,7 +1,7 @@
-//! What has to be done though nobody asks for it: every middleware tries, one at a time does it.
+//! Background jobs: leases that end, retention, deleted queues and the horizon of floors. Each server tries, and one at a
+//! time does it.
 //!
-//! Leases end in a task of their own: however many end at once, or wait for somebody, nothing else waits for
-//! them, nor they for anything else.
+//! Leases end in a task of their own: they and the other jobs do not wait for each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use super::shared::Shared;
 use crate::database::Failure;
 use crate::upkeep::Job;
 
-/// How often leases are looked after, and how often what is decided.
+/// The interval of each job.
 const TICK: Duration = Duration::from_millis(250);
-/// Messages that are dealt with in one transaction, so that it is short.
+/// Messages of one transaction, so that it is short.
 const BATCH: i32 = 500;
-/// How long messages that have to go may keep it from looking after floors.
+/// How long removing expired messages may delay the horizon.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long it looks in each tick which messages have to go: a small part of a tick, as it never ends.
+/// How long it looks for expired messages in each tick: a small part of it, as rounds never end.
 const LOOKING: Duration = Duration::from_millis(10);
 
 /// A walk over the pairs of receiver and queue that have ready messages, some of them in each tick.
 #[derive(Debug)]
 struct Round {
-    /// The last pair that was dealt with.
+    /// The last pair that is done.
     receiver: i32,
     queue: i32,
-    /// Queues whose messages are gone when it ends, but for those that were passed over.
+    /// Deleted queues, whose messages are removed when it ends, unless some were passed over.
     gone: Vec<i32>,
     passed_over: bool,
 }
@@ -42,7 +42,7 @@ fn ticks() -> Interval {
     ticks
 }
 
-/// Ends leases as long as the database is open.
+/// Ends leases, without end.
 pub(super) async fn end_leases(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut more = false;
@@ -56,7 +56,7 @@ pub(super) async fn end_leases(database: Arc<Shared>) {
     }
 }
 
-/// Ends a batch, and answers whether there may be more at once.
+/// Ends a batch of leases; answers whether there may be more.
 async fn end_some(database: &Shared) -> Result<bool, Failure> {
     let held = database.upkeep.take().await?;
     let rows = change(&held, &held.statements().end_leases, &[&BATCH]).await?;
@@ -64,7 +64,7 @@ async fn end_some(database: &Shared) -> Result<bool, Failure> {
     Ok(rows.len() >= BATCH as usize)
 }
 
-/// Looks after floors, and removes what has to go, as long as the database is open.
+/// Looks at the horizon and removes expired messages, without end.
 pub(super) async fn keep(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut answers = 0;
@@ -77,13 +77,13 @@ pub(super) async fn keep(database: Arc<Shared>) {
                 report.after(Job::RaiseFloors, look(&held, &database, &mut answers).await);
                 report.after(Job::RemoveExpired, sweep(&held, &mut round).await);
             }
-            // Nor is anything removed, for the same reason.
+            // Expired messages are not removed either, for the same reason.
             Err(failed) => report.after(Job::RaiseFloors, Err(failed)),
         }
     }
 }
 
-/// Goes on with the round, or begins one. What fails is done again in the next one.
+/// Goes on with the round, or begins one. The next round repeats what fails.
 async fn sweep(held: &Held, round: &mut Option<Round>) -> Result<(), Failure> {
     let functions = held.statements();
     let mut at = match round.take() {
@@ -121,7 +121,7 @@ async fn begin_round(held: &Held) -> Result<Option<Round>, Failure> {
     Ok(needed.then_some(Round { receiver: 0, queue: 0, gone, passed_over: false }))
 }
 
-/// Looks at the horizon where somebody has something of it.
+/// Looks at the horizon if that can raise a floor.
 async fn look(held: &Held, database: &Shared, answers: &mut u64) -> Result<(), Failure> {
     let seen = database.floors.answers();
     if seen == *answers {

@@ -1,4 +1,4 @@
-//! What is done to its end, whoever waits for it.
+//! Calls that are done to their end, though their client may leave.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// A future that goes on in a task of its own when it is dropped before its end. As long as somebody waits
-/// for it it is part of his task: nobody has to be woken in between, neither to begin nor at the end.
+/// A future that goes on in a task of its own when it is dropped before its end. Until then it is part of its caller's
+/// task, which saves a task and two wake-ups for each call.
 pub(super) struct Outlasting<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    /// There until it has ended, however it did.
+    /// `None` once it has ended or panicked.
     goes_on: Option<Pin<Box<F>>>,
 }
 
@@ -46,7 +46,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn drop(&mut self) {
-        // Without a runtime nothing goes on.
+        // At the end of the runtime it is dropped.
         if let (Some(future), Ok(runtime)) = (self.goes_on.take(), Handle::try_current()) {
             runtime.spawn(future);
         }
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_leaves_has_it_done_all_the_same_and_once() {
-        let ((answer, answered), (tell, mut told)) = (oneshot::channel(), oneshot::channel());
+    async fn dropped_call_goes_on_and_is_done_once() {
+        let ((answer, answered), (tell, mut heard)) = (oneshot::channel(), oneshot::channel());
         let mut call = Outlasting::new(async move {
             let answer: u32 = answered.await.unwrap();
             tell.send(answer).unwrap();
@@ -73,10 +73,10 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut call).poll(&mut context).is_pending());
         drop(call);
-        assert!(told.try_recv().is_err());
+        assert!(heard.try_recv().is_err());
         answer.send(7).unwrap();
-        assert_eq!(told.await, Ok(7));
-        // Of what has ended nothing is left to go on.
+        assert_eq!(heard.await, Ok(7));
+        // A call that has ended is not continued.
         assert_eq!(Outlasting::new(async { 7 }).await, 7);
     }
 }

@@ -1,7 +1,7 @@
-//! Connections to the database: so many at most, for whoever has waited longest.
+//! A pool of connections, in the order of the requests.
 //!
-//! A pool of its own, because who waits here is also who is put together into one call (see `combine`),
-//! and because the floors must be forgotten with any connection that is lost.
+//! It is a pool of its own because waiting requests are combined (see `combine`), and because a lost connection voids
+//! the floors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +27,7 @@ pub(super) struct Pool {
     slots: Arc<Slots>,
     /// How long a request waits for a slot.
     wait: Duration,
-    /// The last one given back is the next one taken, so that those that are too many grow old.
+    /// The last one in is the first one out, so that superfluous ones grow old.
     idle: Mutex<Vec<Idle>>,
     floors: Arc<Floors>,
 }
@@ -42,9 +42,9 @@ struct Idle {
 struct Connection {
     client: Client,
     statements: Statements,
-    /// What sends and receives.
+    /// It sends and receives.
     task: AbortHandle,
-    /// Whether that has been ended, which takes a moment.
+    /// Whether the task has been aborted, which takes a moment.
     is_given_up: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Connection {
     }
 }
 
-/// Has the floors forgotten when a connection is gone, however it went.
+/// Voids the floors when a connection is gone.
 #[derive(Debug)]
 struct Forgets(Arc<Floors>);
 
@@ -85,10 +85,10 @@ impl Pool {
         pool
     }
 
-    /// A connection, when there is one.
+    /// Waits for a connection.
     ///
     /// # Errors
-    /// When none came free in time, or none can be opened.
+    /// When none comes free in time, or none can be opened.
     pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
         let Ok(Ok(slot)) = timeout(self.wait, self.slots.take()).await else {
             return Err(Failure::TooLate(format!(
@@ -101,7 +101,7 @@ impl Pool {
             let since = slot.since();
             return Ok(Held { connection: Some(connection), since, pool, _slot: slot });
         }
-        // In a task: where it is not waited for any more, the connection is for who comes next.
+        // In a task: if its request leaves, the connection is for the next one.
         let opened = tokio::spawn(async move {
             let connection = Some(pool.open().await?);
             Ok(Held { connection, since: Instant::now(), pool, _slot: slot })
@@ -126,7 +126,7 @@ impl Pool {
         let forgets = Forgets(Arc::clone(&self.floors));
         let task = tokio::spawn(async move {
             let _forgets = forgets;
-            // What ended it is told to those who use it.
+            // Its errors are those of the calls.
             let _ = connection.await;
         });
         let task = task.abort_handle();
@@ -134,7 +134,7 @@ impl Pool {
             tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client))
                 .map_err(|error| failure::opening(&error))
         });
-        // It would wait for the answers for ever.
+        // The task would wait for the answers for ever.
         let ((), statements) = prepared.await.inspect_err(|_| task.abort())?;
         Ok(Connection { client, statements, task, is_given_up: AtomicBool::new(false) })
     }
@@ -143,7 +143,7 @@ impl Pool {
 /// A connection and its slot.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// There until it is given back.
+    /// `Some` until the drop.
     connection: Option<Connection>,
     since: Instant,
     pool: Arc<Pool>,
@@ -152,10 +152,10 @@ pub(super) struct Held {
 
 impl Held {
     fn connection(&self) -> &Connection {
-        self.connection.as_ref().expect("it is given back last")
+        self.connection.as_ref().expect("it is there until the drop")
     }
 
-    /// Since when nobody else can have had it.
+    /// Since when it is busy.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
@@ -164,8 +164,7 @@ impl Held {
         &self.connection().statements
     }
 
-    /// What a function answers, unless it does not within reason. A connection on which nothing can be
-    /// asked any more is given up.
+    /// Calls a function, within the time for an answer. A connection that takes no further call is closed.
     pub(super) async fn rows(
         &self,
         function: &Statement,
@@ -173,7 +172,7 @@ impl Held {
     ) -> Result<Result<Vec<Row>, Error>, Elapsed> {
         let Connection { client, task, is_given_up, .. } = self.connection();
         let called = timeout(self.pool.address.answer_max(), client.query(function, values)).await;
-        // Where it is lost it will be closed, but who comes next would have it before that.
+        // It closes itself, but the next request would have it before that.
         if called.as_ref().map_or(true, |rows| rows.as_ref().is_err_and(failure::ends_connection)) {
             is_given_up.store(true, Ordering::Relaxed);
             task.abort();
@@ -192,7 +191,7 @@ impl Drop for Held {
     }
 }
 
-/// Closes what nobody has used for long, but for one.
+/// Closes connections that were unused for long, except for one.
 async fn close_idle(pool: Weak<Pool>, idle_max: Duration) {
     loop {
         sleep(idle_max / 2).await;

@@ -1,4 +1,4 @@
-//! The calls of the stored functions, prepared once for each connection.
+//! Prepared calls of the stored functions.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};

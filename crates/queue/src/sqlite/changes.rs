@@ -1,4 +1,4 @@
-//! Requests that alter something.
+//! Requests that write.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::operation::{
     ANYBODY, Answer, ClientId, Lease, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
 
-/// Answers any request. What arrives is added to `arrivals`.
+/// Answers any request, and adds its arrivals.
 pub(super) fn answer(
     connection: &Connection,
     request: &Request,
@@ -161,7 +161,7 @@ fn send(
     Ok(Answer::Sent(ids))
 }
 
-/// What is to be removed or leased.
+/// The messages to remove or to lease.
 fn take(
     connection: &Connection,
     receiver: ClientId,
@@ -174,8 +174,8 @@ fn take(
     heads(connection, receiver, queue, 0, count, content_bytes_max).map_err(failure)
 }
 
-/// Does something with every lease that has not ended, and answers those that have. One that is named twice
-/// has not ended by what the first naming did.
+/// Does something with every lease that has not ended, and answers those that have. A lease that is named twice counts
+/// once.
 fn each_lease(
     connection: &Connection,
     leases: &[Lease],

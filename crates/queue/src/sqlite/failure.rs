@@ -4,7 +4,7 @@ use rusqlite::ErrorCode;
 
 use crate::database::Failure;
 
-/// What an error of SQLite's means to who asked. Its transaction is rolled back.
+/// What an error means to the client. Its transaction is rolled back.
 pub(super) fn failure(error: rusqlite::Error) -> Failure {
     let text = format!("SQLite: {error}");
     match error.sqlite_error_code() {

@@ -16,11 +16,11 @@ const VERSION: i64 = 1;
 /// "knee", in the file's `application_id`.
 const APPLICATION: i64 = 0x6b6e_6565;
 
-/// Takes the file for this process: SQLite itself would let others write to it in between.
+/// Locks the file for this process: SQLite itself would let others write in between.
 pub(super) fn lock(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::Unavailable(format!("cannot open the file: {error}"));
     let open = |path: &Path| OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    // By the one name that it has whatever links lead there, which has to be there for that.
+    // The name behind all links, for which the file has to exist.
     let resolved = path.canonicalize().or_else(|_| open(path).and_then(|_| path.canonicalize()));
     let mut name = resolved.map_err(failed)?.into_os_string();
     name.push("-lock");
@@ -44,7 +44,7 @@ pub(super) fn connect(file: Option<&Path>) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-/// Makes the tables where there are none, and refuses those it does not know, unaltered.
+/// Creates the tables in an empty file, and refuses unknown ones, unchanged.
 pub(super) fn prepare(connection: &mut Connection, durable: bool) -> rusqlite::Result<()> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
@@ -55,7 +55,7 @@ pub(super) fn prepare(connection: &mut Connection, durable: bool) -> rusqlite::R
             ffi::Error::new(ffi::SQLITE_NOTADB),
             Some(format!(
                 "the file is not a message queue of this version: it says application \
-                 {application:#x}, version {version}, where {APPLICATION:#x} and {VERSION} are meant"
+                 {application:#x}, version {version}, not {APPLICATION:#x} and {VERSION}"
             )),
         ));
     }

@@ -1,16 +1,16 @@
-//! What has to be done though nobody asks for it.
+//! Background jobs: leases that end, retention, deleted queues.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::time::now_us;
 use crate::database::Arrival;
 
-/// Messages that are dealt with at a time, so that nobody waits long for the writer.
+/// Messages of one step, so that requests do not wait long for the writer.
 const BATCH: u32 = 500;
-/// Pairs of receiver and queue that are looked at at a time, likewise.
+/// Pairs of receiver and queue of one step.
 const PAIRS: u32 = 100;
 
-/// Ends leases that are over. Answers what arrives again, and whether there may be more at once.
+/// Ends leases that are over; answers the arrivals, and whether there may be more.
 pub(super) fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
     let mut over = connection.prepare_cached(
         "SELECT id FROM message WHERE leased_until_us <= ?1 ORDER BY leased_until_us LIMIT ?2",
@@ -24,8 +24,8 @@ pub(super) fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arriv
     Ok((arrivals, ids.len() == BATCH as usize))
 }
 
-/// Lets others have a leased message, at its old place; after its queue's last attempt, in the queue
-/// of dead letters. Nothing arrives where the queue is gone.
+/// Puts a leased message back at its old place or, after the last attempt, into the queue of dead letters. A message of
+/// a deleted queue does not arrive.
 pub(super) fn put_back(connection: &Connection, id: i64) -> rusqlite::Result<Option<Arrival>> {
     let back = connection
         .prepare_cached(
@@ -48,10 +48,10 @@ pub(super) fn put_back(connection: &Connection, id: i64) -> rusqlite::Result<Opt
     Ok(back)
 }
 
-/// A walk over the pairs of receiver and queue that have ready messages, some of them at a time.
+/// A walk over the pairs of receiver and queue with ready messages, in steps.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The last pair that was dealt with.
+    /// The last pair that is done.
     receiver: u32,
     queue: u32,
     /// Queues that were gone when it began: when it ends, so are their messages.
@@ -59,7 +59,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Nothing where no queue has messages that may have to go.
+    /// `None` if no queue has retention and none was deleted.
     fn begin(connection: &Connection) -> rusqlite::Result<Option<Round>> {
         let mut gone = connection.prepare_cached("SELECT id FROM deleted_queue")?;
         let gone = gone.query_map([], |row| row.get(0))?.collect::<Result<Vec<u32>, _>>()?;
@@ -70,22 +70,22 @@ impl Round {
         Ok(any.then_some(Round { receiver: 0, queue: 0, gone }))
     }
 
-    /// What is leased of a queue that is gone goes when its lease is over.
+    /// Leased messages of a deleted queue go when their lease is over.
     fn end(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut forget = connection.prepare_cached("DELETE FROM deleted_queue WHERE id = ?1")?;
         self.gone.iter().try_for_each(|queue| forget.execute([queue]).map(drop))
     }
 }
 
-/// Goes on with the round, or begins one, and answers whether there is more to remove where it is: what is too old,
-/// and what deleted queues have left behind. Where it fails, and where it is undone, the round has to begin again.
+/// Goes on with the round, or begins one: removes expired messages, and those of deleted queues. Answers whether there
+/// is more to remove at once. After a failure, the round begins again.
 pub(super) fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusqlite::Result<bool> {
     let begun = match round.take() {
         Some(round) => Some(round),
         None => Round::begin(connection)?,
     };
     let Some(mut at) = begun else { return Ok(false) };
-    // The head of the next pair, and the time before which its queue's messages are too old.
+    // The head of the next pair, and the time before which its messages are expired.
     let mut next = connection.prepare_cached(
         "SELECT m.receiver, m.queue, m.arrived_at_us,
                 iif(q.id IS NULL, ?4, ?3 - q.retention_us)
@@ -132,7 +132,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// However many receivers there are, nobody waits for all of them.
+    /// Many receivers take many steps.
     #[test]
     fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
         let connection = Connection::open_in_memory().unwrap();

@@ -14,13 +14,13 @@ use super::reads;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Request};
 
-/// Reads at a time.
+/// Readers.
 const READERS: usize = 4;
 
-/// Connections that read.
+/// Read-only connections.
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// A turn is a connection in `idle`.
+    /// A permit is a connection in `idle`.
     turns: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
@@ -69,7 +69,7 @@ impl Readers {
             let connection = taken().pop()?;
             let done = act(&connection);
             taken().push(connection);
-            // Only now, also when the caller has gone in the meantime.
+            // Only now, also when the client has left.
             drop(turn);
             Some(done)
         })

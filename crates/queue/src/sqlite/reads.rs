@@ -1,4 +1,4 @@
-//! Requests that alter nothing.
+//! Requests that only read.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -9,7 +9,7 @@ use crate::operation::{ANYBODY, Answer, ClientId, Counts, MessageId, QueueId, Re
 /// The columns of a message, as [`stored`] reads them.
 pub(super) const COLUMNS: &str = "id, sender, receiver, queue, arrived_at_us, content";
 
-/// Answers one of the requests of which [`Request::only_reads`] holds.
+/// Answers a request that only reads ([`Request::only_reads`]).
 pub(super) fn answer(connection: &Connection, request: &Request) -> Result<Answer, Failure> {
     match *request {
         Request::ListQueues { receiver } => {
@@ -62,7 +62,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     })
 }
 
-/// The first messages of a queue that a client may have, its own and nobody's, above a number.
+/// The first messages of a queue above a number that a client may have, its own and anybody's.
 pub(super) fn heads(
     connection: &Connection,
     receiver: ClientId,

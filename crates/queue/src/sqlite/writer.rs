@@ -1,5 +1,5 @@
-//! The one thread that alters messages. What waits for it is committed as one transaction, in which
-//! a request that fails undoes only itself.
+//! The one thread that writes. Requests that wait for it are committed as one transaction, in which a failing request
+//! undoes only itself.
 
 use std::iter;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,13 +18,13 @@ use crate::upkeep::{self, Report};
 
 /// Requests of one transaction at most.
 const GROUP_MAX: usize = 256;
-/// How often leases are looked after.
+/// The interval of background jobs.
 const KEEPING: Duration = Duration::from_millis(100);
 
 /// The thread, which ends with this.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// There until it is dropped, which ends the thread.
+    /// `None` ends the thread.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,7 +33,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of its was told by those jobs that had no answer.
+            // After a panic, jobs have no answer.
             let _ = thread.join();
         }
     }
@@ -45,15 +45,15 @@ struct Job {
     reply: oneshot::Sender<Reply>,
 }
 
-/// A task until somebody does it, or nobody waits for it any more.
+/// A request, until the thread takes it or its client leaves.
 type Slot = Arc<Mutex<Option<Request>>>;
 
 fn take(slot: &Slot) -> Option<Request> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Whoever waits for a task, who takes it back when he leaves: its content counts as his no longer, while
-/// the thread may be busy for seconds.
+/// Takes a request back when its client leaves: its memory is no longer counted, and the thread may be busy for
+/// seconds.
 struct Waits(Slot);
 
 impl Drop for Waits {
@@ -95,7 +95,7 @@ impl Writer {
 
     async fn reply(&self, request: Request) -> Result<Reply, Failure> {
         let (reply, answered) = oneshot::channel();
-        // A thread that has panicked takes no jobs, and drops those that it has.
+        // A thread that has panicked drops its jobs.
         let ended = || Failure::Unknown("the thread that writes to SQLite has ended".to_owned());
         let jobs = self.jobs.as_ref().ok_or_else(ended)?;
         let request = Arc::new(Mutex::new(Some(request)));
@@ -120,8 +120,8 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= keep_at {
-            // What fails is tried again, and undoes nothing of the other. Where the file is busy or gone, it is
-            // for the other as well, and those who ask would wait as long again.
+            // A failing job is tried again, and does not undo the other. A busy file fails both: requests would
+            // wait for it twice.
             let leases = end_leases(&mut connection, arrivals);
             let rounds = match &leases {
                 Err(failure @ Failure::Unavailable(_)) => Err(failure.clone()),
@@ -180,7 +180,7 @@ fn group(
         if let Err(failed) = &committed {
             answer.answer = Err(failed.clone());
         }
-        // Whoever has gone does not want it.
+        // The client may have left.
         let _ = reply.send(answer);
     }
 }
@@ -199,7 +199,7 @@ fn transact(
         Ok(transaction) => transaction,
         Err(error) => {
             let failed = failure(error);
-            // All of them: who waits behind the first would wait for the file as long again.
+            // All waiting ones fail: each would wait for the file as long again.
             let begun = Instant::now();
             let refused = |Job { reply, .. }| (reply, Reply { answer: Err(failed.clone()), begun });
             replies.extend(iter::once(first).chain(jobs.try_iter()).map(refused));
@@ -210,12 +210,12 @@ fn transact(
     let mut taken = 0;
     while let Some(Job { request, reply }) = next {
         let begun = Instant::now();
-        // Who has gone may have thought that it was not done.
+        // A client that has left may count on that it was not done.
         if let Some(request) = take(&request) {
             let answer = alone(&mut transaction, &request, arrived);
             let failed = answer.as_ref().err().cloned();
             replies.push((reply, Reply { answer, begun }));
-            // Of some errors, such as of a full disk, SQLite rolls back everything.
+            // After some errors, such as a full disk, SQLite rolls back everything.
             if let Some(failed) = failed.filter(|_| transaction.is_autocommit()) {
                 return Err(failed);
             }
@@ -224,13 +224,13 @@ fn transact(
         next = if taken < GROUP_MAX { jobs.try_recv().ok() } else { None };
     }
     transaction.commit().map_err(|error| match failure(error) {
-        // What a write or a sync that failed has left on the disk is not known.
+        // A failed write or sync may be on the disk.
         Failure::Unavailable(text) => Failure::Unknown(text),
         other => other,
     })
 }
 
-/// Does a task so that, if it fails, it has done nothing.
+/// Does a request in a savepoint: a failing one has done nothing.
 fn alone(
     transaction: &mut rusqlite::Transaction<'_>,
     request: &Request,
@@ -253,7 +253,7 @@ fn alone(
 
 fn tell(arrivals: &broadcast::Sender<Arrival>, arrived: Vec<Arrival>) {
     for arrival in arrived {
-        // Nobody may be waiting.
+        // There may be no subscriber.
         let _ = arrivals.send(arrival);
     }
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_takes_back_what_he_brought() {
+    fn client_that_leaves_takes_its_request_back() {
         let (jobs, waiting) = mpsc::channel();
         let writer = Writer { jobs: Some(jobs), thread: None };
         {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_busy_is_waited_for_once_by_all() {
+    fn busy_file_fails_all_waiting_requests_at_once() {
         let place = std::env::temp_dir().join(format!("knee-writer-{}.db", std::process::id()));
         let other = Connection::open(&place).unwrap();
         other.execute_batch("BEGIN EXCLUSIVE").unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_nothing_says_so_and_loses_nothing() {
+    fn full_or_read_only_file_refuses_and_loses_nothing() {
         let place = std::env::temp_dir().join(format!("knee-full-{}.db", std::process::id()));
         let mut connection = Connection::open(&place).unwrap();
         connection.execute_batch(include_str!("schema.sql")).unwrap();
@@ -341,8 +341,8 @@ mod tests {
         let mut read_only =
             Connection::open_with_flags(&place, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
         let sent = answer(&mut read_only, send(10));
-        let Err(Failure::Unavailable(told)) = &sent else { panic!("{sent:?}") };
-        assert!(told.contains("readonly"), "{told}");
+        let Err(Failure::Unavailable(text)) = &sent else { panic!("{sent:?}") };
+        assert!(text.contains("readonly"), "{text}");
         let messages = "SELECT count(*) FROM message";
         let messages: i64 = connection.query_row(messages, [], |row| row.get(0)).unwrap();
         assert_eq!(messages, 2);

@@ -1,4 +1,4 @@
--- Who sends and receives, and where.
+-- Clients and queues.
 
 CREATE FUNCTION register_middleware() RETURNS integer
 LANGUAGE sql VOLATILE AS $$ SELECT nextval('knee_queue.middleware_id')::integer $$;
@@ -26,7 +26,7 @@ BEGIN
     RETURNING q.id INTO create_queue.id;
 END $$;
 
--- The queue is gone at once; its messages go later, by sweep().
+-- Deletes a queue at once; sweep() removes its messages later.
 CREATE FUNCTION delete_queue(p_queue integer, OUT problem integer, OUT about integer)
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

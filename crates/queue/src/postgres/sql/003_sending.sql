@@ -1,4 +1,4 @@
--- Sends one message. Its transaction has a number before the message has: what horizon() relies on.
+-- Sends one message. Its transaction has a number before the message has one: horizon() relies on that.
 CREATE FUNCTION send(
     p_sender integer, p_receiver integer, p_queue integer, p_content text,
     OUT problem integer, OUT about integer, OUT id bigint)
@@ -29,9 +29,8 @@ BEGIN
     VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
 END $$;
 
--- Sends what several calls want to have sent: each call's messages all or none. The messages of a call
--- have its number and follow each other. One row for each message, in their order; `problem` is its
--- call's.
+-- Sends the messages of several calls, each call's all or none. The messages of a call have its number and follow each
+-- other. One row for each message, in their order; `problem` is its call's.
 CREATE FUNCTION send_all(
     p_calls integer[], p_senders integer[], p_receivers integer[], p_queues integer[], p_contents text[])
 RETURNS TABLE (call integer, problem integer, about integer, id bigint)
@@ -65,7 +64,7 @@ BEGIN
     SELECT r.n, r.wrong, r.what, NULL FROM refused r;
 END $$;
 
--- Notifies the listening servers of arrivals: "NAME:QUEUE RECEIVER MESSAGES,QUEUE RECEIVER MESSAGES", with the sender's name.
+-- Notifies listening servers of arrivals: "NAME:QUEUE RECEIVER MESSAGES,...", with the name of the notifying server.
 CREATE FUNCTION notify_arrivals(p_arrivals text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

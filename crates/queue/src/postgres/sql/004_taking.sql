@@ -1,10 +1,10 @@
--- Removes the first messages of a queue that a client may have, its own and nobody's, in the order of
--- their numbers, or hides them for so many microseconds. Messages that others are removing are passed
--- over; nothing is answered only where there was a time at which nothing else was ready. Those below the
--- floors are not looked at, where the epoch is still the caller's.
+-- Removes the first messages of a queue that a client may have, its own and anybody's, in the order of their numbers, or
+-- leases them for so many microseconds. Messages that other calls are removing are passed over. An empty answer means
+-- that there was a time at which no other message was ready. Messages below the floors are not looked at, as long as the
+-- epoch is the caller's.
 --
--- At least one row: the first of each kind that is to be seen ready, by somebody who waits for nobody,
--- bounds the next floors.
+-- At least one row. `first` and `first_nobodys`, the first ready message of each kind, bound the next floors; they are
+-- seen without waiting for a lock.
 CREATE FUNCTION take(
     p_receiver integer, p_queue integer, p_count integer, p_bytes bigint, p_lease_us bigint,
     p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)
@@ -30,8 +30,8 @@ DECLARE
     ready refcursor;
     seen bigint[];
     passed bigint[];
-    -- What was sent up to here began before the heads are looked at: what has a higher number may have been
-    -- sent after something of the other kind that they do not show.
+    -- Sends up to here began before the look at the heads. A higher number may have been sent after a message of the
+    -- other kind that the heads do not show.
     last bigint := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
 BEGIN
     -- One statement: epoch and heads are of one snapshot. OFFSET lets the queue be looked up once.
@@ -61,8 +61,7 @@ BEGIN
     nobodys := CASE WHEN p_receiver <> 0 THEN head_nobodys END;
     -- Once there is neither any more.
     passed := ARRAY[head, head_nobodys];
-    -- From the one to the other as their numbers alternate: only what is taken may be locked, or others
-    -- would pass over what stays.
+    -- Own and anybody's messages alternate by number. Only taken messages may be locked: other calls pass over them.
     WHILE taken < p_count AND (taken = 0 OR bytes < p_bytes) AND (own IS NOT NULL OR nobodys IS NOT NULL)
     LOOP
         IF nobodys IS NULL OR own < nobodys THEN
@@ -138,9 +137,9 @@ BEGIN
                 WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
                   AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
         END IF;
-        -- Others have what was to be seen; but they may have come too late for it as well, and have taken what
-        -- was sent meanwhile, and some may be back from below the floors: in another epoch than what is answered,
-        -- which is that of the heads. Nothing is ready once all that is to be seen has been passed over before.
+        -- Other calls have the messages that were seen. But they may have been late as well, and have taken messages that
+        -- were sent since, and some may be back from below the floors, in a later epoch than that of the heads. Nothing
+        -- is ready once all that is seen was passed over before.
         IF taken = 0 AND own IS NULL AND nobodys IS NULL THEN
             last := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
             SELECT array_agg(s.id), min(s.id) FILTER (WHERE s.receiver = p_receiver),
@@ -170,10 +169,10 @@ BEGIN
     END IF;
 END $$;
 
--- What several calls want to have taken, each one message; they are counted from 1.
+-- Takes one message for each of several calls, which are counted from 1.
 --
--- Those who remove their own messages where nobody's are not ready, or who find none, are served by one
--- statement; the others, and whoever got none there, one by one.
+-- One statement serves the calls that remove their receiver's own messages while none of anybody's is ready, and those
+-- that find none. The others follow one by one.
 CREATE FUNCTION take_each(
     p_receivers integer[], p_queues integer[], p_lease_us bigint[],
     p_floors bigint[], p_floors_nobodys bigint[], p_epochs bigint[])

@@ -1,4 +1,4 @@
--- Messages from above a number on; at least one row, which says who is not there.
+-- Messages above a number; at least one row, which names what is missing.
 CREATE FUNCTION read(
     p_receiver integer, p_queue integer, p_after bigint, p_count integer, p_bytes bigint,
     p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)

@@ -1,5 +1,5 @@
--- Leases are looked for by the numbers of their messages, and only then compared with those that are given, in a hash
--- table: IS TRUE keeps that from becoming a join, for which all leases might be gone through.
+-- Leases are found by the numbers of their messages, and then compared with the given ones in a hash table. IS TRUE keeps
+-- that from becoming a join, which might go through all leases.
 
 -- The leases among the given ones that had not ended; their messages are gone.
 CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
@@ -23,9 +23,9 @@ LANGUAGE sql VOLATILE AS $$
     RETURNING m.id, m.attempts
 $$;
 
--- Lets others have leased messages, which the caller has locked: at their old place or, after their
--- queue's last attempt, in its queue of dead letters. Raises the epochs of the queues where they are now.
--- Messages whose queue is gone go as well; their row has none.
+-- Puts back leased messages, which the caller has locked: at their old place or, after the last attempt, into the queue of
+-- dead letters. Raises the epochs of the queues where they are then. Messages of a deleted queue are removed; their row
+-- has no queue.
 CREATE FUNCTION put_back(p_messages bigint[])
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -49,7 +49,7 @@ BEGIN
             attempts_elsewhere = CASE t.new WHEN t.old THEN m.attempts_elsewhere ELSE m.attempts END
         FROM target t WHERE m.ctid = t.tid AND t.new IS NOT NULL
     ), raised AS (
-        -- In one order for everybody: none waits for one who waits for him.
+        -- In one order for all calls: no two wait for each other.
         UPDATE knee_queue.queue q SET epoch = q.epoch + 1
         WHERE q.id = ANY (ARRAY(
             SELECT l.id FROM knee_queue.queue l

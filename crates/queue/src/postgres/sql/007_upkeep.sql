@@ -1,6 +1,6 @@
--- What keepers call: every middleware is one, and one at a time does it.
+-- Background jobs: each server tries, and one at a time does it.
 
--- Puts back what was leased for too long: as many as asked for, unless there are no more.
+-- Ends leases that are over, at most so many.
 CREATE FUNCTION end_leases(p_count integer)
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -13,26 +13,24 @@ BEGIN
     END IF;
 END $$;
 
--- What a round over all ready messages begins with: whether there is anything to do, and the queues that
--- are gone and to which nobody can send any more who has not seen them go. What is ready there is removed
--- when that round has ended.
+-- Begins a round over all ready messages: whether there is anything to do, and the deleted queues to which no open
+-- transaction can send any more. Their ready messages are removed when the round has ended.
 CREATE FUNCTION begin_round(OUT needed boolean, OUT gone integer[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     settled xid8 := pg_snapshot_xmin(pg_current_snapshot());
 BEGIN
     gone := ARRAY(SELECT d.id FROM knee_queue.deleted_queue d WHERE d.known_to <= settled);
-    -- Whoever has a number from now on sees that the queue is gone.
+    -- Later transactions see the deletion.
     UPDATE knee_queue.deleted_queue d SET known_to = pg_current_xact_id() WHERE d.known_to IS NULL;
     needed := EXISTS (SELECT FROM knee_queue.deleted_queue)
         OR EXISTS (SELECT FROM knee_queue.queue q WHERE q.retention IS NOT NULL);
 END $$;
 
--- Goes on with a round behind a pair of receiver and queue: removes ready messages that are older than
--- their queue keeps them, and those of queues that are gone, p_count at most. Looks at one pair after the
--- other, as many as it can in so many microseconds, and at least at one. Answers the last pair that was
--- dealt with, none where the round has ended; how many it has removed; and whether somebody was just
--- taking what a queue that is gone has left: what others are taking is passed over. What is leased of a queue that is gone goes when its lease is over.
+-- Goes on with a round after a pair of receiver and queue: removes expired ready messages, and those of deleted queues,
+-- p_count at most. Looks at one pair after the other for so many microseconds, and at least at one. Answers the last pair
+-- that is done, or NULL at the end of the round; how many messages are removed; and whether messages of a deleted queue
+-- were passed over, because another call was taking them. Leased messages of a deleted queue go when their lease is over.
 CREATE FUNCTION sweep(
     p_receiver integer, p_queue integer, p_count integer, p_busy_us bigint,
     OUT receiver integer, OUT queue integer, OUT removed integer, OUT passed_over boolean)
@@ -72,8 +70,8 @@ BEGIN
             passed_over := passed_over OR EXISTS (SELECT FROM knee_queue.message m
                 WHERE m.receiver = head.receiver AND m.queue = head.queue AND m.leased_until IS NULL);
         ELSIF head.arrived_at < head.before THEN
-            -- The oldest are at the head; only they are locked, or others would pass over the rest. Behind what
-            -- others have there may be more.
+            -- The oldest are at the head. Only they are locked: other calls would pass over the rest. Behind locked
+            -- messages there may be more.
             high := 0;
             LOOP
                 low := high;
@@ -100,17 +98,16 @@ BEGIN
     END LOOP;
 END $$;
 
--- Forgets the queues that were gone when a round began that has ended.
+-- Forgets the deleted queues of a round that has ended.
 CREATE FUNCTION end_round(p_gone integer[]) RETURNS void
 LANGUAGE sql VOLATILE AS $$ DELETE FROM knee_queue.deleted_queue d WHERE d.id = ANY (p_gone) $$;
 
--- What is to be known of messages that are still to come: all whose numbers are up to `last` were sent
--- by transactions before `next`, in a log that is written as far as `logged`. Those before `settled` have
--- ended, and the log is on the disk as far as `flushed`. The order of these statements matters: whoever
--- has a number for a message has one for its transaction, and whoever reads it finds it in the log.
+-- The horizon: all messages up to number `last` were sent by transactions before `next`, in a log that is written as far as
+-- `logged`. Transactions before `settled` have ended, and the log is on the disk as far as `flushed`. The order of the
+-- statements matters: a message's number is later than its transaction's, and earlier than the look at the log.
 --
--- The sequence is not read as a table: while it writes to the log, nextval() has in the row a number that
--- lies ahead of those given, and SELECT, which does not wait for it, would see that. NULL: none was given.
+-- The sequence is not read as a table: while nextval() writes to the log, its row has a number ahead of those given, and
+-- SELECT does not wait for that. NULL: none was given.
 CREATE FUNCTION horizon(
     OUT settled bigint, OUT flushed bigint, OUT last bigint, OUT next bigint, OUT logged bigint)
 LANGUAGE plpgsql VOLATILE AS $$
