@@ -28,6 +28,7 @@ pub trait Database: Send + Sync + 'static {
 /// A message that is ready, or a queue that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Arrival {
+    /// Its queue.
     pub queue: QueueId,
     /// The receiver of the message.
     pub receiver: ClientId,

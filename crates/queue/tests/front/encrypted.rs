@@ -90,7 +90,7 @@ async fn a_server_is_trusted_as_far_as_was_asked() {
 async fn nothing_is_sent_in_the_clear_where_that_was_not_asked_for() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    assert!(!is_encrypted(&cluster, &at(&options, "127.0.0.1", "sslmode=prefer")).await);
+    assert!(!is_encrypted(cluster, &at(&options, "127.0.0.1", "sslmode=prefer")).await);
     let authority = Authority::new();
     let root = cluster.file("root.crt", &authority.certificate);
     for settings in [

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ impl Cluster {
 
     /// The one that tests share, which does not wait for the disk. A guard ends it with this process.
     pub(crate) fn shared() -> &'static Cluster {
-        static CLUSTER: OnceLock<(Cluster, ChildStdin)> = OnceLock::new();
+        static CLUSTER: OnceLock<(Cluster, Child)> = OnceLock::new();
         let (cluster, _) = CLUSTER.get_or_init(|| {
             let cluster = Cluster::start(false);
             let guard = cluster.guard();
@@ -112,9 +112,9 @@ impl Cluster {
     }
 
     /// Ends the cluster and removes its directory when this process has ended: then the input of the guard is closed.
-    fn guard(&self) -> ChildStdin {
+    fn guard(&self) -> Child {
         let script = "read -r _; kill -QUIT \"$1\"; while kill -0 \"$1\" 2>/dev/null; do sleep 0.05; done; rm -rf \"$2\"";
-        let mut guard = Command::new("sh")
+        Command::new("sh")
             .args(["-c", script, "sh", &self.server.as_ref().unwrap().id().to_string()])
             .arg(&self.place)
             .stdin(Stdio::piped())
@@ -122,8 +122,7 @@ impl Cluster {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()
-            .unwrap();
-        guard.stdin.take().unwrap()
+            .unwrap()
     }
 
     /// Starts it again.
