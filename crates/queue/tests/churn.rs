@@ -194,7 +194,7 @@ fn judge(few: Times, times: Times) -> Result<(), String> {
 }
 
 #[test]
-fn what_took_too_long_is_found() {
+fn slow_removes_are_found() {
     let times =
         |p50, p99| Times { p50: Duration::from_micros(p50), p99: Duration::from_micros(p99) };
     let few = times(200, 2000);

@@ -49,7 +49,7 @@ async fn postgresql_is_fifo() {
 
 /// Floors rise meanwhile, removers are undone, senders take their time, and an old snapshot stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn undone_removes_and_late_sends_behind_an_old_snapshot_lose_nothing() {
+async fn undone_removes_and_late_sends_lose_nothing() {
     let cluster = Cluster::shared();
     for (seed, mix) in seeds().flat_map(|seed| MIXES.map(|mix| (seed, mix))) {
         let options = cluster.migrated().await;

@@ -71,7 +71,7 @@ async fn messages_are_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn failing_upkeep_is_reported_with_its_end_and_disturbs_nothing_else() {
+async fn failing_upkeep_is_reported_and_disturbs_nothing_else() {
     let place = Place::new("sqlite-upkeep");
     let lines = Lines::default();
     let options = Options { log: lines.log(), ..place.options() };
@@ -102,7 +102,7 @@ async fn failing_upkeep_is_reported_with_its_end_and_disturbs_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_queue_of_this_version_is_left_alone() {
+async fn file_of_another_program_is_left_unchanged() {
     let place = Place::new("sqlite-other");
     let file = place.options().file.unwrap();
     for other in

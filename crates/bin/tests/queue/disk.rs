@@ -120,7 +120,7 @@ fn number(message: &Stored) -> usize {
 }
 
 #[test]
-fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+fn full_disk_refuses_messages_and_loses_none() {
     Disk::with(4, |disk| {
         let file = disk.directory.join(FILE);
         let server = Program::spawn(&mut serving(&file));
@@ -154,7 +154,7 @@ fn a_full_disk_takes_nothing_more_and_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_is_read_only_is_not_served_and_loses_nothing() {
+fn read_only_file_is_refused_and_loses_nothing() {
     Disk::with(4, |disk| {
         let file = disk.directory.join(FILE);
         let server = Program::spawn(&mut serving(&file));
@@ -180,7 +180,7 @@ fn a_file_that_is_read_only_is_not_served_and_loses_nothing() {
 
 /// As where its disk fails, or the system lets nobody write there any more.
 #[test]
-fn a_file_that_cannot_be_written_any_more_is_read_on_and_loses_nothing() {
+fn failing_file_is_read_on_and_loses_nothing() {
     let directory = std::env::temp_dir().join(format!("knee-unwritten-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let file = directory.join(FILE);

@@ -215,7 +215,7 @@ async fn check_killed(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_postgresql() {
+async fn kills_of_two_servers_over_postgresql_lose_nothing() {
     let cluster = Cluster::shared();
     for (seed, (combine, mix)) in
         seeds().flat_map(|seed| [("1", Mix::Removes), ("8", Mix::All)].map(|with| (seed, with)))
@@ -243,7 +243,7 @@ async fn nothing_is_lost_or_had_twice_when_one_of_two_servers_is_killed_over_pos
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_or_had_twice_when_the_server_is_killed_over_sqlite() {
+async fn kills_of_a_server_over_sqlite_lose_nothing() {
     for seed in seeds() {
         let directory =
             std::env::temp_dir().join(format!("knee-killed-{}-{seed}", std::process::id()));

@@ -120,7 +120,7 @@ fn every_loop_is_served_and_counted_alike() {
 }
 
 #[test]
-fn every_step_of_a_loop_finds_something_without_a_database() {
+fn null_database_has_a_message_for_every_step() {
     for (round, receivers, ops) in [
         ("send-list-read-remove", "any", &SEED_OPS[..]),
         ("list-receive-send", "self", &["send", "list_queues", "remove"]),
@@ -147,7 +147,7 @@ fn every_step_of_a_loop_finds_something_without_a_database() {
 }
 
 #[test]
-fn an_open_loop_sends_what_is_due() {
+fn open_loop_sends_at_its_rate() {
     let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
     let load = load(&server, "--clients 1 --seconds 3 --rate 200 --arrivals constant");
     let counts = SEED_OPS.map(|op| count(&load, op));
@@ -161,7 +161,7 @@ fn an_open_loop_sends_what_is_due() {
 }
 
 #[test]
-fn what_has_no_answer_in_time_is_an_error() {
+fn request_without_answer_in_time_is_an_error() {
     for pace in ["--think-ms 1", "--rate 100 --arrivals constant"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let flags = format!("queue --server {} --clients 3 --threads 2 {pace}", server.address());
@@ -181,7 +181,7 @@ fn what_has_no_answer_in_time_is_an_error() {
 }
 
 #[test]
-fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
+fn backlog_survives_a_restart_of_the_server() {
     let directory = std::env::temp_dir().join(format!("knee-queue-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let database = format!("sqlite:{}", directory.join("messages.db").display());
@@ -224,7 +224,7 @@ fn a_backlog_is_for_those_who_ask_after_a_restart_of_the_server() {
 }
 
 #[test]
-fn a_backlog_that_is_cut_off_says_how_much_of_it_stays() {
+fn interrupted_backlog_reports_what_is_stored() {
     for signal in [libc::SIGINT, libc::SIGKILL, libc::SIGSTOP] {
         let mut server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let load = Command::new(LOAD)
@@ -310,7 +310,7 @@ async fn stay(client: std::net::TcpStream, taken: Sender<()>) -> std::io::Result
 }
 
 #[test]
-fn who_thinks_for_longer_than_a_connection_may_be_idle_has_another_one_and_no_error() {
+fn long_think_time_reconnects_without_an_error() {
     let flags = [FEW, &["--database", "null", "--idle-max-s", "1"]].concat();
     let server = Program::serve(QUEUE, &flags);
     let flags = ["queue", "--server", server.address(), "--clients", "3", "--seed", "3"];
@@ -335,7 +335,7 @@ fn who_thinks_for_longer_than_a_connection_may_be_idle_has_another_one_and_no_er
 }
 
 #[test]
-fn what_is_seldom_due_is_sent_over_connections_that_stand() {
+fn rare_requests_use_open_connections() {
     let flags = [FEW, &["--database", "null", "--idle-max-s", "1"]].concat();
     let server = Program::serve(QUEUE, &flags);
     // Each five seconds after the one before, when all have been closed for long.
@@ -360,7 +360,7 @@ fn what_is_seldom_due_is_sent_over_connections_that_stand() {
 }
 
 #[test]
-fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
+fn late_requests_use_connections_reopened_after_the_end() {
     let address = free_address();
     let serve = || {
         let flags = ["--database", "null", "--listen", &address];
@@ -385,7 +385,7 @@ fn what_was_due_before_the_end_is_sent_over_connections_that_stand_after_it() {
 }
 
 #[test]
-fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
+fn connections_to_a_dead_server_count_as_lost() {
     // Who thinks for so long asks for nothing until the end.
     for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
@@ -416,7 +416,7 @@ fn connections_to_a_server_that_dies_and_stays_away_are_counted_as_lost() {
 }
 
 #[test]
-fn who_is_only_accepted_in_place_of_a_server_is_not_back() {
+fn accepted_connection_without_an_answer_is_not_back() {
     for pace in ["--think-ms 1", "--rate 100"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let flags = format!("queue --server {} --clients 3 {pace}", server.address());
@@ -446,7 +446,7 @@ fn who_is_only_accepted_in_place_of_a_server_is_not_back() {
 }
 
 #[test]
-fn who_is_turned_away_again_and_again_waits_longer_each_time() {
+fn refused_client_backs_off() {
     // As a server at its limit of clients, or as one that takes them and cuts them off before any answer.
     for (speaks, pace) in [
         (false, "--think-ms 1"),
@@ -495,7 +495,7 @@ fn who_is_turned_away_again_and_again_waits_longer_each_time() {
 }
 
 #[test]
-fn who_was_cut_off_comes_back_for_what_is_due_and_with_nothing_else() {
+fn cut_off_client_reconnects_only_for_due_requests() {
     let server = Silent::after_the_first_call();
     // Each has asked within 3 s, and from then on one asks every half second.
     let mut load = server.load("--as 1:1,2:2,3:3,4:4,5:5,6:6 --clients 6 --rate 2");
@@ -515,7 +515,7 @@ fn who_was_cut_off_comes_back_for_what_is_due_and_with_nothing_else() {
 }
 
 #[test]
-fn what_waits_for_room_has_a_connection_again_that_was_cut_while_it_was_full() {
+fn full_connection_that_was_cut_is_opened_again() {
     let server = Silent::after_the_first_call();
     let mut load = server.load("--as 1:1 --clients 1 --rate 1000");
     load.line_when("as many are in flight as may be", |line| line["in_flight"] == 256);
@@ -607,7 +607,7 @@ impl Silent {
 }
 
 #[test]
-fn what_is_refused_is_told_of_apart_from_what_has_no_answer() {
+fn refused_and_unanswered_requests_are_reported_apart() {
     let server = Program::serve(QUEUE, FEW);
     let backlog = load(&server, "--backlog 1 --clients 1");
     let client = &backlog["populate"]["clients"][0][0];
@@ -631,7 +631,7 @@ fn what_is_refused_is_told_of_apart_from_what_has_no_answer() {
 }
 
 #[test]
-fn what_is_no_queue_is_told_of_as_what_it_is() {
+fn other_servers_are_reported_as_no_queue() {
     let store_grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &store_grpc]);
     let web = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -678,7 +678,7 @@ fn servers_that_never_answer_are_named() {
 }
 
 #[test]
-fn who_is_registered_nowhere_is_told_so_before_the_start() {
+fn unknown_client_is_refused_before_the_start() {
     let server = Program::serve(QUEUE, FEW);
     let load = |flags: &str| {
         let flags = format!("queue --server {} {flags}", server.address());
@@ -698,7 +698,7 @@ fn who_is_registered_nowhere_is_told_so_before_the_start() {
 }
 
 #[test]
-fn who_is_one_too_many_is_told_so_before_the_start() {
+fn client_beyond_the_limit_is_refused_before_the_start() {
     let server = Program::serve(QUEUE, &["--clients-max", "1"]);
     let backlog = load(&server, "--backlog 1 --clients 1");
     let client = &backlog["populate"]["clients"][0][0];
@@ -731,7 +731,7 @@ fn answering(answer: &'static [u8]) -> String {
 }
 
 #[test]
-fn the_load_has_no_flags_that_mean_nothing_to_messages() {
+fn load_refuses_flags_of_other_protocols() {
     let rows = [
         ("--seconds 1 --keys 5", "unexpected argument '--keys'"),
         ("--seconds 1 --key-prefix k", "unexpected argument '--key-prefix'"),

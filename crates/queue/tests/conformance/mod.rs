@@ -18,8 +18,8 @@ macro_rules! conforms {
             conforms!(@ $database:
                 messages_come_in_the_order_of_their_arrival,
                 a_message_is_kept_as_it_was_sent,
-                who_is_not_there_is_named,
-                several_are_sent_all_or_none,
+                missing_client_or_queue_is_named,
+                messages_of_a_send_are_sent_all_or_none,
                 queues_with_messages_are_listed,
                 reading_takes_pages_and_removes_nothing,
                 the_oldest_from_a_sender_is_read,
@@ -28,11 +28,11 @@ macro_rules! conforms {
                 an_extended_lease_outlives_its_first_end,
                 attempts_end_in_the_dead_letters,
                 old_messages_are_removed,
-                a_deleted_queue_is_gone_at_once,
-                arrivals_are_told_of,
+                deleted_queue_is_gone_at_once,
+                arrivals_are_announced,
                 everything_is_counted,
-                whoever_removes_together_shares_without_loss,
-                who_removes_finds_one_where_there_are_as_many_as_removers,
+                concurrent_removes_share_without_loss,
+                as_many_messages_as_removers_leave_none_empty,
                 stages_follow_each_other
             );
         }

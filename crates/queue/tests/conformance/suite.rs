@@ -58,7 +58,7 @@ pub(crate) async fn a_message_is_kept_as_it_was_sent(desk: Desk<impl Database>) 
     assert!((-1_000_000..60_000_000).contains(&age_us), "{age_us}");
 }
 
-pub(crate) async fn who_is_not_there_is_named(desk: Desk<impl Database>) {
+pub(crate) async fn missing_client_or_queue_is_named(desk: Desk<impl Database>) {
     let (client, queue) = desk.begin().await;
     for nobody in [client + 1000, u32::MAX] {
         for request in [
@@ -110,7 +110,7 @@ async fn not_there(desk: &Desk<impl Database>, request: Request, named: &str) {
     }
 }
 
-pub(crate) async fn several_are_sent_all_or_none(desk: Desk<impl Database>) {
+pub(crate) async fn messages_of_a_send_are_sent_all_or_none(desk: Desk<impl Database>) {
     let (a, b) = (desk.client().await, desk.client().await);
     let (one, two) = (desk.queue(a).await, desk.queue(a).await);
     let ids = desk
@@ -318,7 +318,7 @@ pub(crate) async fn old_messages_are_removed(desk: Desk<impl Database>) {
     assert_eq!(desk.read(a, kept, 0, 99).await.len(), 10);
 }
 
-pub(crate) async fn a_deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
+pub(crate) async fn deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
     let client = desk.client().await;
     let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
     for n in 0..1500 {
@@ -346,7 +346,7 @@ pub(crate) async fn a_deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
     assert_eq!(desk.remove(client, other, 2000).await.len(), 1500);
 }
 
-pub(crate) async fn arrivals_are_told_of(desk: Desk<impl Database>) {
+pub(crate) async fn arrivals_are_announced(desk: Desk<impl Database>) {
     let (a, b) = (desk.client().await, desk.client().await);
     let (queue, dead) = (desk.queue(a).await, desk.queue(a).await);
     let limited = QueueSettings { dead_letters: Some(dead), attempts_max: 2, retention: None };
@@ -387,7 +387,7 @@ pub(crate) async fn everything_is_counted(desk: Desk<impl Database>) {
     assert_eq!(desk.counts().await, Counts { messages: 3, clients: 2, queues: 1 });
 }
 
-pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl Database>) {
+pub(crate) async fn concurrent_removes_share_without_loss(desk: Desk<impl Database>) {
     let desk = Arc::new(desk);
     let (sender, queue) = desk.begin().await;
     let mut clients = Vec::new();
@@ -424,9 +424,7 @@ pub(crate) async fn whoever_removes_together_shares_without_loss(desk: Desk<impl
 }
 
 /// Also where others have taken what was there when it was looked, and left what came later.
-pub(crate) async fn who_removes_finds_one_where_there_are_as_many_as_removers(
-    desk: Desk<impl Database>,
-) {
+pub(crate) async fn as_many_messages_as_removers_leave_none_empty(desk: Desk<impl Database>) {
     let desk = Arc::new(desk);
     let (client, queue) = desk.begin().await;
     let removers = (0..4).map(|_| {

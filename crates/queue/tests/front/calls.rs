@@ -100,7 +100,7 @@ async fn leases_are_acknowledged_released_and_extended() {
 }
 
 #[tokio::test]
-async fn all_messages_of_a_queue_come_in_parts_and_none_is_asked_for_behind_the_last() {
+async fn read_all_streams_parts_and_stops_after_the_last() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let mut client = server.client().await;
@@ -148,7 +148,7 @@ async fn who_reads_all_slowly_holds_no_worker() {
 
 /// A part that has no room is not sent; by then the page behind it has been asked for, and nobody polls that.
 #[tokio::test]
-async fn who_stops_reading_in_the_middle_of_a_page_holds_no_worker() {
+async fn reader_that_stops_within_a_page_holds_no_worker() {
     let ledger = Ledger::held();
     let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
     let (mut client, mut slow) = (server.client().await, server.narrow_client().await);

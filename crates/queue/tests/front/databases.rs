@@ -22,7 +22,7 @@ use crate::harness::cluster::Cluster;
 use crate::harness::no_log;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_at_one_server_gets_what_is_sent_through_another() {
+async fn waiting_calls_get_messages_sent_through_another_server() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let one = Server::start(Postgres::open(&options).await.unwrap());
@@ -48,7 +48,7 @@ async fn who_waits_at_one_server_gets_what_is_sent_through_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_nothing_of_what_he_asked_for_holds_neither_worker_nor_connection() {
+async fn unread_answer_holds_neither_worker_nor_connection() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
     // Each of the two is scarce once.
@@ -111,7 +111,7 @@ async fn queue_goes(looks: &AtomicU64, one: &Server, other: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_wait_are_told_that_their_queue_is_gone_in_sqlite() {
+async fn queue_deleted_in_sqlite_ends_waiting_calls() {
     let options = sqlite::Options { file: None, durable: true, log: no_log() };
     let looks = Arc::<AtomicU64>::default();
     let database = Sqlite::open(&options).unwrap();
@@ -120,7 +120,7 @@ async fn all_who_wait_are_told_that_their_queue_is_gone_in_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_wait_are_told_that_their_queue_is_gone_by_another_server_of_postgresql() {
+async fn queue_deleted_at_another_server_ends_waiting_calls() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let looks = Arc::<AtomicU64>::default();

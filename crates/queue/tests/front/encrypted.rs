@@ -41,7 +41,7 @@ async fn is_encrypted(cluster: &Cluster, options: &Options) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_is_trusted_as_far_as_was_asked() {
+async fn sslmode_decides_which_server_is_trusted() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (certificate, key) = authority.issue("localhost");
     let cluster = Cluster::encrypted(&authority.certificate, &certificate, &key).await;
@@ -87,7 +87,7 @@ async fn a_server_is_trusted_as_far_as_was_asked() {
 }
 
 #[tokio::test]
-async fn nothing_is_sent_in_the_clear_where_that_was_not_asked_for() {
+async fn required_tls_is_never_replaced_by_clear_text() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     assert!(!is_encrypted(cluster, &at(&options, "127.0.0.1", "sslmode=prefer")).await);

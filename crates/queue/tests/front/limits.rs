@@ -41,7 +41,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn who_does_nothing_is_left_and_who_waits_for_a_message_is_not() {
+async fn idle_connection_is_closed_unless_a_call_waits() {
     let ledger = Ledger::open();
     // Who prepares is not left, however slow that is.
     let patient = Server::start(ledger.clone());
@@ -60,7 +60,7 @@ async fn who_does_nothing_is_left_and_who_waits_for_a_message_is_not() {
 }
 
 #[tokio::test]
-async fn who_comes_where_all_places_are_taken_is_told_at_once() {
+async fn client_beyond_the_limit_is_refused_at_once() {
     let limits = Limits { connections_max: 1, ..settings().limits };
     let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
     let mut first = server.client().await;
@@ -124,7 +124,7 @@ impl Unread {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_takes_room_and_no_worker() {
+async fn unread_answer_takes_memory_and_no_worker() {
     let unread = Unread::with(None).await;
     let refused = unread.send().await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
@@ -132,13 +132,13 @@ async fn an_answer_that_nobody_reads_takes_room_and_no_worker() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_its_answer_is_left_and_gives_its_room_back() {
+async fn client_that_never_reads_is_closed_and_frees_its_memory() {
     let unread = Unread::with(Some(Duration::from_millis(200))).await;
     at_last(async || unread.send().await).await;
 }
 
 #[tokio::test]
-async fn a_queue_is_read_that_takes_more_than_all_calls_may() {
+async fn queue_larger_than_the_memory_is_read() {
     let settings = Settings { messages_bytes_max: 2 << 20, ..settings() };
     let server = Server::with(settings, Ledger::open());
     let mut client = server.client().await;
@@ -158,7 +158,7 @@ async fn a_queue_is_read_that_takes_more_than_all_calls_may() {
 
 /// Messages that were taken for an answer are nowhere else.
 #[tokio::test]
-async fn what_was_taken_is_answered_even_where_there_is_no_room_for_it() {
+async fn removed_messages_are_answered_without_free_memory() {
     let ledger = Ledger::open();
     let roomy = Server::start(ledger.clone());
     let tight = Server::with(Settings { messages_bytes_max: 40 << 10, ..settings() }, ledger);

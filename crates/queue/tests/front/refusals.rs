@@ -19,7 +19,7 @@ fn is_refused(status: Result<impl std::fmt::Debug, Status>, code: Code, message:
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
+async fn invalid_requests_are_refused_without_the_database() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let mut client = server.client().await;
@@ -27,18 +27,18 @@ async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
     let queue = create(&mut client, me).await;
     let before = ledger.ever();
     let invalid = Code::InvalidArgument;
-    let nobody = |name| format!("{name} 0 is nobody: it is to be a registered client's number");
+    let zero = |name| format!("{name} is 0: use the number of a registered client");
     let outcome = send(&mut client, (0, me, queue), "content").await;
-    is_refused(outcome, invalid, &nobody("sender"));
+    is_refused(outcome, invalid, &zero("sender"));
     let outcome = client.list_queues(ListQueuesRequest { receiver: 0 }).await;
-    is_refused(outcome, invalid, &nobody("receiver"));
+    is_refused(outcome, invalid, &zero("receiver"));
     let outcome = client.read_all(ReadAllRequest { receiver: 0, queue }).await;
-    is_refused(outcome.map(|_| ()), invalid, &nobody("receiver"));
+    is_refused(outcome.map(|_| ()), invalid, &zero("receiver"));
     let outcome = send(&mut client, (me, me, queue), "x".repeat((1 << 20) + 1)).await;
     let message = "the content has 1048577 bytes, more than 1048576: see --message-bytes-max";
     is_refused(outcome, invalid, message);
     let outcome = send(&mut client, (me, me, queue), "before\0behind").await;
-    let message = "the content has a character U+0000, which no database takes in texts";
+    let message = "the content has the character U+0000, which databases do not take";
     is_refused(outcome, invalid, message);
     let outcome = client.send(SendRequest { sender: me, messages: Vec::new() }).await;
     is_refused(outcome, invalid, "0 messages are not from 1 to 1000");
@@ -64,7 +64,7 @@ async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
             CreateQueueRequest { retention_ms: Some(0), ..Default::default() },
             "retention_ms 0 would keep no message",
         ),
-        (CreateQueueRequest::default(), nobody("creator").as_str()),
+        (CreateQueueRequest::default(), zero("creator").as_str()),
     ] {
         is_refused(client.create_queue(settings).await, invalid, message);
     }
@@ -74,7 +74,7 @@ async fn requests_that_cannot_be_are_refused_without_asking_the_database() {
 
 /// No client that is generated can send such content: it is spoilt on its way.
 #[tokio::test]
-async fn content_that_is_no_text_is_refused_and_its_connection_goes_on() {
+async fn invalid_utf8_is_refused_and_its_connection_stays() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

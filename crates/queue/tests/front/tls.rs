@@ -68,7 +68,7 @@ async fn clients_that_trust_the_server_are_served() {
 }
 
 #[tokio::test]
-async fn clients_without_a_certificate_are_not_let_in_where_one_is_asked_for() {
+async fn client_without_required_certificate_is_refused() {
     let (authority, clients, other) = (Authority::new(), Authority::new(), Authority::new());
     let server = Server::with(authority.settings(Some(&clients)), Ledger::open());
     assert!(is_served(&server, authority.trusted(Some(&clients))).await);

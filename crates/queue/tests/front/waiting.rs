@@ -37,7 +37,7 @@ async fn wait(ledger: &Ledger, server: &Server, receivers: &[(u32, u32)]) -> Joi
 type Outcome = (usize, Result<Option<String>, tonic::Status>);
 
 #[tokio::test]
-async fn a_message_is_waited_for_without_a_worker() {
+async fn waiting_call_holds_no_worker() {
     let ledger = Ledger::open();
     let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
     let (mut client, me, queue) = begin(&server).await;
@@ -67,7 +67,7 @@ async fn lost_notifications_delay_a_message_by_a_second() {
 }
 
 #[tokio::test]
-async fn all_who_wait_are_told_that_their_queue_is_gone() {
+async fn deleted_queue_ends_waiting_calls() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let (mut client, me, queue) = begin(&server).await;
@@ -80,7 +80,7 @@ async fn all_who_wait_are_told_that_their_queue_is_gone() {
 }
 
 #[tokio::test]
-async fn all_who_wait_are_told_that_the_server_ends() {
+async fn ending_server_ends_waiting_calls() {
     let ledger = Ledger::open();
     let mut server = Server::start(ledger.clone());
     let (_, me, queue) = begin(&server).await;
@@ -97,7 +97,7 @@ async fn all_who_wait_are_told_that_the_server_ends() {
 }
 
 #[tokio::test]
-async fn no_more_than_allowed_wait() {
+async fn waiting_calls_are_limited() {
     let ledger = Ledger::open();
     let server = Server::with(Settings { waiters_max: 2, ..settings() }, ledger.clone());
     let (mut client, me, queue) = begin(&server).await;
@@ -119,7 +119,7 @@ async fn a_wait_ends_with_nothing_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_wait_is_over_in_time_though_no_worker_is_free() {
+async fn wait_ends_in_time_without_a_free_worker() {
     let ledger = Ledger::held();
     let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
     ledger.answer(2);

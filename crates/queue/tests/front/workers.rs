@@ -9,7 +9,7 @@ use super::ledger::Ledger;
 use super::server::{Server, at_last, settings, soon, until};
 
 #[tokio::test]
-async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed_wait() {
+async fn workers_and_waiting_requests_are_limited() {
     let ledger = Ledger::held();
     let server =
         Server::with(Settings { workers: 3, waiting_max: 5, ..settings() }, ledger.clone());
@@ -42,7 +42,7 @@ async fn no_more_requests_than_workers_ask_the_database_and_no_more_than_allowed
 }
 
 #[tokio::test]
-async fn who_leaves_gives_up_the_worker_and_the_place_in_the_queue() {
+async fn client_that_leaves_frees_worker_and_place() {
     let ledger = Ledger::held();
     let server =
         Server::with(Settings { workers: 1, waiting_max: 1, ..settings() }, ledger.clone());
@@ -62,7 +62,7 @@ async fn who_leaves_gives_up_the_worker_and_the_place_in_the_queue() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_answered_before_the_end() {
+async fn running_call_is_answered_before_the_end() {
     let ledger = Ledger::held();
     let mut server = Server::start(ledger.clone());
     let mut client = server.client().await;

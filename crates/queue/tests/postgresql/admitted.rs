@@ -43,7 +43,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
 }
 
 #[tokio::test]
-async fn a_migration_takes_as_long_as_it_takes() {
+async fn migration_ignores_the_limit_of_calls() {
     let cluster = Cluster::shared();
     let options = Options {
         call_max: Duration::from_millis(50),
@@ -63,7 +63,7 @@ async fn a_migration_takes_as_long_as_it_takes() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_so_without_his_password() {
+async fn refused_user_has_a_reason_without_its_name() {
     let mut cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     let client = cluster.connect("postgres").await;
@@ -175,7 +175,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
 
 /// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.
 #[tokio::test]
-async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
+async fn answered_change_is_durable_whatever_the_setting() {
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     let database = cluster.connect(name(&options)).await;
@@ -212,7 +212,7 @@ async fn what_is_answered_is_on_the_disk_whatever_the_database_is_set_to() {
 
 /// Else who removes would fail where somebody else does, and who begins to wait would miss what is sent.
 #[tokio::test]
-async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
+async fn calls_read_committed_whatever_the_setting() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let database = cluster.connect(name(&options)).await;
@@ -234,7 +234,7 @@ async fn calls_see_what_is_committed_whatever_the_database_is_set_to() {
 
 /// Of some errors nobody knows whether they came behind the commit.
 #[tokio::test]
-async fn a_change_is_said_not_to_be_done_only_where_it_is_not() {
+async fn failed_change_is_unknown_where_it_may_be_done() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;

@@ -16,7 +16,7 @@ use crate::harness::desk::{Desk, PATIENCE, contents, outgoing};
 use crate::harness::proxy::Proxy;
 
 #[tokio::test]
-async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
+async fn request_without_free_connection_fails_in_time() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let client = cluster.connect(name(&options)).await;
@@ -45,7 +45,7 @@ async fn a_connection_is_waited_for_in_turn_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn who_asked_first_has_the_connection_first() {
+async fn connections_are_granted_in_order() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
     let desk = Arc::new(Desk::open(&options).await);
@@ -74,7 +74,7 @@ async fn who_asked_first_has_the_connection_first() {
 
 /// As one whose machine hangs, which takes connections all the same.
 #[tokio::test]
-async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
+async fn silent_database_fails_calls_in_time() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     // Who prepares is not given up, however slow that is.
@@ -117,7 +117,7 @@ async fn a_database_that_says_nothing_is_not_waited_for_for_ever() {
 
 /// What is asked again is what a lost connection has left open, not what the database has refused.
 #[tokio::test]
-async fn a_read_is_made_again_only_where_its_connection_was_lost() {
+async fn read_is_repeated_only_after_a_lost_connection() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
     let desk = Desk::open(&options).await;
@@ -143,7 +143,7 @@ async fn a_read_is_made_again_only_where_its_connection_was_lost() {
 
 /// Though whoever has a connection first takes others along, who came earlier.
 #[tokio::test]
-async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
+async fn combined_call_is_answered_by_any_free_connection() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
     let options = Options { connections: 3, combine_max: 2, ..options };
@@ -177,7 +177,7 @@ async fn a_combined_call_is_answered_whoever_else_has_a_connection() {
 
 /// As one that the database's encoding has no letter for.
 #[tokio::test]
-async fn a_message_that_is_refused_fails_nobody_who_is_combined_with_it() {
+async fn refused_message_fails_no_combined_request() {
     let cluster = Cluster::shared();
     let create =
         "CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
@@ -203,7 +203,7 @@ async fn a_message_that_is_refused_fails_nobody_who_is_combined_with_it() {
 
 /// It is not opened in vain when its request is answered by another one.
 #[tokio::test]
-async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
+async fn opening_connection_is_kept_for_the_next_request() {
     let cluster = Cluster::shared();
     let (proxy, options) = Proxy::start(&cluster.migrated().await).await;
     let options = Options { connections: 2, combine_max: 4, ..options };
@@ -242,7 +242,7 @@ async fn a_connection_that_is_being_opened_is_kept_for_who_comes_next() {
 
 /// What is under way ends, is told of here and elsewhere, and has its connection until then.
 #[tokio::test]
-async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
+async fn send_of_a_client_that_left_is_announced() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let elsewhere = Desk::open(&options).await;
@@ -269,7 +269,7 @@ async fn what_was_sent_by_who_left_is_told_of_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn connections_that_nobody_uses_are_closed_but_for_one() {
+async fn unused_connections_are_closed_except_one() {
     let cluster = Cluster::shared();
     let options =
         Options { idle_max: Some(Duration::from_millis(100)), ..cluster.migrated().await };

@@ -27,7 +27,7 @@ async fn release(client: &Client, messages: &[u64]) -> Vec<(u64, QueueId)> {
 }
 
 #[tokio::test]
-async fn what_two_move_is_moved_once() {
+async fn message_released_twice_moves_once() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -65,7 +65,7 @@ async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
 
 /// Whoever waits for the one queue does not have the other.
 #[tokio::test]
-async fn who_moves_to_and_fro_waits_for_nobody_who_waits_for_him() {
+async fn crossed_dead_letters_do_not_deadlock() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;

@@ -27,7 +27,7 @@ async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
 /// Its own and nobody's come in the order in which they arrived, also where some arrive, and others are
 /// removed, while they are looked for.
 #[tokio::test]
-async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
+async fn messages_sent_during_a_remove_do_not_overtake() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Arc::new(Desk::open(&options).await);
@@ -58,7 +58,7 @@ async fn what_is_sent_meanwhile_does_not_come_before_what_was_sent_earlier() {
 /// While somebody looks for messages, the one that he has seen is removed, and one below his floor comes back:
 /// there is a message at any time.
 #[tokio::test]
-async fn what_comes_back_meanwhile_is_found_below_the_floor() {
+async fn message_put_back_during_a_remove_is_found() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -97,7 +97,7 @@ async fn what_comes_back_meanwhile_is_found_below_the_floor() {
 }
 
 #[tokio::test]
-async fn what_others_are_taking_is_not_waited_for() {
+async fn locked_messages_are_passed_over() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -118,7 +118,7 @@ async fn what_others_are_taking_is_not_waited_for() {
 
 /// However many receivers there are: what has to go is looked for among some of them at a time.
 #[tokio::test]
-async fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
+async fn round_removes_expired_and_deleted_messages_in_steps() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     // Without a server, whose keeper would come in between.
@@ -172,7 +172,7 @@ async fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone()
 
 /// A put back message is below every floor.
 #[tokio::test]
-async fn floors_do_not_hide_what_comes_back() {
+async fn floors_do_not_hide_returning_messages() {
     // Of its own: floors stand still while somebody writes for long in any database.
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
@@ -208,7 +208,7 @@ async fn floors_do_not_hide_what_comes_back() {
 
 /// Whoever has a number, and takes his time, is found below those who were quicker.
 #[tokio::test]
-async fn floors_do_not_hide_who_sends_late() {
+async fn floors_do_not_hide_late_sends() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -240,7 +240,7 @@ async fn floors_do_not_hide_who_sends_late() {
 
 /// A floor rises to what is known to be given: a number too many hides a message that is still to come.
 #[tokio::test]
-async fn no_message_has_yet_to_come_below_what_is_known_of_their_numbers() {
+async fn horizon_never_exceeds_the_given_numbers() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let (giver, looker) =
@@ -299,7 +299,7 @@ async fn floors_are_gone_with_a_connection_that_is_lost() {
 }
 
 #[tokio::test]
-async fn who_reads_begins_at_a_floor_in_its_epoch_only() {
+async fn read_begins_at_a_floor_of_its_epoch() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;

@@ -12,7 +12,7 @@ use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, LONG, contents, settings};
 
 #[tokio::test]
-async fn failing_upkeep_is_reported_with_its_end_and_disturbs_no_request() {
+async fn failing_upkeep_is_reported_and_disturbs_no_request() {
     let cluster = Cluster::shared();
     let lines = Lines::default();
     let options = Options { log: lines.log(), ..cluster.migrated().await };
@@ -37,7 +37,7 @@ async fn failing_upkeep_is_reported_with_its_end_and_disturbs_no_request() {
 }
 
 #[tokio::test]
-async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
+async fn ending_leases_and_retention_do_not_wait_for_each_other() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -76,7 +76,7 @@ async fn leases_that_end_and_what_is_too_old_do_not_wait_for_each_other() {
 
 /// It has gone by then, or is looked at in the next round.
 #[tokio::test]
-async fn what_is_too_old_and_just_being_taken_is_not_waited_for() {
+async fn retention_passes_over_locked_messages() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     // Without a server, whose keeper would come first.
@@ -117,7 +117,7 @@ async fn what_is_too_old_and_just_being_taken_is_not_waited_for() {
 
 /// What is answered says whether there may be more.
 #[tokio::test]
-async fn leases_of_a_queue_that_is_gone_count_in_their_batch() {
+async fn leases_of_a_deleted_queue_count_in_their_batch() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     // Without a server, whose keeper would come first.
@@ -148,7 +148,7 @@ const FOUND_MAX: i64 = 100;
 /// asks for looks through all of them. So does who has to pass what others may have, or what is from others; and who has
 /// a choice where few leases, or few queues, are known, as when there were few when the table was last analysed.
 #[tokio::test]
-async fn nobody_looks_through_all_there_is() {
+async fn no_call_scans_all_messages() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let (client, queue) = Desk::open(&options).await.begin().await;
