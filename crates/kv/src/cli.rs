@@ -5,9 +5,9 @@
 mod excess;
 mod graph;
 mod load;
-mod log;
 mod serve;
 mod stopping;
+mod store;
 
 use std::process::ExitCode;
 

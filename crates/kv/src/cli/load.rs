@@ -9,8 +9,8 @@ use clap::Args;
 use knee_server::program::Failure;
 use knee_telemetry::tell;
 
-use super::log::{Log, Order, durability, write_out};
 use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
+use super::store::{Order, StoreFlags, durability, write_out};
 use crate::PROGRAM;
 use crate::calendar::now;
 use crate::graph::{self, COMMIT_EDGES, LoadOptions, Progress};
@@ -50,7 +50,7 @@ pub(super) struct Load {
 impl Load {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let stops = stop_on_signals()?;
-        let log = Log {
+        let flags = StoreFlags {
             directory: Some(&self.data),
             mebibytes: self.memory_mb,
             value_bytes_max: self.value_bytes_max,
@@ -59,7 +59,7 @@ impl Load {
             repair: false,
             stripes: STRIPES,
         };
-        let store = log.open()?;
+        let store = flags.open()?;
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
             .map_err(|error| Failure::system("cannot start the keeper", &error))?;
         super::excess::report_excess(&store, &self.data, self.memory_mb);

@@ -1,8 +1,6 @@
 //! `knee-kv` without a subcommand: it serves.
 
-use std::ffi::CString;
 use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use knee_server::program::{
 };
 use knee_telemetry::{Reporter, Store as Recorded, tell};
 
-use super::log::{Log, MIB, Order, durability, write_out};
+use super::store::{MIB, Order, StoreFlags, durability, write_out};
 use crate::memcached::{MemcachedServer, StartError};
 use crate::memory::MemoryLimits;
 use crate::settings::MemcachedSettings;
@@ -217,7 +215,7 @@ impl Serve {
         if !keeps_versions {
             return Ok(None);
         }
-        let log = Log {
+        let flags = StoreFlags {
             directory: self.data.as_deref(),
             mebibytes: self.memory_mb,
             value_bytes_max: self.value_bytes_max,
@@ -226,26 +224,20 @@ impl Serve {
             repair: self.repair,
             stripes: self.threads as usize * STRIPES_PER_THREAD,
         };
-        log.open().map(Some)
+        flags.open().map(Some)
     }
 
-    /// Refuses directories that `Init` and `Backup` could not use.
+    /// Refuses directories that cannot be read.
     fn check_directories(&self) -> Result<(), Failure> {
         for (flag, directory) in [("init", &self.init_dir), ("backup", &self.backup_dir)] {
             let Some(directory) = directory else { continue };
-            let refused = |what: &str, error, remedy: &str| {
-                let shown = directory.display();
-                let message = format!("cannot {what} --{flag}-dir {shown}: {error}; {remedy}");
-                Failure { message, code: 1 }
-            };
-            std::fs::read_dir(directory).map_err(|error| {
-                refused("read", error, "name a directory that this user can read")
+            std::fs::read_dir(directory).map_err(|error| Failure {
+                message: format!(
+                    "cannot read --{flag}-dir {}: {error}; name a directory that this user can read",
+                    directory.display()
+                ),
+                code: 1,
             })?;
-            if flag == "backup" {
-                check_writable(directory).map_err(|error| {
-                    refused("write to", error, "name a directory that this user can write to")
-                })?;
-            }
         }
         Ok(())
     }
@@ -310,15 +302,4 @@ fn remove_unfinished(directory: &Path) -> Result<(), Failure> {
         tell(PROGRAM, message);
     }
     Ok(())
-}
-
-/// Whether files can be made in a directory.
-fn check_writable(directory: &Path) -> std::io::Result<()> {
-    let path = CString::new(directory.as_os_str().as_bytes())?;
-    let how = libc::W_OK | libc::X_OK;
-    // SAFETY: the path ends with a zero and outlives the call.
-    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }

@@ -40,9 +40,9 @@ pub(super) fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// The options of a store, and where it is.
-pub(super) struct Log<'a> {
-    /// Without one it is in memory.
+/// Flags of a store.
+pub(super) struct StoreFlags<'a> {
+    /// Without a directory the store is in memory.
     pub(super) directory: Option<&'a Path>,
     pub(super) mebibytes: u64,
     pub(super) value_bytes_max: u64,
@@ -52,7 +52,7 @@ pub(super) struct Log<'a> {
     pub(super) stripes: usize,
 }
 
-impl Log<'_> {
+impl StoreFlags<'_> {
     /// Opens the store; prints what a repair lost.
     pub(super) fn open(&self) -> Result<Store, Failure> {
         let bytes_max = self.mebibytes as usize * MIB;
