@@ -1,76 +1,10 @@
-//! memcached and knee-load as processes, which end when a test drops them.
+//! knee-load as a process, which ends when a test drops it.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use knee_testkit::free_port;
+use knee_testkit::{Memcached, eventually};
 use serde_json::Value;
-
-/// How long a test waits for a condition.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Debian's memcached on a free port.
-pub(crate) struct Memcached {
-    child: Child,
-    pub(crate) address: SocketAddr,
-}
-
-impl Memcached {
-    pub(crate) fn start(flags: &[&str]) -> Memcached {
-        let port = free_port();
-        let child = memcached(port, flags);
-        let memcached = Memcached { child, address: ([127, 0, 0, 1], port).into() };
-        eventually("memcached's port", || TcpStream::connect(memcached.address).ok());
-        memcached
-    }
-
-    /// Starts again, empty, where it was.
-    pub(crate) fn restart(&mut self) {
-        self.kill();
-        self.child = memcached(self.address.port(), &[]);
-        eventually("memcached's return", || TcpStream::connect(self.address).ok());
-    }
-
-    pub(crate) fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    pub(crate) fn signal(&self, signal: i32) {
-        send(self.child.id(), signal);
-    }
-
-    /// Sends a request of another client, and returns the answer up to a line that ends with `end`.
-    pub(crate) fn ask(&self, request: &str, end: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        let mut reader = BufReader::new(stream);
-        while !answer.trim_end().ends_with(end) {
-            assert!(reader.read_line(&mut answer).unwrap() > 0, "cut short: {answer}");
-        }
-        answer
-    }
-
-    pub(crate) fn stats(&self) -> HashMap<String, u64> {
-        let answer = self.ask("stats\r\n", "END");
-        let numbers = answer.lines().filter_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-        });
-        numbers.collect()
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
 
 /// A `knee-load memcached` at work.
 pub(crate) struct Load {
@@ -189,26 +123,7 @@ pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
     line["ops"][op][field].as_u64().unwrap_or(0)
 }
 
-fn memcached(port: u16, flags: &[&str]) -> Child {
-    Command::new("memcached")
-        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", "1", "-u", "root"])
-        .args(flags)
-        .spawn()
-        .expect("these tests need memcached: apt-get install memcached")
-}
-
 fn send(pid: u32, signal: i32) {
     // SAFETY: kill takes two numbers; the process is a child that was not waited for yet.
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
-}
-
-pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = attempt() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -1,9 +1,8 @@
 //! Error answers, wrong servers, wrong flags, and signals.
 
-use knee_testkit::free_address;
+use knee_testkit::{Memcached, free_address};
 
 use super::store::{READS, Store, count, errors, finished, run, sum, summary};
-use crate::loads::peers::Memcached;
 use crate::program::{Program, QUEUE};
 
 #[test]
