@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far longer than any wait takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any wait takes, also on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Repeats an attempt until it succeeds.

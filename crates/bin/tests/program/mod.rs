@@ -8,15 +8,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+pub(crate) use knee_testkit::PATIENCE;
 use serde_json::Value;
 
 pub(crate) const KV: &str = env!("CARGO_BIN_EXE_knee-kv");
 pub(crate) const PROXY: &str = env!("CARGO_BIN_EXE_knee-proxy");
 pub(crate) const QUEUE: &str = env!("CARGO_BIN_EXE_knee-queue");
 pub(crate) const LOAD: &str = env!("CARGO_BIN_EXE_knee-load");
-
-/// How long a test waits for a condition.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Program {
     child: Child,

@@ -7,17 +7,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use knee_kv::versioned::{
     self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
 };
 use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
 use knee_telemetry::{Reporter, Stats};
-use knee_testkit::Memcached;
-
-/// Far longer than any wait of these tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+use knee_testkit::{Memcached, PATIENCE};
 
 pub(crate) fn settings() -> MemcachedSettings {
     MemcachedSettings {

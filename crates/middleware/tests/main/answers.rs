@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Client, MODES, Proxy, impatient, impostor, wait_until};
+use crate::support::{Client, MODES, Proxy, impatient, impostor};
+use knee_testkit::wait_until;
 
 /// What a server does with a request that has the word `lie` in its key.
 #[derive(Debug, Clone, Copy)]

@@ -7,11 +7,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    Client, MODES, Memcached, Proxy, addresses, config, impatient, impostor, wait_until,
-};
+use crate::support::{Client, MODES, Proxy, addresses, config, impatient, impostor, three};
 use knee_middleware::Mode;
-use knee_testkit::free_port;
+use knee_testkit::{Memcached, free_port, wait_until};
 
 /// How long a shutdown waits at most, also one where threads wait for each other.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
@@ -28,7 +26,7 @@ fn middleware_started_first_finds_its_servers() {
         for port in ports {
             assert!(answer.contains(&port.to_string()), "{answer}");
         }
-        let _servers = ports.map(Memcached::start_at);
+        let _servers = ports.map(|port| Memcached::start_at(port, &[]));
         wait_until("writes work", || client.ask("set a 0 0 1\r\nx\r\n") == "STORED");
         client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
     }
@@ -37,7 +35,7 @@ fn middleware_started_first_finds_its_servers() {
 #[test]
 fn dead_server_is_taken_out_and_returns() {
     for (mode, threads) in MODES {
-        let [first, second, third] = Memcached::three();
+        let [first, mut second, third] = three();
         let servers = [first.address, second.address, third.address];
         let proxy = Proxy::start(&config(mode, threads, &servers));
         let (stop, proxy) = (AtomicBool::new(false), &proxy);
@@ -58,7 +56,7 @@ fn dead_server_is_taken_out_and_returns() {
             }
             std::thread::sleep(Duration::from_millis(50));
             let name = second.address.to_string();
-            let port = second.kill();
+            second.kill();
             let mut client = proxy.client();
             let answer = client.ask("set b 0 0 1\r\nx\r\n");
             assert!(
@@ -66,10 +64,10 @@ fn dead_server_is_taken_out_and_returns() {
                 "{answer}"
             );
             // So that it comes back with what the others have.
-            let second = Memcached::start_at(port);
+            second.restart();
             Client::connect(second.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
             wait_until("writes work again", || client.ask("set b 0 0 1\r\nx\r\n") == "STORED");
-            wait_until("it is read from again", || second.stat("cmd_get") > 0);
+            wait_until("it is read from again", || second.stats()["cmd_get"] > 0);
             stop.store(true, Ordering::Relaxed);
         });
     }
@@ -82,7 +80,7 @@ fn silent_server_is_taken_out() {
             let mut request = [0; 1024];
             while stream.read(&mut request).is_ok_and(|read| read > 0) {}
         });
-        let good = Memcached::start();
+        let good = Memcached::start(&[]);
         Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         let proxy = Proxy::start(&impatient(mode, threads, &[silent, good.address]));
         let mut client = proxy.client();
@@ -231,7 +229,7 @@ fn noreply_request_gets_no_reply_from_failing_servers() {
 
 #[test]
 fn sharded_multiget_is_answered_whole_or_by_one_error() {
-    let good = [Memcached::start(), Memcached::start()];
+    let good = [Memcached::start(&[]), Memcached::start(&[])];
     for server in &good {
         let items = "set a 0 0 1\r\nx\r\nset b 0 0 1\r\ny\r\n";
         Client::connect(server.address).expect(items, "STORED\r\nSTORED\r\n");
@@ -264,7 +262,7 @@ fn sharded_multiget_is_answered_whole_or_by_one_error() {
 
 #[test]
 fn answer_beyond_the_limit_is_refused() {
-    let servers = [Memcached::start()];
+    let servers = [Memcached::start(&[])];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
             reply_bytes_max: 100_000,
@@ -281,7 +279,7 @@ fn answer_beyond_the_limit_is_refused() {
 
 #[test]
 fn client_that_never_reads_delays_no_other() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut other = proxy.client();
@@ -304,7 +302,7 @@ fn client_that_never_reads_delays_no_other() {
 
 #[test]
 fn clients_that_leave_in_mid_request_free_their_slots() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         for number in 0..200 {
@@ -322,7 +320,7 @@ fn clients_that_leave_in_mid_request_free_their_slots() {
 fn thousand_clients_are_served_and_the_next_is_refused() {
     // Both ends of each connection are in this process.
     knee_reactor::process::raise_open_files_limit().unwrap();
-    let servers = [Memcached::start()];
+    let servers = [Memcached::start(&[])];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
             connections_max: 1000,
@@ -344,7 +342,7 @@ fn thousand_clients_are_served_and_the_next_is_refused() {
 
 #[test]
 fn oversized_value_is_refused_and_the_old_one_gone() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut client = proxy.client();
@@ -359,7 +357,7 @@ fn oversized_value_is_refused_and_the_old_one_gone() {
 
 #[test]
 fn middleware_ends_when_no_more_requests_come() {
-    let servers = [Memcached::start()];
+    let servers = [Memcached::start(&[])];
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
             exit_idle: Some(Duration::from_millis(300)),
@@ -417,7 +415,7 @@ fn shutdown_under_load_loses_no_acknowledged_write() {
 
 /// How long that took.
 fn shut_down_under_load(mode: Mode, threads: usize) -> Duration {
-    let servers = Memcached::three();
+    let servers = three();
     let proxy = Proxy::before(mode, threads, &servers);
     let clients: Vec<Client> = (0..6).map(|_| proxy.client()).collect();
     let served = [const { AtomicBool::new(false) }; 6];

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::support::{Client, MODES, Memcached, Proxy, config};
+use crate::support::{Client, MODES, Proxy, config};
 use knee_middleware::Mode;
+use knee_testkit::Memcached;
 
 /// A server that records requests and answers one line to each. Every request comes in one piece.
 fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
@@ -142,7 +143,7 @@ fn odd_lines_shift_no_answer_of_another_client() {
     let soak: usize = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().unwrap());
     for (mode, threads) in MODES {
         for count in [1, 2] {
-            let servers: Vec<_> = (0..count).map(|_| Memcached::start()).collect();
+            let servers: Vec<_> = (0..count).map(|_| Memcached::start(&[])).collect();
             let proxy = Proxy::before(mode, threads, &servers);
             let done = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -184,7 +185,7 @@ fn victim(name: usize, client: &mut Client, done: &AtomicBool) {
 
 #[test]
 fn http_requests_are_hung_up_on() {
-    let server = Memcached::start();
+    let server = Memcached::start(&[]);
     let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[server.address]));
     for method in ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"] {
         let mut client = TcpStream::connect(proxy.address).unwrap();

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{Client, MODES, Memcached, Proxy, addresses, config};
+use crate::support::{Client, MODES, Proxy, addresses, config, three};
 use knee_middleware::Mode;
 
 #[test]
 fn acknowledged_write_is_on_every_server() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut client = proxy.client();
@@ -27,7 +27,7 @@ fn acknowledged_write_is_on_every_server() {
 
 #[test]
 fn write_that_one_server_refuses_is_not_acknowledged() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut client = proxy.client();
@@ -45,7 +45,7 @@ fn write_that_one_server_refuses_is_not_acknowledged() {
 fn clients_that_count_together_get_different_numbers() {
     const CLIENTS: u64 = 6;
     const ROUNDS: u64 = 100;
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         proxy.client().expect("flush_all\r\nset n 0 0 1\r\n0\r\n", "OK\r\nSTORED\r\n");
@@ -76,16 +76,19 @@ fn clients_that_count_together_get_different_numbers() {
 
 #[test]
 fn single_gets_are_dealt_to_the_servers_in_turn() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
-        let before: Vec<u64> = servers.iter().map(|server| server.stat("cmd_get")).collect();
+        let before: Vec<u64> = servers.iter().map(|server| server.stats()["cmd_get"]).collect();
         let mut client = proxy.client();
         for _ in 0..90 {
             client.expect("get nothing\r\n", "END\r\n");
         }
-        let gets: Vec<u64> =
-            servers.iter().zip(before).map(|(server, old)| server.stat("cmd_get") - old).collect();
+        let gets: Vec<u64> = servers
+            .iter()
+            .zip(before)
+            .map(|(server, old)| server.stats()["cmd_get"] - old)
+            .collect();
         // A client's requests may be served by either thread, each with its own turn.
         assert_eq!(gets.iter().sum::<u64>(), 90);
         assert!(gets.iter().all(|count| count.abs_diff(30) < threads as u64), "{gets:?}");
@@ -94,7 +97,7 @@ fn single_gets_are_dealt_to_the_servers_in_turn() {
 
 #[test]
 fn sharded_multiget_asks_every_server_and_keeps_the_order() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let settings = knee_middleware::Config {
             sharded: true,
@@ -110,12 +113,12 @@ fn sharded_multiget_asks_every_server_and_keeps_the_order() {
             client.expect(&format!("set {key} 0 0 1\r\n{number}\r\n"), "STORED\r\n");
             expected += &format!("VALUE {key} 0 1\r\n{number}\r\n");
         }
-        let before: Vec<u64> = servers.iter().map(|server| server.stat("cmd_get")).collect();
+        let before: Vec<u64> = servers.iter().map(|server| server.stats()["cmd_get"]).collect();
         for _ in 0..3 {
             client.expect(&format!("get {}\r\n", keys.join(" ")), &format!("{expected}END\r\n"));
         }
         for (server, old) in servers.iter().zip(before) {
-            let asked = server.stat("cmd_get") - old;
+            let asked = server.stats()["cmd_get"] - old;
             assert!((9..=11).contains(&asked), "{asked} of 30 keys");
         }
         // Fewer keys than servers.
@@ -125,7 +128,7 @@ fn sharded_multiget_asks_every_server_and_keeps_the_order() {
 
 #[test]
 fn quiet_requests_are_done_and_not_answered() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut client = proxy.client();
@@ -143,7 +146,7 @@ fn quiet_requests_are_done_and_not_answered() {
 
 #[test]
 fn replies_come_in_the_order_of_the_requests() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         std::thread::scope(|scope| {
@@ -187,7 +190,7 @@ fn replies_come_in_the_order_of_the_requests() {
 
 #[test]
 fn cas_has_exactly_one_winner_over_three_servers() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         // Two middlewares: tokens mean the same to both.
         let proxies =
@@ -225,7 +228,7 @@ fn cas_has_exactly_one_winner_over_three_servers() {
 
 #[test]
 fn token_holds_on_all_servers_or_on_none() {
-    let servers = Memcached::three();
+    let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
         let mut client = proxy.client();

@@ -2,80 +2,20 @@
 
 use std::io::{BufRead, BufReader, Read, Write, sink};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knee_middleware::{Config, Mode, Running, ServerAddress, start};
 use knee_proto::Limits;
 use knee_telemetry::{Middleware, Reporter, Stats};
-use knee_testkit::free_port;
+use knee_testkit::{Memcached, PATIENCE};
 
 /// Every behaviour is the same in all of them.
 pub(crate) const MODES: [(Mode, usize); 4] =
     [(Mode::Workers(3), 1), (Mode::Workers(3), 2), (Mode::Pipelined, 1), (Mode::Pipelined, 2)];
 
-const PATIENCE: Duration = Duration::from_secs(15);
-
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Debian's memcached, or the program that `KNEE_MEMCACHED` names; ended with the value.
-pub(crate) struct Memcached {
-    child: Child,
-    pub(crate) address: SocketAddr,
-}
-
-impl Memcached {
-    pub(crate) fn start() -> Memcached {
-        Memcached::start_at(free_port())
-    }
-
-    pub(crate) fn start_at(port: u16) -> Memcached {
-        let program = std::env::var_os("KNEE_MEMCACHED").unwrap_or_else(|| "memcached".into());
-        let child = Command::new(program)
-            .args(["-l", "127.0.0.1", "-t", "1", "-m", "64", "-u", "nobody", "-p"])
-            .arg(port.to_string())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("memcached is installed");
-        let mut memcached = Memcached { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        wait_until("memcached listens", || {
-            assert_eq!(memcached.child.try_wait().unwrap(), None, "it ended at once");
-            TcpStream::connect(memcached.address).is_ok()
-        });
-        memcached
-    }
-
-    pub(crate) fn three() -> [Memcached; 3] {
-        std::array::from_fn(|_| Memcached::start())
-    }
-
-    /// Ends it without a word.
-    pub(crate) fn kill(mut self) -> u16 {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.address.port()
-    }
-
-    pub(crate) fn stat(&self, name: &str) -> u64 {
-        let mut client = Client::connect(self.address);
-        client.send("stats\r\n");
-        let line =
-            client.lines_until("END").into_iter().find(|line| line.split(' ').nth(1) == Some(name));
-        line.unwrap().split(' ').nth(2).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Three memcacheds.
+pub(crate) fn three() -> [Memcached; 3] {
+    std::array::from_fn(|_| Memcached::start(&[]))
 }
 
 pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Config {
@@ -210,18 +150,6 @@ impl Client {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         line.trim_end_matches(['\r', '\n']).to_owned()
-    }
-
-    pub(crate) fn lines_until(&mut self, last: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        loop {
-            let line = self.line();
-            assert!(!line.is_empty(), "closed after {lines:?}");
-            if line == last {
-                return lines;
-            }
-            lines.push(line);
-        }
     }
 
     /// Sends a request that is answered by one line.
