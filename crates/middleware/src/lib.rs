@@ -7,7 +7,7 @@
 //! # A request's way
 //!
 //! ```text
-//! client ─ intake ─┬─ (queue) ─ ask ─▶ servers ─ settle ─▶ client
+//! client ─ intake ─┬─ (queue) ─ ask ─▶ servers ─ receive ─ settle ─▶ client
 //!                  └─ answered here: errors, mn, quit
 //! ```
 //!
@@ -18,12 +18,15 @@
 //! # Layout
 //!
 //! Pure logic, without sockets: `route` (where a request goes), `form` and `opaque` (whether an answer
-//! belongs to it), `shard` (multi-gets split and
-//! joined), `verdict` and `gather` (one answer out of many), `cas` (tokens over several servers).
+//! belongs to it), `shard` (multi-gets split and joined), `verdict` and `gather` (one answer out of
+//! many), `cas` (tokens over several servers).
+//!
 //! The state of one thread: `proxy` (its tables, and the events of its loop), `client`, `flight`
-//! (requests under way), `server` (lanes, health, back-off), `queue` (shared by all threads). The
-//! stations of a request: `intake`, `ask`, `settle`; `links` makes and loses connections. `trace`
-//! prints one request at a time.
+//! (requests under way), `ledger` (what is recorded of them), `server` (lanes, health, back-off),
+//! `queue` (shared by all threads).
+//!
+//! The stations of a request: `intake`, `ask`, `receive`, `settle`; `links` makes and loses
+//! connections; `trace` prints one request at a time.
 //!
 //! # Invariants
 //!
@@ -33,7 +36,8 @@
 //!   memcached reads exactly one request in it.
 //! * An answer must belong to its request: retrievals are checked by key, meta commands by an opaque
 //!   (`opaque`), all others by the form of their answer (`form`). A connection with an answer that
-//!   does not belong is closed, and its requests fail: no client gets an answer of another.
+//!   does not belong is closed, and its requests fail. A wrong answer of the right form to a classic
+//!   write, or a wrong `END`, is not noticed.
 //! * A write is acknowledged when every server has acknowledged it. It is not begun when a server is
 //!   known to be down, and never sent to a server twice.
 //! * What is under way is bounded: per client, per server, and by the number of connections.
@@ -48,10 +52,12 @@ mod form;
 mod frame;
 mod gather;
 mod intake;
+mod ledger;
 mod links;
 mod opaque;
 mod proxy;
 mod queue;
+mod receive;
 mod route;
 mod server;
 mod settle;

@@ -5,14 +5,14 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
-use knee_telemetry::{Middleware, Moment, Recorder, Sample, Stamps};
+use knee_telemetry::{Middleware, Moment, Recorder};
 
 use crate::client::{Client, Ending};
 use crate::config::{Config, Mode};
 use crate::flight::Flights;
+use crate::ledger::Ledger;
 use crate::queue::Shared;
 use crate::server::{Lane, Server};
-use crate::trace::Trace;
 
 /// Keys of timers; a server's next attempt has its number added to the last.
 const TICK: u64 = 0;
@@ -29,22 +29,6 @@ pub(crate) enum Peer {
         lane: u32,
         server: u16,
     },
-}
-
-/// A request that has been replied to, for the statistics.
-pub(crate) struct Settled {
-    pub(crate) op: knee_telemetry::Op,
-    pub(crate) received: Instant,
-    pub(crate) dequeued: Instant,
-    pub(crate) sent: Instant,
-    pub(crate) answered: Instant,
-    pub(crate) items: u32,
-    pub(crate) hits: u32,
-    pub(crate) misses: u32,
-    pub(crate) bytes_in: u32,
-    pub(crate) bytes_out: usize,
-    pub(crate) error: bool,
-    pub(crate) trace: Option<Box<Trace>>,
 }
 
 /// How far a shutdown has come.
@@ -83,12 +67,9 @@ pub(crate) struct Proxy {
     pub(crate) held: Vec<ConnId>,
     /// Flights sent in this batch whose stamp is to be set when it has left.
     pub(crate) sent: Vec<u32>,
-    /// Flights replied to in this batch.
-    pub(crate) settled: Vec<Settled>,
+    pub(crate) ledger: Ledger,
     /// Meta commands numbered so far.
     numbered: u32,
-    /// `None` once the thread has ended.
-    recorder: Option<Recorder<Middleware>>,
     /// Gets a message once every server's first connections stand or have failed.
     starting: Option<Sender<()>>,
     drain: Drain,
@@ -126,9 +107,8 @@ impl Proxy {
             must_drain_queue: false,
             held: Vec::new(),
             sent: Vec::new(),
-            settled: Vec::new(),
+            ledger: Ledger::new(recorder),
             numbered: 0,
-            recorder: Some(recorder),
             starting: Some(starting),
             drain: Drain::Serving,
             config,
@@ -156,7 +136,7 @@ impl Proxy {
     }
 
     pub(crate) fn recorder(&mut self) -> Option<&mut Recorder<Middleware>> {
-        self.recorder.as_mut()
+        self.ledger.recorder()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -194,38 +174,10 @@ impl Proxy {
         }
     }
 
-    fn record_settled(&mut self, replied: Instant) {
-        let Some(recorder) = &mut self.recorder else { return };
-        for settled in self.settled.drain(..) {
-            let stamps = Stamps {
-                received: settled.received,
-                dequeued: settled.dequeued,
-                sent: settled.sent,
-                answered: settled.answered,
-                replied,
-            };
-            if let Some(trace) = &settled.trace {
-                trace.tell(&stamps, settled.error);
-            }
-            recorder.record(
-                settled.op,
-                &Sample {
-                    times: stamps.times(),
-                    items: settled.items,
-                    hits: settled.hits,
-                    misses: settled.misses,
-                    bytes_in: settled.bytes_in.into(),
-                    bytes_out: settled.bytes_out as u64,
-                    error: settled.error,
-                },
-            );
-        }
-    }
-
     fn cut_window(&mut self, io: &mut Io) {
         let clients = self.peers.iter().filter(|peer| matches!(peer, Peer::Client(_))).count();
         let now = Moment::now();
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = self.recorder() {
             recorder.connections = clients as u64;
             recorder.cut(now);
         }
@@ -370,10 +322,10 @@ impl Handler for Proxy {
     }
 
     fn on_batch_sent(&mut self, io: &mut Io) {
-        if !(self.sent.is_empty() && self.settled.is_empty()) {
+        if !(self.sent.is_empty() && self.ledger.is_empty()) {
             let now = Instant::now();
             self.stamp_sent(now);
-            self.record_settled(now);
+            self.ledger.record(now);
         }
         if self.is_draining() {
             self.end_if_drained(io);
@@ -390,9 +342,6 @@ impl Handler for Proxy {
             self.drain = Drain::Finished;
             self.shared.drained();
         }
-        self.record_settled(Instant::now());
-        if let Some(recorder) = self.recorder.take() {
-            recorder.finish(Moment::now());
-        }
+        self.ledger.finish();
     }
 }

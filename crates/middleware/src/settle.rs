@@ -3,17 +3,16 @@
 mod conditional;
 mod refusal;
 
-use knee_proto::{Decoded, MetaVerb, Response, ResponseError, Status, quiet_suppresses};
+use knee_proto::{Response, Status, quiet_suppresses};
 use knee_reactor::{ConnId, Io};
 
 use crate::config::Mode;
 use crate::flight::{Home, Outcome, Round, recycle};
-use crate::form::{Form, debugs_key_of};
 use crate::frame;
 use crate::gather::{self, Gathered};
-use crate::links::TRIAL;
+use crate::ledger::Settled;
 use crate::opaque::{Answer, Opaque};
-use crate::proxy::{Proxy, Settled};
+use crate::proxy::Proxy;
 use crate::queue::Served;
 use crate::route::{Kind, Silence};
 use crate::server::Expected;
@@ -22,91 +21,14 @@ use crate::source::Source;
 use crate::trace::Trace;
 use crate::verdict::Severity;
 
-/// An incomplete answer is looked at again after so many bytes: a server that sends slowly does
-/// answer.
-const PROGRESS_BYTES: usize = 64 * 1024;
-
-/// Why a server's connection is closed: its further answers could reach the wrong clients.
-const UNASKED: &str = "it sent what no request had asked for";
-const UNFIT: &str = "it sent an answer that does not fit its request";
-const REFUSED_VALUE: &str = "it refused a request with a value, and may read the value as commands";
-
 impl Proxy {
-    /// Takes the answers a server has sent; returns how many bytes they had.
-    pub(crate) fn take_answers(
+    pub(crate) fn take_answer(
         &mut self,
         io: &mut Io,
-        conn: ConnId,
-        lane: u32,
+        expected: Expected,
         server: usize,
-        input: &[u8],
-    ) -> usize {
-        let mut used = 0;
-        let mut answered = false;
-        while used < input.len() {
-            let upstream = &mut self.lanes[lane as usize].upstreams[server];
-            if upstream.conn != Some(conn) {
-                return input.len();
-            }
-            let Some(&expected) = upstream.expected.front() else {
-                self.mistrust(io, lane, server, UNASKED);
-                return input.len();
-            };
-            upstream.since = io.now();
-            let trial = expected.flight == TRIAL;
-            let request =
-                if trial { b"" } else { self.flights[expected.flight].request_of(expected.part) };
-            let asked = expected.form.asked(request);
-            let expect = expected.form.expect();
-            match upstream.decoder.decode_asked(&input[used..], expect, asked) {
-                Decoded::Complete { consumed, item } if trial => {
-                    upstream.expected.pop_front();
-                    used += consumed;
-                    self.stands(io, lane, server, &item);
-                }
-                Decoded::Complete { consumed, item } => {
-                    let Some(answer) = belonging(expected, request, item) else {
-                        self.mistrust(io, lane, server, UNFIT);
-                        return input.len();
-                    };
-                    upstream.expected.pop_front();
-                    used += consumed;
-                    answered = true;
-                    self.take_answer(io, expected, server, &answer);
-                    if expected.form.may_desynchronise(&item.status) {
-                        self.mistrust(io, lane, server, REFUSED_VALUE);
-                        return input.len();
-                    }
-                }
-                Decoded::Incomplete { wanted, .. } => {
-                    io.want(conn, wanted.min(input.len() - used + PROGRESS_BYTES));
-                    break;
-                }
-                Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
-                    // Another server would give the same answer.
-                    upstream.expected.pop_front();
-                    if !trial {
-                        let name = &self.servers[server].name;
-                        let text = format!("SERVER_ERROR server {name}: {error}\r\n");
-                        self.count_error(server);
-                        self.fail(io, expected.flight, text.as_bytes());
-                    }
-                    self.lose(io, lane, server, error.to_string());
-                    return input.len();
-                }
-                Decoded::Invalid { error, .. } => {
-                    self.mistrust(io, lane, server, &error.to_string());
-                    return input.len();
-                }
-            }
-        }
-        if answered {
-            self.servers[server].answered();
-        }
-        used
-    }
-
-    fn take_answer(&mut self, io: &mut Io, expected: Expected, server: usize, answer: &Answer<'_>) {
+        answer: &Answer<'_>,
+    ) {
         let response = &answer.response;
         let id = expected.flight;
         let part = usize::from(expected.part);
@@ -403,7 +325,7 @@ impl Proxy {
                 let tried = flight.tried;
                 Box::new(Trace::new(flight.route.op, &flight.request, tried, &self.servers))
             });
-            self.settled.push(Settled {
+            self.ledger.enter(Settled {
                 op: flight.route.op,
                 received: flight.received,
                 dequeued: flight.dequeued,
@@ -434,18 +356,6 @@ fn is_silent(silence: Silence, response: &Response<'_>) -> bool {
         Silence::None => false,
         Silence::Noreply => true,
         Silence::Quiet(verb) => quiet_suppresses(verb, response.status),
-    }
-}
-
-/// The answer, if it belongs to its request.
-fn belonging<'a>(expected: Expected, request: &[u8], item: Response<'a>) -> Option<Answer<'a>> {
-    if !expected.form.fits(&item.status) {
-        return None;
-    }
-    match expected.form {
-        Form::Meta(MetaVerb::Debug) => debugs_key_of(request, &item).then(|| Answer::plain(item)),
-        Form::Meta(_) => Answer::numbered(item, expected.number),
-        _ => Some(Answer::plain(item)),
     }
 }
 

@@ -15,7 +15,7 @@ impl Proxy {
     }
 
     /// One of a flight's servers cannot be understood: the flight fails when the others have answered.
-    pub(super) fn fail(&mut self, io: &mut Io, id: u32, text: &[u8]) {
+    pub(crate) fn fail(&mut self, io: &mut Io, id: u32, text: &[u8]) {
         let flight = &mut self.flights[id];
         set(&mut flight.reply, text);
         flight.verdict.lose();
@@ -75,7 +75,7 @@ impl Proxy {
         text.extend_from_slice(b"\r\n");
     }
 
-    pub(super) fn count_error(&mut self, server: usize) {
+    pub(crate) fn count_error(&mut self, server: usize) {
         if let Some(recorder) = self.recorder() {
             recorder.gauges.servers[server].errors += 1;
         }

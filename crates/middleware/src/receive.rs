@@ -1,0 +1,107 @@
+//! From a server's bytes to answers that belong to their requests.
+
+use knee_proto::{Decoded, MetaVerb, Response, ResponseError};
+use knee_reactor::{ConnId, Io};
+
+use crate::form::{Form, debugs_key_of};
+use crate::links::TRIAL;
+use crate::opaque::Answer;
+use crate::proxy::Proxy;
+use crate::server::Expected;
+
+/// An incomplete answer is looked at again after so many bytes: a server that sends slowly does
+/// answer.
+const PROGRESS_BYTES: usize = 64 * 1024;
+
+/// Why a server's connection is closed: its further answers could reach the wrong clients.
+const UNASKED: &str = "it sent what no request had asked for";
+const UNFIT: &str = "it sent an answer that does not fit its request";
+const REFUSED_VALUE: &str = "it refused a request with a value, and may read the value as commands";
+
+impl Proxy {
+    /// Takes the answers a server has sent; returns how many bytes they had.
+    pub(crate) fn take_answers(
+        &mut self,
+        io: &mut Io,
+        conn: ConnId,
+        lane: u32,
+        server: usize,
+        input: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        let mut answered = false;
+        while used < input.len() {
+            let upstream = &mut self.lanes[lane as usize].upstreams[server];
+            if upstream.conn != Some(conn) {
+                return input.len();
+            }
+            let Some(&expected) = upstream.expected.front() else {
+                self.mistrust(io, lane, server, UNASKED);
+                return input.len();
+            };
+            upstream.since = io.now();
+            let trial = expected.flight == TRIAL;
+            let request =
+                if trial { b"" } else { self.flights[expected.flight].request_of(expected.part) };
+            let asked = expected.form.asked(request);
+            let expect = expected.form.expect();
+            match upstream.decoder.decode_asked(&input[used..], expect, asked) {
+                Decoded::Complete { consumed, item } if trial => {
+                    upstream.expected.pop_front();
+                    used += consumed;
+                    self.stands(io, lane, server, &item);
+                }
+                Decoded::Complete { consumed, item } => {
+                    let Some(answer) = belonging(expected, request, item) else {
+                        self.mistrust(io, lane, server, UNFIT);
+                        return input.len();
+                    };
+                    upstream.expected.pop_front();
+                    used += consumed;
+                    answered = true;
+                    self.take_answer(io, expected, server, &answer);
+                    if expected.form.may_desynchronise(&item.status) {
+                        self.mistrust(io, lane, server, REFUSED_VALUE);
+                        return input.len();
+                    }
+                }
+                Decoded::Incomplete { wanted, .. } => {
+                    io.want(conn, wanted.min(input.len() - used + PROGRESS_BYTES));
+                    break;
+                }
+                Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
+                    // Another server would give the same answer.
+                    upstream.expected.pop_front();
+                    if !trial {
+                        let name = &self.servers[server].name;
+                        let text = format!("SERVER_ERROR server {name}: {error}\r\n");
+                        self.count_error(server);
+                        self.fail(io, expected.flight, text.as_bytes());
+                    }
+                    self.lose(io, lane, server, error.to_string());
+                    return input.len();
+                }
+                Decoded::Invalid { error, .. } => {
+                    self.mistrust(io, lane, server, &error.to_string());
+                    return input.len();
+                }
+            }
+        }
+        if answered {
+            self.servers[server].answered();
+        }
+        used
+    }
+}
+
+/// The answer, if it belongs to its request.
+fn belonging<'a>(expected: Expected, request: &[u8], item: Response<'a>) -> Option<Answer<'a>> {
+    if !expected.form.fits(&item.status) {
+        return None;
+    }
+    match expected.form {
+        Form::Meta(MetaVerb::Debug) => debugs_key_of(request, &item).then(|| Answer::plain(item)),
+        Form::Meta(_) => Answer::numbered(item, expected.number),
+        _ => Some(Answer::plain(item)),
+    }
+}
