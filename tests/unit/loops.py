@@ -41,6 +41,8 @@ def table(
     return pl.DataFrame(rows)
 
 
-def fitted(rows: pl.DataFrame, settings: Mapping[str, int | float | str | bool] | None = None) -> FittedSystem:
-    ((system, _),) = fit_systems(rows, [], settings)
+def fitted(
+    rows: pl.DataFrame, settings: Mapping[str, int | float | str | bool] | None = None, resamples: int = 10
+) -> FittedSystem:
+    ((system, _),) = fit_systems(rows, [], settings, resamples=resamples)
     return system

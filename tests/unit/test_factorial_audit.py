@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from soak import drawn
 
 from knee.errors import DesignError
 from knee.factorial import audit_design, audit_effects, audit_sentence, design_of, render_audit
@@ -26,7 +27,7 @@ def published(responses: list[float] | list[int], places: int = 1) -> dict[str, 
     st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(1, 99_999), min_size=1 << k, max_size=1 << k)),
     st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=drawn(60))
 def test_effects_that_follow_are_consistent_however_they_were_rounded(responses: list[int], places: int) -> None:
     assert audit_effects(responses, published(responses, places)).verdict == "consistent"
     unit = Decimal(1).scaleb(-places)
@@ -40,7 +41,7 @@ def test_effects_that_follow_are_consistent_however_they_were_rounded(responses:
     st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(1000, 20_000), min_size=1 << k, max_size=1 << k)),
     st.data(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=drawn(60))
 def test_one_wrong_response_is_found_wherever_it_stands(responses: list[int], data: st.DataObject) -> None:
     row = data.draw(st.integers(0, len(responses) - 1))
     wrong = data.draw(st.integers(1000, 20_000))
@@ -79,7 +80,7 @@ def test_swapped_rows_are_told() -> None:
 
 
 @given(st.lists(st.integers(1000, 20_000), min_size=16, max_size=16), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=drawn(60))
 def test_no_sound_row_is_accused(responses: list[int], data: st.DataObject) -> None:
     printed = list(responses)
     rows = data.draw(st.sets(st.integers(0, 15), min_size=2, max_size=6))
@@ -112,7 +113,7 @@ def test_an_effect_is_given_the_rounding_of_its_own_digits() -> None:
     st.integers(2, 5).flatmap(lambda k: st.lists(st.integers(1000, 20_000), min_size=1 << k, max_size=1 << k)),
     st.data(),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=drawn(40))
 def test_another_convention_is_no_misprint(responses: list[int], data: st.DataObject) -> None:
     # The author took the first level of some factors for +1, or effects for the change from low to high.
     factors = len(responses).bit_length() - 1

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from designs import LEVELS, TRUTH, full_design, noisy
+from soak import SOAK
 
 from knee.factorial import (
     analyse,
@@ -33,7 +34,7 @@ def test_the_text_says_what_moved_the_response_most(table: pl.DataFrame) -> None
     assert "requests/s" in first and "p < 0.0001" in first and "95%" in first
     assert "servers. Going from 1 to 3 lowers it by 7" in text
     assert "middlewares × workers" in next(s for s in sentences(found) if s.startswith("Interactions that matter"))
-    assert "Not told apart from noise at 95%: middlewares × servers × workers" in text
+    assert "Within the noise at 95%: middlewares × servers × workers" in text
     assert sum(line.endswith("significant") for line in text.splitlines()) == 6
 
 
@@ -53,12 +54,13 @@ def test_a_large_table_is_cut() -> None:
 def test_the_largest_of_many_effects_is_not_called_certain_when_all_are_noise() -> None:
     levels = dict.fromkeys("abcdefg", (0, 1))
     called = 0
-    for seed in range(20):
+    seeds = 20 if SOAK else 4
+    for seed in range(seeds):
         noise = full_design(levels, [100.0] * 128, repetitions=2, noise=1, seed=seed)
         first = sentences(analyse(noise, list(levels), "throughput", model="additive"))[0]
         called += "Chance hardly explains" in first
     # One in twenty is the level; without regard to the number of effects it would be nearly all.
-    assert called <= 5
+    assert called <= seeds // 4
 
 
 def test_the_first_of_two_equal_effects_is_not_called_the_larger_one() -> None:
@@ -100,7 +102,7 @@ def test_effects_without_any_noise_are_not_called_certain() -> None:
     assert additive.analysis.error.standard_deviation is None
     # The only interaction was to stand in for the error, so nothing is said of interactions.
     assert "No interaction" not in render_text(additive)
-    assert "cannot be told" in sentences(additive)[0]
+    assert "Cannot tell" in sentences(additive)[0]
     assert any("there is no noise to judge by" in note for note in additive.analysis.notes)
     copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")
     assert "show no noise at all" in sentences(copies)[0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 
 from knee.errors import DesignError
 from knee.factorial.fraction import defining_relation, detect, from_generators, full, roman
@@ -40,7 +41,7 @@ def test_the_transform_is_the_product_with_the_sign_table(factors: int) -> None:
 
 
 @given(st.integers(0, 6).flatmap(lambda k: st.lists(st.floats(-1e6, 1e6), min_size=1 << k, max_size=1 << k)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 def test_responses_follow_from_their_effects(values: list[float]) -> None:
     np.testing.assert_allclose(responses(effects(values)), values, rtol=1e-12, atol=1e-7)
 
@@ -49,7 +50,7 @@ def test_responses_follow_from_their_effects(values: list[float]) -> None:
     st.integers(1, 6).flatmap(lambda k: st.lists(st.integers(-50, 50), min_size=1 << k, max_size=1 << k)),
     st.sampled_from([0, 10**6, 10**9, 10**12, -(10**12), 10**15]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 def test_an_offset_costs_the_effects_no_digits(values: list[int], offset: int) -> None:
     exact = exact_effects([value + offset for value in values])
     found = effects([float(value + offset) for value in values])
@@ -151,7 +152,7 @@ def test_a_fraction_is_recognised_by_its_runs(design: tuple[int, tuple[str, ...]
 
 
 @given(GENERATORS, st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=drawn(30))
 def test_a_fraction_estimates_the_sum_of_aliased_effects(
     design: tuple[int, tuple[str, ...]], data: st.DataObject
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from loops import SLOTS, fitted, table
+from soak import SOAK
 from synthetic import System, elsewhere, pooled, synthetic_dataset
 
 from knee.data import csv as measurements
@@ -28,6 +29,7 @@ from knee.fit import (
     stage_demands,
 )
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1, OpenMMm, ScalabilityLaw
+from knee.fit.scenario import scenario_of
 from knee.fit.text import forecast_lines, quantity_between
 from knee.laws.tables import stations
 from knee.queueing import solve_closed
@@ -111,16 +113,19 @@ FEW = (1, 4, 16, 64)
 
 FEW_ROWS = table(ClosedNetwork(slots=False), (5.0, 0.4), 0.01, counts=FEW)
 
-SEEDS = range(4)
+SEEDS = range(4 if SOAK else 2)
 
 
 @pytest.fixture(scope="module")
 def systems() -> list[FittedSystem]:
-    return [fitted(table(ClosedNetwork(slots=False), (5.0, 0.4), 0.03, seed=seed, repetitions=3)) for seed in SEEDS]
+    return [
+        fitted(table(ClosedNetwork(slots=False), (5.0, 0.4), 0.03, seed=seed, repetitions=3), resamples=100)
+        for seed in SEEDS
+    ]
 
 
 def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: list[FittedSystem]) -> None:
-    """95 % of 4 x 2 x 5 further runs, at counts between and at twice the largest: expected 38, at least 34."""
+    """95 % of further runs, 2 x 5 of each system, at counts between and at twice the largest; at least 85 %."""
     asked = (6, 12, 20, 40, 128)
     covered = 0
     for seed, system in zip(SEEDS, systems, strict=True):
@@ -131,7 +136,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
                 low, high = forecast.throughput.low, forecast.throughput.high
                 assert low is not None and high is not None
                 covered += low <= throughput <= high
-    assert covered >= 34
+    assert covered >= 8.5 * len(SEEDS)
     widths = [
         forecast.throughput.high / forecast.throughput.low  # type: ignore[operator]
         for system in systems
@@ -143,7 +148,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
 def test_parameters_lie_within_their_intervals_at_about_the_claimed_rate(systems: list[FittedSystem]) -> None:
     """Of those systems for which the true model was chosen: 95 % expected, three quarters at the very least."""
     own = [system for system in systems if system.selection.chosen.model.name == "closed network"]
-    assert len(own) >= 2
+    assert own
     inside = [
         low <= value <= high
         for system in own
@@ -212,9 +217,8 @@ def test_of_several_think_times_one_must_be_asked_for() -> None:
 
     rows = pl.concat([cycle(0.0), cycle(20.0).with_columns(pl.col("point") + 20)])
     with pytest.raises(FitError, match="the think time was a factor: say for which"):
-        fit_systems(rows, [], {"clients": 16}, resamples=2)
-    ((_, scenario),) = fit_systems(rows, [], {"clients": 16, "think_ms": 20}, resamples=2)
-    assert scenario is not None and scenario.think_ms == 20
+        scenario_of(rows, curve_of(rows), {"clients": 16})
+    assert scenario_of(rows, curve_of(rows), {"clients": 16, "think_ms": 20}).think_ms == 20
 
 
 def test_more_workers_are_asked_of_models_that_know_of_them_only() -> None:
@@ -326,12 +330,12 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"midleware.workers": 8}, r"did you mean middleware\.workers\?"),
         ({"disc": "ssd"}, r"did you mean disk\?"),
         # Settings, of which a table need not say anything: no slips of those that it has, however like them.
-        ({"middleware.hosts": 2}, r"^middleware\.hosts: nothing here says what it was: expected one of load\.clients"),
-        ({"workload.keys": 100}, r"^workload\.keys: nothing here says what it was: expected one of"),
-        ({"workload.protocol": "kv"}, r"^workload\.protocol: nothing here says what it was: expected one of"),
+        ({"middleware.hosts": 2}, r"^middleware\.hosts: not in these measurements: expected one of load\.clients"),
+        ({"workload.keys": 100}, r"^workload\.keys: not in these measurements: expected one of"),
+        ({"workload.protocol": "kv"}, r"^workload\.protocol: not in these measurements: expected one of"),
         # Said of no configuration, whatever it was.
-        ({"measure.seed": 3}, r"^measure\.seed is nothing that tells configurations apart: set one of load\.clients"),
-        ({"experiment.name": "x"}, r"^experiment\.name is nothing that tells configurations apart: set one of load\."),
+        ({"measure.seed": 3}, r"^measure\.seed is the same in all configurations: set one of load\.clients"),
+        ({"experiment.name": "x"}, r"^experiment\.name is the same in all configurations: set one of load\."),
         ({"measure.sed": 3}, r"^measure\.sed: no such setting"),
         ({"load.hosts": 2}, r"expected one of load\.clients, middleware\.workers, workload\.think_ms, .*, disk"),
         ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
@@ -403,7 +407,7 @@ def test_what_a_table_cannot_tell_of_the_stages_is_said() -> None:
 def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:
     dataset = elsewhere(synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3), "store")
     found = stage_demands(measurements.of_run(dataset).table, stations(dataset))
-    assert "Servers: there are none, or not all of them tell of the CPU time of their threads." in found.missing
+    assert "Servers: there are none, or some do not report the CPU time of their threads." in found.missing
     assert "run folder" not in found.missing and "Net-threads" not in found.missing
 
 
@@ -481,7 +485,7 @@ def test_a_setting_that_did_not_vary_is_told_from_a_name_that_nobody_knows() -> 
     assert refusal({"workload.protocol": "kv"}).startswith(f"workload.protocol was queue throughout, {what}")
     assert refusal({"workload.ttl_s": 9}).startswith(f"workload.ttl_s was not set, {what}")
     assert refusal({"workload.protocl": "kv"}) == "workload.protocl: no such setting: did you mean workload.protocol?"
-    assert refusal({"throughput": 9}).startswith("throughput is nothing that tells configurations apart: set one of cl")
+    assert refusal({"throughput": 9}).startswith("throughput is the same in all configurations: set one of cl")
     ((_, scenario),) = fit_systems(
         FEW_ROWS, [], {"clients": 16, "workload.protocol": "queue"}, constant=constant, resamples=2
     )
@@ -491,7 +495,7 @@ def test_a_setting_that_did_not_vary_is_told_from_a_name_that_nobody_knows() -> 
 @pytest.mark.parametrize("settings", [{"workload.mix": "read:1"}, {"workload.arrivals": "poisson"}])
 def test_of_a_setting_that_does_not_apply_to_a_run_no_value_is_told(settings: dict[str, int | float | str]) -> None:
     messages = measurements.of_run(pooled(System(), 16, clients=(2, 8, 32)))
-    with pytest.raises(FitError, match=r"^workload\.\w+: nothing here says what it was: expected one of load\.clients"):
+    with pytest.raises(FitError, match=r"^workload\.\w+: not in these measurements: expected one of load\.clients"):
         fit_systems(messages.table, [], settings, constant=messages.constant, resamples=2)
 
 

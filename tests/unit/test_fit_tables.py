@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from soak import SOAK
 
 from knee.data import csv as measurements
 from knee.fit import Curve, Selection, curve_of, select
@@ -70,13 +71,13 @@ def test_every_other_client_count_predicts_the_counts_between() -> None:
 
 def test_any_one_inner_client_count_is_predicted_from_the_others() -> None:
     def each() -> Iterator[tuple[list[float], list[float]]]:
-        for number in TABLES:
+        for number in TABLES if SOAK else TABLES[::4]:
             curve = curve_of(table(number))
             for count in curve.counts[1:-1]:
                 yield errors(*shown_to(curve, [other for other in curve.counts if other != count]))
 
     throughput, response_ms, predictions = medians(each())
-    assert predictions == 27
+    assert predictions == (27 if SOAK else 7)
     assert throughput <= THROUGHPUT_MEDIAN_MAX, throughput
     assert response_ms <= RESPONSE_MEDIAN_MAX, response_ms
 

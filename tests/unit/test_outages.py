@@ -288,7 +288,7 @@ def test_outage_that_explains_enough_is_the_only_cause() -> None:
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     assert client.causes == (
         "connections were missing, at the worst 8 of 8, for 30 s in 3 of 3 runs: the server at the other end was gone, "
-        "and its clients had nobody to ask",
+        "and its clients could ask nothing",
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 
 from knee.queueing import (
     ApproximateSolution,
@@ -38,7 +39,7 @@ def networks(servers: int) -> st.SearchStrategy[Network]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(networks(2), st.tuples(st.integers(1, 40), st.integers(1, 40)))
 def test_laws_hold(method: Method, network: Network, populations: tuple[int, int]) -> None:
     solution = method(network, populations)
@@ -51,7 +52,7 @@ def test_laws_hold(method: Method, network: Network, populations: tuple[int, int
 
 # The worst of docs/methods/approximate-mva.md, with something to spare.
 @pytest.mark.parametrize(("method", "worst"), [(bard_schweitzer, 0.25), (linearizer, 0.03)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(networks(1), st.tuples(st.integers(1, 12), st.integers(1, 12)))
 def test_close_to_exact(method: Method, worst: float, network: Network, populations: tuple[int, int]) -> None:
     exact = solve_classes(network, populations).throughput[populations]
@@ -59,7 +60,7 @@ def test_close_to_exact(method: Method, worst: float, network: Network, populati
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(networks(3), st.tuples(st.integers(1, 12), st.integers(1, 12)))
 def test_several_servers_are_as_close_as_their_stand_in(
     method: Method, network: Network, populations: tuple[int, int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 
 from knee.queueing import ArgumentError, Delay, LoadDependent, Network, Queue, Station, closed_bounds, solve_closed
 
@@ -14,7 +15,7 @@ POPULATIONS = st.integers(1, 300)
 ROUNDING = 1e-9
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(DEMANDS, THINK_TIMES, POPULATIONS)
 def test_exact_throughput_is_inside(demands: list[float], think_time: float, population: int) -> None:
     network = Network([Queue(f"{k}", demand) for k, demand in enumerate(demands)], think_time)
@@ -26,7 +27,7 @@ def test_exact_throughput_is_inside(demands: list[float], think_time: float, pop
         assert throughput <= high * (1 + ROUNDING)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(DEMANDS, POPULATIONS)
 def test_the_lower_geometric_bound_is_the_tightest_without_thinking(demands: list[float], population: int) -> None:
     bounds = closed_bounds(Network([Queue(f"{k}", demand) for k, demand in enumerate(demands)]), population)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 from state_space import StateSpace
 
 from knee.queueing import (
@@ -47,7 +48,7 @@ def networks(draw: st.DrawFn) -> Network:
     return Network(made, draw(st.sampled_from([0.0, 3.0])), CLASSES)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=drawn(120), deadline=None)
 @given(networks(), st.tuples(st.integers(1, 3), st.integers(1, 2)))
 def test_every_state(network: Network, populations: tuple[int, int]) -> None:
     solution, exact = solve_classes(network, populations), StateSpace(network, populations)
@@ -62,7 +63,7 @@ def test_every_state(network: Network, populations: tuple[int, int]) -> None:
             assert np.isnan(solution.utilisation[(*populations, index)]) == isinstance(station, Delay)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(networks(), st.tuples(st.integers(1, 12), st.integers(1, 9)))
 def test_laws_hold_in_every_state(network: Network, populations: tuple[int, int]) -> None:
     solution = solve_classes(network, populations)
@@ -73,7 +74,7 @@ def test_laws_hold_in_every_state(network: Network, populations: tuple[int, int]
             assert np.isnan(solution.response_time[(*state, number)]) == (customers == 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(networks(), st.integers(1, 6), st.integers(1, 6))
 def test_equal_classes_are_one_class(network: Network, first: int, second: int) -> None:
     alike = [replace(station, visits=1.0) for station in network.stations]

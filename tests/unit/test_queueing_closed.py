@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 from state_space import StateSpace
 
 from knee.queueing import (
@@ -51,7 +52,7 @@ def stations(draw: st.DrawFn, growing: bool = False) -> list[Station]:
 NETWORKS = st.builds(Network, stations(), st.sampled_from([0.0, 0.5, 20.0]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(NETWORKS, st.integers(1, 6))
 def test_every_state(network: Network, population: int) -> None:
     solution, exact = solve_closed(network, population), StateSpace(network, [population])
@@ -79,13 +80,13 @@ def hold_laws(network: Network, solution: ClosedSolution) -> None:
             assert (solution.residence_time[:, index] == demands[index]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(NETWORKS, st.integers(1, 3000))
 def test_laws_hold(network: Network, population: int) -> None:
     hold_laws(network, solve_closed(network, population))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(st.builds(Network, stations(growing=True), st.sampled_from([0.0, 5.0])), st.integers(2, 2000))
 def test_throughput_grows_with_customers_where_rates_do(network: Network, population: int) -> None:
     throughput = solve_closed(network, population).throughput

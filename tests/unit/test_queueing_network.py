@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soak import drawn
 
 from knee.queueing import (
     ArgumentError,
@@ -107,7 +108,7 @@ def test_visits_for_one_to_a_station() -> None:
     assert visits == pytest.approx({"cpu": 1 / 0.6, "disk": 1.0, "net": 0.5})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(st.lists(st.lists(st.floats(0.01, 1), min_size=4, max_size=4), min_size=4, max_size=4))
 def test_what_goes_in_comes_out(weights: list[list[float]]) -> None:
     routing = np.array(weights)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import poisson
+from soak import drawn
 
 from knee.queueing import MG1, MH21, MM1, GGm, MMInfinity, MMm, MMmK, SingleStation, SolvedStation, erlang_b, erlang_c
 from knee.queueing.errors import ArgumentError, UnstableError
@@ -156,7 +157,7 @@ def test_one_server_of_mmm_is_mm1(rate: float, load: float) -> None:
 
 
 @given(rate=rates, load=st.floats(0.01, 0.9), servers=st.integers(1, 40))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_room_enough_makes_mmmk_an_mmm(rate: float, load: float, servers: int) -> None:
     arrivals = load * rate * servers
     same(MMmK(arrivals, rate, servers, servers + 500), MMm(arrivals, rate, servers), rel=1e-9)
@@ -178,7 +179,7 @@ def test_enough_servers_are_a_delay() -> None:
 
 
 @given(rate=rates, load=loads, servers=st.integers(1, 200))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_a_full_loss_system_loses_by_erlang_b(rate: float, load: float, servers: int) -> None:
     station = MMmK(load * rate * servers, rate, servers, servers)
     assert station.loss_probability == pytest.approx(erlang_b(servers, station.offered_load), rel=1e-12)

@@ -669,7 +669,7 @@ def test_page_of_table_without_a_column_names_it(csv: str, says: str) -> None:
 def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     page = page_of("seed000_table16.csv")
     words, charts = in_words(page), specifications(page)
-    assert "Model: load-dependent network, as it predicts best what it was not shown" in words
+    assert "Best model: load-dependent network. Each client count was hidden and predicted in turn" in words
     for name in ("model-throughput", "model-response_ms"):
         bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
         inside, beyond = (sorted({row["clients"] for row in band["data"]["values"]}) for band in bands)

@@ -49,8 +49,8 @@ class Term:
     share           of the variation, 0 to 1; NaN where nothing varies
     f_ratio, probability
                     of a mean square as large without the effect; None without an estimate of the error
-    significant     whether it stands out from the error at the analysis' level; None when that cannot be told
-    aliases         terms of a fraction that cannot be told apart from this one, with their signs
+    significant     whether it stands out from the error at the analysis' level; None where the data do not show it
+    aliases         terms of a fraction that are confounded with this one, with their signs
     """
 
     name: str
@@ -140,7 +140,7 @@ class Analysis:
 
     @property
     def leads(self) -> bool | None:
-        """Whether the first of `ranked` is larger than the second beyond the noise; None when that cannot be told.
+        """Whether the first of `ranked` is larger than the second beyond the noise; None where the data do not show it.
 
         Sizes are √SS, which for terms of two levels is |q| in units of its own standard error. Comparing the two
         largest needs no allowance for having picked them (Gutmann & Maymin 1987).
@@ -315,4 +315,4 @@ def _notes(design: Design, source: ErrorSource, spread: float | None, total: flo
     if quiet is not None:
         return ["Nothing was repeated, so effects have no standard error: they are judged by Lenth's method."]
     few = "" if design.fraction is None else f" and {CONTRASTS_MIN} effects are needed for Lenth's method"
-    return [f"Nothing was repeated{few}: what is noise and what is not cannot be told. Measure each cell three times."]
+    return [f"Nothing was repeated{few}, so nothing shows what is noise. Measure each cell three times."]

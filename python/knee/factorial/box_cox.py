@@ -114,7 +114,7 @@ def _fit(low: float, high: float) -> Fit:
 
 
 def _unknown(level: float, reason: str) -> BoxCox:
-    return BoxCox(None, None, None, level, "cannot tell", f"Which model fits better cannot be told: {reason}.")
+    return BoxCox(None, None, None, level, "cannot tell", f"Cannot tell which model fits better: {reason}.")
 
 
 def _sentence(best: float, low: float, high: float, level: float, fit: Fit, replicated: bool) -> str:

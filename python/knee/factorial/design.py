@@ -241,7 +241,7 @@ def _place(table: pl.DataFrame) -> tuple[str, list[int]]:
 
 
 def _rows(table: pl.DataFrame, factors: Sequence[str], chosen: pl.Series) -> str:
-    """Whose values are wrong; nobody sees the rows of a run folder, which are named by what was run."""
+    """The rows with wrong values. Rows of a run folder are named by factors and repetition, as no file shows them."""
     word, places = _place(table)
     numbers = [places[row] for row in chosen.arg_true()]
     named = ", ".join(map(str, numbers[:_NAMED_MAX]))
@@ -306,7 +306,7 @@ def _check_separable(design: Design, fraction: Fraction) -> None:
         if word.bit_count() == 2:
             names = [factor.name for number, factor in enumerate(design.factors) if word >> number & 1]
             raise DesignError(
-                f"factors {' and '.join(names)} always change together, so their effects cannot be told apart: "
+                f"factors {' and '.join(names)} always change together, so their effects are confounded: "
                 "leave one out, or measure them apart"
             )
 

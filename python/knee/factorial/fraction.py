@@ -1,7 +1,7 @@
 """Regular fractions of a 2^k design: defining relation, aliases, resolution (Box & Hunter 1961; Jain 1991, ch. 19).
 
 A word is a set of factors whose product of signs is the same in every run that was made: I = ABCD, say. The words and
-their products with one another are the defining relation. Two terms whose product is a word cannot be told apart.
+their products with one another are the defining relation. Two terms whose product is a word are confounded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Fraction:
 
     @cached_property
     def _generators(self) -> tuple[int, ...]:
-        """p words of which all others are products, each with a last factor that no other one has."""
+        """p words that generate all others, each with a last factor that no other one has."""
         found: list[int] = []
         for word in sorted(self.relation):
             for known in found:

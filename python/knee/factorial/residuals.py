@@ -177,7 +177,7 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
         return _untested(
             "run order",
             name,
-            "Drift over time cannot be told from effects: the repetitions of every cell were run one after another. "
+            "Cannot tell drift over time from effects: the repetitions of every cell were run one after another. "
             "Run them in random order.",
         )
     by_cell = np.argsort(cells, kind="stable")

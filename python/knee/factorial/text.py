@@ -66,7 +66,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
         )
     interactions = [term for term in active if len(term.factors) > 1]
     if interactions:
-        doubt = "" if interactions[0].significant else " (whether they are noise cannot be told)"
+        doubt = "" if interactions[0].significant else " (they may be noise)"
         found.append(
             f"Interactions that matter{doubt}: "
             + "; ".join(_interaction(analysis, term) for term in interactions[:_LISTED_MAX])
@@ -79,7 +79,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
         found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
     quiet = [term for term in ranked if term.significant is False]
     if quiet:
-        found.append(f"Not told apart from noise at {confidence(analysis.level)}: {_named(quiet)}.")
+        found.append(f"Within the noise at {confidence(analysis.level)}: {_named(quiet)}.")
     if analysis.lenth is not None:
         margins = analysis.lenth
         found.append(
@@ -134,7 +134,7 @@ def _lead(analysis: Analysis) -> list[str]:
     following = term_label(analysis.ranked[1])
     if analysis.leads:
         return [f"It is larger than the next, {following}, by more than noise."]
-    return [f"Whether it is larger than the next, {following}, cannot be told."]
+    return [f"Cannot tell whether it is larger than the next, {following}."]
 
 
 def _by(analysis: Analysis, step: Change) -> str:
@@ -157,7 +157,7 @@ def _size(interval: Interval) -> Interval:
 
 def _certainty(analysis: Analysis, term: Term) -> str:
     if analysis.error.standard_deviation == 0:
-        return "How sure that is cannot be told: the repetitions show no noise at all."
+        return "Cannot tell how sure that is: the repetitions show no noise at all."
     if term.probability is not None:
         doubts = _doubts(analysis) if term is analysis.ranked[0] else ""
         said = f"p {p_value(term.probability)}; intervals at {confidence(analysis.level)}{doubts}"
@@ -169,7 +169,7 @@ def _certainty(analysis: Analysis, term: Term) -> str:
         return f"It stands out by itself, but one of {len(analysis.terms)} effects may do so by chance ({said})."
     margins = analysis.lenth
     if margins is None:
-        return "How sure that is cannot be told without repetitions."
+        return "Cannot tell how sure that is without repetitions."
     size = abs(term.q.estimate)
     if size > margins.simultaneous:
         return f"It stands out from all other effects (Lenth's simultaneous margin at {confidence(analysis.level)})."

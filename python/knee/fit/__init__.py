@@ -1,11 +1,14 @@
-"""From measurements to a model, and from the model to what nobody has measured. Pure.
+"""From measurements to a model, and from the model to loads that were not measured. Pure.
 
     curve      what a model is fitted to
     models     M/M/1, M/M/m, closed networks, the load-dependent network, the universal scalability law
     search     least squares
     selection  cross-validation over client counts, and the model that it chooses
     stages     what a request needs of every stage between client and server
-    what_if    predictions with intervals
+    scenario   what a model is asked for
+    configurations  which rows one model is fitted to
+    forecast   predictions with intervals
+    systems    all of it for every configuration of a table
     plan       a prediction simulated, with what no formula covers
     outlook    all of it over the client counts and beyond, for a report
     text       in words
@@ -13,15 +16,18 @@
 Formulas, assumptions and sources: docs/methods/fit.md.
 """
 
+from knee.fit.configurations import configurations
 from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
+from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.models import Model, candidates
 from knee.fit.outlook import Outlook, Outlooks, outlooks
 from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate_plan
+from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
 from knee.fit.stages import Stage, Stages, stage_demands
-from knee.fit.text import parameter_sentence, render_plan, render_text
-from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
+from knee.fit.systems import fit_systems
+from knee.fit.text import parameter_sentence, render_plan, render_text, selection_sentence
 
 __all__ = [
     "CLIENTS_MIN",
@@ -51,6 +57,7 @@ __all__ = [
     "render_plan",
     "render_text",
     "select",
+    "selection_sentence",
     "simulate_plan",
     "stage_demands",
 ]

@@ -18,8 +18,8 @@ CLIENTS_MIN = 3
 """Client counts below which none lies between two others, to be left out and predicted from them."""
 
 THINK_SCATTER = 0.05
-"""Relative range of measured mean think times within which they are the same one where nobody says what was asked for:
-random ones scatter.
+"""Measured mean think times within this relative range are one think time, unless DECLARED says otherwise: random ones
+scatter.
 """
 
 DECLARED = "declared_think_ms"
@@ -50,7 +50,7 @@ class Curve:
         Z. From the middleware's view the way to it is not in here: it is fitted.
     slots
         Worker slots of all middlewares together, or their connections to a database where those are fewer: a request
-        that has a slot and waits for a connection does as little as one that waits for a slot. NaN where nobody says.
+        that has a slot and waits for a connection does as little as one that waits for a slot. NaN where not known.
     throughput
         X, requests/s.
     response_ms
@@ -125,13 +125,13 @@ class Curve:
 
 
 def curve_of(rows: pl.DataFrame) -> Curve:
-    """The rows of one configuration (:mod:`knee.data.observations`, or a table of somebody else's) as a curve.
+    """The rows of one configuration (:mod:`knee.data.observations`, or a foreign CSV) as a curve.
 
     Raises
     ------
     FitError
         Where there is no closed loop, no response time, or fewer than CLIENTS_MIN client counts, naming what lacks;
-        where there are too many clients, slots nobody can count, or times and throughputs of different loops.
+        where there are too many clients, slots without a number, or times and throughputs of different loops.
     """
     for name in ("clients", "throughput"):
         if name not in rows.columns:
@@ -203,9 +203,7 @@ def taken_ms(asked_ms: float, rows: pl.DataFrame, curve: Curve) -> float:
 
 
 def _think_ms(rows: pl.DataFrame) -> Floats:
-    """Z of every row: the mean of all that were asked to think alike, or where nobody says that, of all that scatter
-    about one.
-    """
+    """Z of every row: the mean of all with the same declared think time, or else of all that scatter about one."""
     if DECLARED in rows.columns and not rows[DECLARED].is_null().any():
         return rows.select(pl.col("think_ms").cast(pl.Float64).mean().over(DECLARED))["think_ms"].to_numpy()
     each = rows["think_ms"].cast(pl.Float64).to_numpy()
@@ -226,8 +224,10 @@ def servers_in_words(slots: Floats, connections: Floats) -> str:
 
 
 def connections_of(rows: pl.DataFrame) -> Floats:
-    """Connections to a database over all middlewares; NaN where nobody says, and where nobody knows of worker slots, as
-    what has connections may then be anything."""
+    """Connections to a database over all middlewares; NaN where not known.
+
+    NaN also without a number of worker slots: the connections may then be those of anything.
+    """
     name = _first(rows, CONNECTIONS)
     if name is None:
         return np.full(rows.height, np.nan)
@@ -241,9 +241,9 @@ def knows_connections(rows: pl.DataFrame) -> bool:
 
 
 def connections_follow(rows: pl.DataFrame) -> bool:
-    """Whether there is one connection for each worker slot, however many: where nobody gave their number.
+    """Whether there is one connection for each worker slot, however many: where the experiment gives no number.
 
-    Of a CSV somebody did.
+    A CSV always gives one.
     """
     return "connections_follow" in rows.columns and rows["connections_follow"].fill_null(value=False).all()
 
@@ -251,7 +251,7 @@ def connections_follow(rows: pl.DataFrame) -> bool:
 def worker_slots_of(rows: pl.DataFrame) -> Floats:
     """Worker slots over all middlewares: workers times middlewares, under any of the names that they have.
 
-    NaN where nobody says, and where there is no middleware.
+    NaN where not known, and where there is no middleware.
     """
     workers = _first(rows, WORKERS)
     if workers is None:
@@ -262,7 +262,7 @@ def worker_slots_of(rows: pl.DataFrame) -> Floats:
 
 
 def middlewares_of(rows: pl.DataFrame) -> Floats:
-    """How many middlewares every row has; one where nobody says. Raises FitError for words."""
+    """How many middlewares every row has; one where not known. Raises FitError for words."""
     name = _first(rows, MIDDLEWARES)
     if name is None:
         return np.ones(rows.height)

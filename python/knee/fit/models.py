@@ -1,8 +1,8 @@
 """The models that are fitted, from the simplest to the most particular.
 
 Each predicts throughput and response time of N customers from a few parameters, all positive. Times are milliseconds,
-throughputs requests/s. Every one has `outside_ms`, a delay between client and middleware at which nobody queues, but
-the universal scalability law, which knows nothing of stations.
+throughputs requests/s. Every one has `outside_ms`, a delay without a queue between client and middleware, but for
+the universal scalability law, which has no stations.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Model(ABC):
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network | None:
         """The closed network that the model solves for up to `customers`; None of a law that has no stations.
 
-        Times are in milliseconds; `slots` is NaN where nobody knows of any.
+        Times are in milliseconds; `slots` is NaN where their number is not known.
         """
         return None
 
     @abstractmethod
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        """N / X in ms for every N of `customers`, whole numbers; `slots` is NaN where nobody knows of any."""
+        """N / X in ms for every N of `customers`, whole numbers; `slots` is NaN where their number is not known."""
 
     def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
         """Throughput (requests/s) and response time (ms) of every row of a curve; its measurements are not read."""
@@ -205,7 +205,7 @@ class LoadDependentNetwork(Model):
         for i, count in enumerate(counts):
             there = int(count)
             weights = np.cumsum(np.log(np.arange(count, 0, -1)) - logs[:there])
-            # Relative to the likeliest number, which may be nobody there.
+            # Relative to the likeliest number, which may be zero.
             likeliest = max(0.0, float(weights.max()))
             shares = np.exp(weights - likeliest)
             cycles[i] = count * (np.exp(-likeliest) + shares.sum()) / (shares @ rates[:there])

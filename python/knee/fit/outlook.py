@@ -9,7 +9,10 @@ import numpy as np
 import polars as pl
 
 from knee.errors import FitError
-from knee.fit.what_if import FittedSystem, Forecast, Scenario, configurations, fit_systems
+from knee.fit.configurations import configurations
+from knee.fit.forecast import FittedSystem, Forecast
+from knee.fit.scenario import Scenario
+from knee.fit.systems import fit_systems
 from knee.queueing import POPULATION_MAX
 from knee.stats.intervals import LEVEL, Interval, counted, mean_interval
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from scipy.optimize import brentq
 
 from knee.errors import FitError
+from knee.fit.forecast import FittedSystem, network_of
+from knee.fit.scenario import Scenario, as_curve
 from knee.fit.selection import Trial
-from knee.fit.what_if import FittedSystem, Scenario, as_curve, network_of
 from knee.queueing import (
     POPULATION_MAX,
     ArgumentError,
@@ -44,8 +45,8 @@ ROUNDS_LEAST = 1000
 WARMUP_QUEUE, WARMUP_AWAY, WARMUP_IRREGULAR = 1.5, 4.5, 7.0
 """Rounds of each client before anything is counted: a full queue takes one to be met by all; the number of clients that
 are away settles as e to the minus rounds, so the second is times the share of a cycle that they are. It settles slower
-the further c² of think times is from 1. Below, clients stay in step with how they started. Above, few
-long times take the most time, and at first nobody is in one: the third, times c², leaves about 1 % of them to come."""
+the further c² of think times is from 1. Below, clients stay in step with how they started. Above, few long times take
+the most time, and at first no client is in one: the third, times c², leaves about 1 % of them to come."""
 
 ROUNDS_MAX = 10**9
 """Tries of all replications together, warm-up and refused ones included."""
@@ -60,7 +61,7 @@ class Assumptions:
     """What no measurement of throughput and mean response time says.
 
     service   shape of what every slot and server takes about its mean
-    thinking  the same of think times, exponential unless given; none to give where nobody thinks
+    thinking  the same of think times, exponential unless given; refused without a think time
     places    to wait in front of the slots, or of the server where there are none; None without a limit
     """
 
@@ -86,7 +87,7 @@ class Plan:
     throughput        requests/s
     response_ms       as the curve's view sees it, and its quantiles by probability
     refused           share of the rounds that found no place; None where there was one for everybody
-    utilisation       of every station at which somebody may wait, by name
+    utilisation       of every station with a queue, by name
     warmup, rounds    of each replication: what was left out, and what was counted
     """
 
@@ -141,7 +142,7 @@ def simulate_plan(
 
     Slots that slow each other down are simulated as so many servers, each with the service time that gives the model's
     own throughput at this load: a flow-equivalent station knows how much all of them do, not how long one takes. The
-    delay outside is taken for constant. A client starts with thinking, and whom no place is left for thinks again.
+    delay outside is taken for constant. A client starts with thinking. A client that finds no place thinks again.
 
     Raises
     ------
@@ -171,7 +172,7 @@ def simulate_plan(
         shapes[delay.name] = Deterministic()
         shift = -outside_ms if curve.view == "middleware" else 0.0
     else:
-        # Whom no place is left for takes the way again before it tries again: that is its thinking.
+        # A client that finds no place takes the way again before it tries again: that is its thinking.
         network, thinking = Network(queues, outside_ms), Deterministic()
         shift = outside_ms if curve.view == "client" else 0.0
     found = simulate(
@@ -249,7 +250,7 @@ def _refuse_long(
         )
         spread = "" if thinking.scv == 1 else f", or think times of {'less' if thinking.scv > 1 else 'more'} spread"
         raise FitError(
-            f"the simulation would take about {tries:,} tries, of which {ROUNDS_MAX:,} are allowed{refused} fewer "
+            f"the simulation would take about {tries:,} tries, and {ROUNDS_MAX:,} are allowed{refused} fewer "
             f"rounds or replications{spread}"
         )
 

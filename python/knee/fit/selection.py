@@ -1,4 +1,4 @@
-"""Which model to believe: the one that predicts best what it was not shown."""
+"""Chooses the model that best predicts hidden client counts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TIE = 1.25
 difference is itself little but chance, and would excuse anything."""
 
 ALIKE = 1.05
-"""The same for models whose errors differ by too little for anybody to care, however surely."""
+"""The same for models whose errors differ by too little to matter, however surely."""
 
 NEGLIGIBLE = 1e-3
-"""An error than which nobody needs a smaller one: of measurements without scatter, rounding would choose."""
+"""Errors below this are alike: among measurements without scatter, rounding would choose."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Trial:
         return tie or self.is_as_good_as(best.score)
 
     def is_as_good_as(self, score: float) -> bool:
-        """Whether the difference to a better score is too little for anybody to care."""
+        """Whether the difference to a better score is too small to matter."""
         return self.score <= max(ALIKE * score, NEGLIGIBLE)
 
 
@@ -101,27 +101,8 @@ class Selection:
 
     @property
     def best(self) -> Trial:
-        """The one that predicted best what it was not shown."""
+        """The trial with the smallest error on hidden client counts."""
         return min(self.trials, key=lambda trial: trial.score)
-
-    @property
-    def sentence(self) -> str:
-        """Which model, and how well it predicts what it was not shown."""
-        chosen = self.chosen
-        why = (
-            "it predicts best what it was not shown"
-            if self.best is chosen
-            else f"the {self.best.model.name} does not predict what it was not shown surely or noticeably better"
-        )
-        errors = (chosen.throughput_error, chosen.response_error)
-        largest = np.array(chosen.left_out) == chosen.left_out[-1]
-        x, r = (float(np.median(np.abs(error[~largest]))) for error in errors)
-        x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
-        return (
-            f"Model: {chosen.model.name}, as {why}: left out, a client count is predicted within {x:.1%} for "
-            f"throughput and {r:.1%} for response time (median of {int((~largest).sum())}). The largest count, from "
-            f"the smaller ones: {x_edge:+.1%} and {r_edge:+.1%}."
-        )
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:

@@ -55,7 +55,7 @@ def stage_demands(
     Parameters
     ----------
     rows
-        :mod:`knee.data.observations`, or a table of somebody else's with some of its columns.
+        :mod:`knee.data.observations`, or a foreign table with some of its columns.
     stations
         :mod:`knee.laws.stations` of the same runs; without it there are no CPU times.
     """
@@ -99,17 +99,17 @@ def stage_demands(
 
 
 NEEDS = {
-    "client–middleware network": "not told apart without response_ms and middleware_response_ms",
+    "client–middleware network": "not separate without response_ms and middleware_response_ms",
     "net-threads": "only a run folder has the CPU time of the middlewares' threads",
-    "worker slots": "not told apart without service_ms and the number of workers and middlewares",
-    "middleware–server network": "not told apart without service_ms and the servers' own service time",
+    "worker slots": "not separate without service_ms and the number of workers and middlewares",
+    "middleware–server network": "not separate without service_ms and the servers' own service time",
     "servers": "only a run folder has the CPU time of the servers' threads",
 }
 """The stages from the client inwards, and what each takes."""
 
 _NEEDS_OF_RUN = {
-    "net-threads": "there is no middleware, or not every one tells of the CPU time of its threads",
-    "servers": "there are none, or not all of them tell of the CPU time of their threads",
+    "net-threads": "there is no middleware, or some middleware does not report the CPU time of its threads",
+    "servers": "there are none, or some do not report the CPU time of their threads",
 }
 """The same where a run folder is given, of what can be missing in one."""
 
@@ -129,18 +129,18 @@ def _difference(rows: pl.DataFrame, columns: Sequence[str]) -> Floats:
 
 def _threads(own: pl.DataFrame, rows: pl.DataFrame, tier: str) -> pl.DataFrame:
     """Threads of all processes of a tier, and how many of them were busy on average, of every run that has them all."""
-    told = (
+    known = (
         own.filter(pl.col("utilization").is_not_null() & pl.col("servers").is_not_null())
         .group_by(RUN)
         .agg(
             (pl.col("utilization") * pl.col("servers")).sum().alias(f"_{tier}_busy"),
             pl.col("servers").sum().alias(f"_{tier}_threads"),
-            pl.len().alias("_told"),
+            pl.len().alias("_known"),
         )
     )
     if f"{tier}s" in rows.columns:
-        told = told.join(rows.select(*RUN, f"{tier}s"), on=RUN).filter(pl.col("_told") == pl.col(f"{tier}s"))
-    return told.select(*RUN, f"_{tier}_busy", f"_{tier}_threads")
+        known = known.join(rows.select(*RUN, f"{tier}s"), on=RUN).filter(pl.col("_known") == pl.col(f"{tier}s"))
+    return known.select(*RUN, f"_{tier}_busy", f"_{tier}_threads")
 
 
 def _stage(name: str, rows: pl.DataFrame, each_ms: Floats, servers: pl.Expr | None, level: float, seed: int) -> Stage:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.plan import Plan
-from knee.fit.what_if import FittedSystem, Forecast
+from knee.fit.selection import Selection
 from knee.queueing import Shape
-from knee.stats.intervals import Interval, number
+from knee.stats.intervals import Interval, counted, number
 
 _DIGITS = 5
 
@@ -23,7 +26,7 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     lines = [system.label] if system.label else []
     if forecast is not None:
         lines += forecast_lines(system, forecast)
-    lines.append(system.selection.sentence)
+    lines.append(selection_sentence(system.selection))
     lines.append(parameter_sentence(system))
     others = ", ".join(
         f"{trial.model.name} {trial.score:.1%}"
@@ -104,6 +107,27 @@ def _share(interval: Interval) -> str:
     return f"{estimate:.2%} ({max(0.0, low):.2%} to {min(1.0, high):.2%})"
 
 
+def selection_sentence(selection: Selection) -> str:
+    """The model that was chosen, why, and how well it predicts hidden client counts."""
+    chosen, best = selection.chosen, selection.best
+    if best is chosen:
+        head = f"Best model: {chosen.model.name}."
+    else:
+        head = (
+            f"Model: {chosen.model.name}; the {best.model.name}, with more parameters, does not predict surely or "
+            "noticeably better."
+        )
+    errors = (chosen.throughput_error, chosen.response_error)
+    largest = np.array(chosen.left_out) == chosen.left_out[-1]
+    x, r = (float(np.median(np.abs(error[~largest]))) for error in errors)
+    x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
+    return (
+        f"{head} Each client count was hidden and predicted in turn; the median error was {x:.1%} for throughput and "
+        f"{r:.1%} for response time ({counted(int((~largest).sum()), 'prediction')}). The largest count, from the "
+        f"smaller ones, was off by {x_edge:+.1%} and {r_edge:+.1%}."
+    )
+
+
 def parameter_sentence(system: FittedSystem) -> str:
     """The chosen model's parameters with their intervals."""
     parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
@@ -111,7 +135,7 @@ def parameter_sentence(system: FittedSystem) -> str:
 
 
 def stage_lines(system: FittedSystem) -> list[str]:
-    """What a request needs of every stage, as a table, and which stages cannot be told apart."""
+    """What a request needs of every stage, as a table, and which stages are not separate."""
     lines = []
     if system.stages.found:
         lines.append("What a request needs of every stage, over all client counts together (ms):")
@@ -155,8 +179,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
 
 
 def quantity_between(interval: Interval, unit: str = "") -> str:
-    """An estimate with the ends of its interval, which need not lie around it evenly; those that a thousandth or a
-    thousandfold of it is not enough for are not told."""
+    """An estimate with the ends of its interval, cut at a thousandth and a thousandfold of it."""
     estimate = f"{number(interval.estimate)} {unit}".rstrip()
     if interval.low is None or interval.high is None:
         return estimate

@@ -8,7 +8,9 @@ S service time, U utilisation, V visits, D = V S demand, m servers.
     interactive  X = N / (R + Z), for all requests and per type, from both views
     stations     Little's law, the utilisation law, the forced flow law
     flow         what entered has left
-    demands      D = V S, the bottleneck, N*
+    configuration  one configuration as columns of numbers
+    bounds       throughput within what the busiest station allows, N*
+    demands      D = V S, and the bottleneck
     causes       why a law may be violated
     findings     all of it for a table
     tables       a run folder's windows as the tables that the laws take
@@ -17,7 +19,8 @@ S service time, U utilisation, V visits, D = V S demand, m servers.
     listing      as plain-text tables
 """
 
-from knee.laws.demands import BoundCheck, Demand, DemandReport, service_demands
+from knee.laws.bounds import BoundCheck
+from knee.laws.demands import Demand, DemandReport, service_demands
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.flow import ConservationCheck
 from knee.laws.foreign import laws_of_measurements

@@ -134,8 +134,8 @@ def _losses(left: Traces) -> Iterator[str]:
 def _outage(left: Traces) -> str:
     return (
         f"connections were missing, at the worst {left.missing} of {left.declared}, for {left.outage_s:.3g} s in "
-        f"{left.outages} of {counted(left.runs, 'run')}: the server at the other end was gone, and its clients had "
-        "nobody to ask"
+        f"{left.outages} of {counted(left.runs, 'run')}: the server at the other end was gone, and its clients "
+        "could ask nothing"
     )
 
 

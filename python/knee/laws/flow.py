@@ -15,7 +15,7 @@ CONSERVATION_TOLERANCE = 0.005
 """Largest relative difference between what clients and the tier behind them counted over the whole run."""
 
 Tier = Literal["middlewares", "stores"]
-"""Whom the clients talk to."""
+"""What the clients talk to."""
 
 _TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_total"}
 

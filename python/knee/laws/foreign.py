@@ -1,4 +1,4 @@
-"""What the laws are checked on in somebody else's measurements: their rows, by request type and by station."""
+"""What the laws are checked on in a foreign CSV: its rows, by request type and by station."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _own_think_times(table: pl.DataFrame, by: list[str]) -> bool:
 
 
 def _split(found: Measurements, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """All requests together, one row per run, and the single types; None where only one of them is told apart.
+    """All requests together, one row per run, and the single types; None where there is only one.
 
     Raises MeasurementsError for a run with two rows for all requests.
     """

@@ -185,7 +185,7 @@ def _customers(rows: pl.DataFrame) -> pl.Expr:
 
 
 def _whole(types: pl.DataFrame) -> pl.DataFrame:
-    """The runs of which every type is known: else a part of the cycle is missing, and passes for no time at all."""
+    """The runs in which every type is known. Without one a part of the cycle would count as no time."""
     there = pl.col("request_type").n_unique().over(RUN) == pl.col("request_type").n_unique().over("point")
     return types.filter(USABLE.all().over(RUN) & there)
 

@@ -11,7 +11,7 @@ A table of stations has one row per run and station:
     response_ms  W_k, mean time of a visit, waiting included
     queue_length Q_k, mean number of customers there
     utilization  U_k, mean share of busy servers
-    untold       in words, why nobody knows how busy a station is that there is
+    untold       in words, why it is not known how busy the station is
 
 Everything but the keys may be null.
 """
@@ -61,7 +61,7 @@ UTILIZATION_RESOLUTION = 0.005
 
 @dataclass(frozen=True)
 class StationCheck:
-    """One law at one station and point. `clients` is None where nobody said how many there were."""
+    """One law at one station and point. `clients` is None where their number is not known."""
 
     point: int
     clients: int | None
@@ -167,7 +167,7 @@ def _verdicts(
 
 
 def _verdict(comparison: Comparison, most: float, rounded: float, resolution: float, tolerance: float) -> Verdict:
-    """The verdict on a quantity of which `most` was measured, and `rounded` by so much."""
+    """The verdict on a quantity; `most` is its largest measurement, `rounded` how far that may have been rounded."""
     apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
     if apart <= resolution:
         return "holds"
@@ -178,7 +178,7 @@ def _verdict(comparison: Comparison, most: float, rounded: float, resolution: fl
 
 
 def _with_flow(stations: pl.DataFrame) -> pl.DataFrame:
-    """Add `flow`: the station's throughput, or where nobody measured it that of the system times the visits."""
+    """Add `flow`: the station's throughput, or where it was not measured that of the system times the visits."""
     if "system_throughput" not in stations.columns:
         return stations.with_columns(pl.col("throughput").alias("flow"))
     columns = [pl.coalesce("throughput", pl.col("visits") * pl.col("system_throughput")).alias("flow")]

@@ -46,7 +46,7 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     -------
     `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
     of each type that a run's clients sent, or should have sent. `visits` are the requests of the type in a round of a
-    client (:mod:`knee.laws.visits`). A type of which nobody knows how long any request took has no response time.
+    client (:mod:`knee.laws.visits`). A type without any timed request has no response time.
     """
     seconds = _covered(trim(dataset.stations, dataset.points))
     counts = (
@@ -104,7 +104,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
     )
     middlewares = used.filter(pl.col("role") == "middleware")
-    # Without worker slots nobody waits for one: what a pipelined middleware holds back has a time, but no length.
+    # Without worker slots there is no queue for them: a pipelined middleware delays requests, without a queue length.
     queues = middlewares.filter(pl.col("_queues") & (pl.col("workers") > 0)).select(
         *RUN,
         (pl.col("process") + "'s queue").alias("station"),
@@ -128,7 +128,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         pl.lit(True).alias("software"),
         pl.col("connections").cast(pl.Float64).alias("servers"),
         "throughput",
-        # Without the service time, of which the utilisation was made.
+        # Without the service time, from which the utilisation was computed.
         "utilization",
     )
     own = (
@@ -174,9 +174,9 @@ def _covered(samples: pl.DataFrame) -> pl.DataFrame:
 
 def _host(dataset: Dataset) -> pl.DataFrame:
     """All processors together; neither what the hypervisor kept for others was a server, nor what programs outside the
-    experiment took. Where that is little it is the kernel's work for the experiment, which belongs to nobody's process.
+    experiment took. Where that is little it is the kernel's work for the experiment, which belongs to no process.
 
-    Of a host that those programs filled nobody knows what it had for the system, as where the bottleneck is looked for.
+    A host that those programs filled has no utilisation: what it had left for the system is not known.
     """
     outsiders = cpu_shares(dataset).filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))
     share = pl.col("share").fill_null(0.0)

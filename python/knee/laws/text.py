@@ -225,7 +225,7 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
         of_all = f"of {len(reports)} configurations"
         parts = [f"{station} in {count} {of_all}" for station, count in named.most_common()]
         if open_ := len(reports) - named.total():
-            parts.append(f"not to be told in {open_} {of_all}")
+            parts.append(f"not known in {open_} {of_all}")
         found.append(f"By service demand the bottleneck is {'; '.join(parts)}.")
     found += _without_demand(reports)
     broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
@@ -253,7 +253,7 @@ def _without_demand(reports: Sequence[DemandReport]) -> list[str]:
 def bottleneck_sentence(report: DemandReport) -> str:
     """The bottleneck of one configuration by service demand, and N*."""
     if report.bottleneck is None:
-        text = f"By service demand the bottleneck cannot be told: {report.doubt}."
+        text = f"Cannot tell the bottleneck by service demand: {report.doubt}."
     else:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (

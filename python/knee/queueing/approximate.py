@@ -159,7 +159,7 @@ class _Model:
     populations: Floats
     #: Demands for which customers wait for each other, (K, C).
     queued: Floats
-    #: Demands for which nobody waits, (K, C).
+    #: Demands without waiting, (K, C).
     delayed: Floats
 
     @classmethod

@@ -38,7 +38,7 @@ class ClosedSolution:
         Q_k, the mean number of customers at each station, waiting or served, (N, K).
     utilisation
         Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
-        somebody is there, of a delay NaN, (N, K).
+        any customer is there, of a delay NaN, (N, K).
     """
 
     stations: tuple[str, ...]
@@ -187,7 +187,7 @@ def solve_states(
     speeds: Sequence[Sequence[float] | None],
     classes: Sequence[str],
 ) -> tuple[Floats, Floats, Floats]:
-    """Throughputs, (N_1 + 1, …, C); of stations what a unit of demand that arrives takes, and when somebody is there.
+    """Throughputs, (N_1 + 1, …, C); of stations what an arriving unit of demand takes, and when any customer is there.
 
     Both are (N_1 + 1, …, K); at delays the latter, a share of time, is NaN.
 
@@ -236,7 +236,7 @@ def residence_times(arrival: Floats, demands: Floats) -> Floats:
 
 
 def shares(network: Network, throughput: Floats, busy: Floats) -> Floats:
-    """The utilisation of every station, from throughputs by class and from when somebody is there, (…, K)."""
+    """The utilisation of every station, from throughputs by class and from when any customer is there, (…, K)."""
     dependent = [isinstance(station, LoadDependent) for station in network.stations]
     return np.where(dependent, busy, throughput @ network.demands.T / servers(network))
 

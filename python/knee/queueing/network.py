@@ -50,7 +50,7 @@ class Station(ABC):
     def speeds(self, population: int) -> list[float] | None:
         """How many times as fast as with one customer it works with 1, 2, … customers, at the last speed with more.
 
-        None where nobody of so many customers ever waits.
+        None where no customer of so many ever waits.
         """
 
 
@@ -72,7 +72,7 @@ class Queue(Station):
 
 @dataclass(frozen=True)
 class Delay(Station):
-    """A place at which nobody waits for anybody."""
+    """A place without a queue."""
 
     def speeds(self, population: int) -> None:
         return None

@@ -31,7 +31,7 @@ class OpenSolution:
         Q_kc, the mean number of each class at each station, (K, C).
     utilisation
         Of a queue ρ, the mean share of its servers that are busy; of a load-dependent station the share of time that
-        somebody is there; of a delay NaN, (K).
+        any customer is there; of a delay NaN, (K).
     """
 
     stations: tuple[str, ...]
@@ -91,7 +91,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
 
 
 def alone(offered: float, speeds: Floats) -> tuple[float, float]:
-    """What a unit of demand takes of a customer that arrives at a station, and the probability to find somebody.
+    """What a unit of demand takes of an arriving customer, and the probability to find another customer.
 
     Σ_n (n + 1)/μ(n + 1) p(n) with p(n) ∝ Π_{i≤n} a/μ(i), a geometric series of ratio ρ = a/μ(L) from L − 1 on.
     """

@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Route:
-    """A Markov chain of positions, of which 0 is the outside.
+    """A Markov chain of positions; position 0 is the outside.
 
     steps   of every position, its step
     ways    from every position, the probabilities to go to others

@@ -34,7 +34,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     ------
     ArgumentError
         For a matrix of another shape, numbers that are no probabilities, rows that do not sum to one, stations that
-        nobody reaches, and stations from which nobody, or hardly anybody, comes back; for names that occur twice.
+        no customer reaches, and stations from which hardly any customer comes back; for names that occur twice.
     """
     twice = sorted({name for name in stations if stations.count(name) > 1})
     if twice:
@@ -60,9 +60,11 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
             visits[others] = np.linalg.solve(np.eye(len(others)) - among.T, probabilities[start, others])
         except np.linalg.LinAlgError:
             visits[others] = np.inf
-    # Whoever leaves the start comes back to it, unless rounding decides on the way whether anybody does.
+    # A customer that leaves the start comes back to it, unless rounding decides on the way.
     if not ((visits > 0) & np.isfinite(visits)).all() or abs(visits @ probabilities[:, start] - 1) > RETURN_TOLERANCE:
-        raise ArgumentError("routing", f"so few customers come back to {names[start]!r} that visits cannot be told")
+        raise ArgumentError(
+            "routing", f"so few customers come back to {names[start]!r} that the visits are lost in rounding"
+        )
     return dict(zip(stations, visits[0 if reference is not None else 1 :].tolist(), strict=True))
 
 

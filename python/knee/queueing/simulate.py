@@ -314,7 +314,7 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
             continue
         limit, least = places[station.name], station.servers if isinstance(station, Queue) else 1
         if isinstance(station, Delay):
-            raise ArgumentError("places", f"{station.name!r} is a delay, which nobody waits at")
+            raise ArgumentError("places", f"{station.name!r} is a delay, and has no places to wait")
         if not is_whole(limit, least, PLACES_MAX):
             raise ArgumentError(
                 "places",

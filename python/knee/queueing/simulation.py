@@ -87,7 +87,7 @@ class Simulation:
         Q_kc, the mean number at each station, waiting or served, (K, C); siblings count one by one.
     utilisation
         Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
-        somebody is there, of a delay NaN, (K).
+        any customer is there, of a delay NaN, (K).
     refused
         The share of those who come to a station that find no place, (K, C).
     """

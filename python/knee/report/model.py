@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from knee.fit import FittedSystem, Outlook, parameter_sentence
+from knee.fit import FittedSystem, Outlook, parameter_sentence, selection_sentence
 from knee.report.charts.model import model_band
 from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
@@ -41,7 +41,7 @@ def section(sheet: Sheet) -> str:
 
 def _words(system: FittedSystem) -> str:
     heading = f"<h3>{escape(system.label)}</h3>" if system.label else ""
-    return f"{heading}<p>{escape(system.selection.sentence)}</p><p>{escape(parameter_sentence(system))}</p>"
+    return f"{heading}<p>{escape(selection_sentence(system.selection))}</p><p>{escape(parameter_sentence(system))}</p>"
 
 
 def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:

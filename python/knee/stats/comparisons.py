@@ -22,7 +22,7 @@ _ALIKE = 0.25
 reason (Bancroft 1964)."""
 
 EQUAL = "repetitions that are all equal do not say how much noise there is"
-"""Why means cannot be told apart though each was measured more than once."""
+"""Why means are not compared though each was measured more than once."""
 
 _ROUNDING = 1e-9
 """Of a mean: what differs by less has lost its last digits in a computation."""
@@ -61,7 +61,7 @@ class Noise:
 
 
 def scatters(sample: Floats) -> bool:
-    """Whether repetitions are not all equal, none of which is below zero."""
+    """Whether repetitions differ, and none is below zero."""
     return bool(np.ptp(sample) > _ROUNDING * sample.max())
 
 

@@ -28,7 +28,7 @@ _VAGUE_TIMES = 100.0
 _LOGARITHM_MAX = 300.0
 
 NAMED_MAX = 6
-"""More names in one sentence nobody reads."""
+"""Names that a sentence lists."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -225,7 +225,7 @@ def pooled_bootstrap(
         Takes arrays shaped as `samples`, returns the estimate; a non-finite value drops that resample.
     positive
         Whether all samples, and with them the statistic, lie above zero. Their noise is then one of factors, so that
-        residuals are those of logarithms, and no resample holds what nobody could measure. The interval is the basic
+        residuals are those of logarithms, and no resample is below zero. The interval is the basic
         one of the statistic's logarithm, T² / T*(1 − α/2) to T² / T*(α/2) (Davison & Hinkley 1997, §5.2): above zero,
         and where noise makes a statistic too large, as it does the largest of several, moved down by as much as
         resampling made it larger once more. Percentiles would be moved up instead.

@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def erlang_b(servers: int, offered_load: float) -> float:
-    """B(m, a), the share of calls that find all m servers busy where nobody can wait.
+    """B(m, a), the share of calls that find all m servers busy where no call can wait.
 
     Relative error below 1e-12 for up to a million servers, as long as B itself is above 1e-200.
 

@@ -106,7 +106,7 @@ class MH21(SolvedStation):
         return self.utilisation
 
     def probability(self, customers: int) -> float:
-        """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ: who departs leaves behind who came meanwhile."""
+        """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ: those that arrived during a customer's stay."""
         check_customers(customers)
         rate = self.arrival_rate
         return float(sum(weight * pole / rate * (rate / (rate + pole)) ** customers for weight, pole in self._terms))

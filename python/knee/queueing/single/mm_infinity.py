@@ -15,7 +15,7 @@ from knee.queueing.single.station import SolvedStation
 
 @dataclass(frozen=True)
 class MMInfinity(SolvedStation):
-    """Infinitely many exponential servers: nobody waits. Kleinrock 1975, §3.4; Jain 1991, ch. 31.
+    """Infinitely many exponential servers: no customer waits. Kleinrock 1975, §3.4; Jain 1991, ch. 31.
 
     The number of customers, and all means, are those of any service time with the same mean (M/G/∞); the quantiles
     of the response time are those of exponential service.

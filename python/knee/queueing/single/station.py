@@ -23,7 +23,7 @@ class SingleStation(ABC):
     """Means of a station in its steady state.
 
     arrival_rate  λ, customers that arrive per unit of time, lost ones included
-    servers       m; infinity where nobody ever waits
+    servers       m; infinity where no customer ever waits
     """
 
     arrival_rate: float
@@ -99,7 +99,7 @@ class SolvedStation(SingleStation):
 
     @property
     def probability_idle(self) -> float:
-        """p(0), the share of the time that nobody is there."""
+        """p(0), the share of the time that no customer is there."""
         return self.probability(0)
 
     @property

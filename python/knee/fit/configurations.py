@@ -1,0 +1,128 @@
+"""Which rows of a table one model is fitted to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from knee.data.csv import constant_in_words, label_of
+from knee.errors import FitError
+from knee.fit.curve import CONNECTIONS, WORKERS, Curve, curve_of, knows_connections
+from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting
+from knee.laws.foreign import ALL
+from knee.spec.tables import factor_names, names_of_one_value
+
+_NEAR = 0.7
+"""How alike a misspelt name is to the right one: load.hosts is no slip of load.clients."""
+
+_OF_NO_CONFIGURATION = ("experiment.", "measure.")
+"""Tables of settings that say how something was measured, and not what."""
+
+
+def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
+    """The rows that one model is fitted to, and what tells them from the others in words.
+
+    Rows of one request type among several are left out: the clients of a closed loop wait for all of them. So are rows
+    of an open loop beside those of a closed one.
+    """
+    closed = table.filter(pl.col("think_ms").is_not_null()) if "think_ms" in table.columns else table
+    table = table if closed.is_empty() else closed
+    if "request_type" in table.columns and table["request_type"].n_unique() > 1:
+        table = table.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
+        if table.is_empty():
+            raise FitError("a model takes rows that count all requests together, with request_type all")
+    own = own_names(table)
+    own |= {"request_type", *(name for name in others if table[name].is_null().all())}
+    named = [name for name in others if name not in own]
+    if not named:
+        return [("", table)]
+    return [
+        (label_of(dict(zip(named, levels, strict=True))), rows)
+        for levels, rows in table.group_by(named, maintain_order=True)
+    ]
+
+
+def own_names(table: pl.DataFrame) -> set[str]:
+    """The columns that the models themselves explain, under all of their names."""
+    return {name for names in settings_known(table) for name in names}
+
+
+def settings_known(table: pl.DataFrame) -> tuple[tuple[str, str], ...]:
+    """The settings that a model takes to any value, in a table's names and in the experiment file's."""
+    return (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
+
+
+def curve_of_configuration(
+    rows: pl.DataFrame, apart: Sequence[str], groups: Sequence[tuple[str, pl.DataFrame]]
+) -> Curve:
+    """The curve of one of the configurations `groups`, which differ in the factors `apart`.
+
+    Raises FitError naming what it lacks and, where another one has a curve, how to choose that.
+    """
+    try:
+        return curve_of(rows)
+    except FitError as error:
+        others = f"; or choose another with --set {' '.join(f'{name}=…' for name in apart)}"
+        raise FitError(f"{error}{others if any(_has_curve(other) for _, other in groups) else ''}") from None
+
+
+def _has_curve(rows: pl.DataFrame) -> bool:
+    try:
+        curve_of(rows)
+    except FitError:
+        return False
+    return True
+
+
+def rows_of_most_slots(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the most worker slots and connections, where these were factors."""
+    for names in (WORKERS, CONNECTIONS):
+        name = next((name for name in names if name in rows.columns and rows[name].dtype.is_numeric()), None)
+        if name is not None and rows[name].n_unique() > 1:
+            rows = rows.filter(pl.col(name) == pl.col(name).max())
+    return rows
+
+
+def rows_at(
+    table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str], constant: Mapping[str, object]
+) -> pl.DataFrame:
+    """The rows with one level of a factor, as no model knows what another level does.
+
+    Raises FitError for an unknown name, and for a level that was not measured.
+    """
+    if name not in configuration:
+        # Under the experiment file's names where one of these is meant.
+        which = 1 if "." in name else 0
+        known = [*(names[which] for names in settings_known(table)), *configuration]
+        one_value = names_of_one_value()
+        if name in constant:
+            if _is_level(level, constant[name]):
+                return table
+            raise FitError(
+                f"{constant_in_words(name, constant[name])}, and no model knows what another value does: measure that, "
+                f"or set one of {', '.join(known)}"
+            )
+        if name in table.columns or (name in one_value and name.startswith(_OF_NO_CONFIGURATION)):
+            raise FitError(f"{name} is the same in all configurations: set one of {', '.join(known)}")
+        if name in (*factor_names(), *one_value):
+            raise FitError(f"{name}: not in these measurements: expected one of {', '.join(known)}")
+        near = difflib.get_close_matches(name, [*known, *constant], n=1, cutoff=_NEAR)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise FitError(f"{name}: no such setting: {hint}")
+    rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
+    if rows.is_empty():
+        levels = ", ".join(map(_level_in_words, table[name].unique().sort().to_list()))
+        raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
+    return rows
+
+
+def _is_level(asked: Setting, measured: object) -> bool:
+    """Whether they are the same level, however it is written: 2, 2.0, and the text 2 are."""
+    return measured == asked or _level_in_words(measured) == str(asked)
+
+
+def _level_in_words(level: object) -> str:
+    """As :func:`knee.data.csv.label_of` writes it."""
+    return "none" if level is None else str(level)

@@ -1,0 +1,177 @@
+"""What a model is asked for: a load, and the worker slots that meet it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from knee.errors import FitError
+from knee.fit.curve import (
+    CONNECTIONS,
+    SLOTS,
+    THINK_SCATTER,
+    WORKERS,
+    Curve,
+    connections_follow,
+    connections_of,
+    knows_connections,
+    middlewares_of,
+    servers_in_words,
+    taken_ms,
+    worker_slots_of,
+)
+from knee.queueing import POPULATION_MAX
+from knee.stats.intervals import number
+
+CLIENTS = ("clients", "load.clients")
+
+THINK = ("think_ms", "workload.think_ms")
+
+PIPELINE = ("pipeline", "workload.pipeline")
+
+THINK_MAX_MS = 10**9
+"""Eleven days: rounding would hide the response time within far longer cycles."""
+
+Setting = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load, and the worker slots or connections, whichever are fewer, that meet it.
+
+    `slots` is NaN where their number is not known; `servers` says which of both they are.
+    """
+
+    clients: float
+    pipeline: float
+    think_ms: float
+    slots: float
+    servers: str = SLOTS
+
+    @property
+    def customers(self) -> float:
+        """N: every request in flight is one."""
+        return float(round(self.clients * self.pipeline))
+
+
+def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) -> Scenario:
+    """The load that is asked for. What is not asked for is as measured, with the most clients and requests in flight.
+
+    Raises FitError for a setting that cannot be right, and for a factor of the measurements that is not asked for.
+    """
+    clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
+    workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
+    every, pools = worker_slots_of(rows), connections_of(rows)
+    slots, pool = float(every[-1]), float(pools[-1])
+    if workers is not None:
+        slots = workers * float(middlewares_of(rows)[-1])
+        if slots > POPULATION_MAX:
+            raise FitError(f"workers × middlewares: expected at most {POPULATION_MAX:,}, not {slots:,.0f}")
+    elif curve.knows_slots and np.ptp(every):
+        raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
+    if knows_connections(rows):
+        connections = _setting(asked, CONNECTIONS)
+        if connections is not None:
+            pool = connections
+        elif connections_follow(rows):
+            pool = slots
+        elif np.ptp(pools):
+            raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
+    if think_ms is not None:
+        think_ms = taken_ms(think_ms, rows, curve)
+    elif np.ptp(curve.think_ms):
+        raise FitError("the think time was a factor: say for which, with --set think_ms=…")
+    scenario = Scenario(
+        clients=float(rows.filter(pl.col("throughput") > 0)["clients"].max()) if clients is None else clients,  # type: ignore[arg-type]
+        pipeline=pipelines_of(rows)[-1] if pipeline is None else pipeline,
+        think_ms=float(curve.think_ms.mean()) if think_ms is None else think_ms,
+        slots=float(np.fmin(slots, pool)),
+        servers=servers_in_words(np.array([slots]), np.array([pool])),
+    )
+    if scenario.customers > POPULATION_MAX:
+        raise FitError(f"clients × pipeline: expected at most {POPULATION_MAX:,}, not {scenario.customers:,.0f}")
+    return scenario
+
+
+def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
+    given = [name for name in names if name in asked]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise FitError(f"{' and '.join(given)} are the same: set one of them")
+    name, value = given[0], asked[given[0]]
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if names is THINK:
+        if not known or not 0 <= value <= THINK_MAX_MS:  # type: ignore[operator]
+            raise FitError(f"{name}: expected a number from 0 to {THINK_MAX_MS:,}, not {value!r}")
+    elif not known or not 1 <= value <= POPULATION_MAX or value % 1:  # type: ignore[operator]
+        raise FitError(f"{name}: expected a whole number from 1 to {POPULATION_MAX:,}, not {value!r}")
+    return float(value)
+
+
+def pipelines_of(rows: pl.DataFrame) -> tuple[float, ...]:
+    """The numbers of requests in flight per client, ascending; one where no column has them."""
+    if "pipeline" not in rows.columns:
+        return (1.0,)
+    return tuple(rows["pipeline"].fill_null(1).cast(pl.Float64).unique().sort().to_list())
+
+
+def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
+    """Scenarios as rows of a curve."""
+    nothing = np.full(len(scenarios), np.nan)
+    return Curve(
+        np.array([scenario.customers for scenario in scenarios]),
+        np.array([scenario.think_ms for scenario in scenarios]),
+        np.array([scenario.slots for scenario in scenarios]),
+        nothing,
+        nothing,
+        np.arange(len(scenarios)),
+        curve.view,
+        curve.servers,
+    )
+
+
+def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> list[str]:
+    """How far a scenario lies outside of what was measured, in words; empty within it."""
+    found = []
+    # Many clients were measured here only if they were with these slots and this think time.
+    alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)
+    alike &= np.isclose(curve.think_ms, scenario.think_ms, rtol=THINK_SCATTER)
+    customers = curve.customers[alike] if alike.any() else curve.customers
+    for name, value, measured in (
+        ("clients × pipeline" if scenario.pipeline > 1 else "clients", scenario.customers, customers),
+        (_served_in_words(curve, scenario), scenario.slots, curve.slots),
+        ("think time", scenario.think_ms, curve.think_ms),
+    ):
+        low, high = float(np.min(measured)), float(np.max(measured))
+        if value > high * 1.001:
+            found.append(
+                f"{name}: {_plain(value)} is {number(value / high, 2)} times the largest that was measured"
+                if high
+                else f"{name}: {_plain(value)}, and only 0 was measured"
+            )
+        elif value < low * 0.999:
+            found.append(f"{name}: {_plain(value)} is {number(value / low, 2)} times the smallest that was measured")
+    if scenario.pipeline not in pipelines:
+        had = " or ".join(_plain(pipeline) for pipeline in pipelines)
+        found.append(
+            f"requests in flight per client: {_plain(scenario.pipeline)}, and only {had} was measured; the models take "
+            "each for a client of its own"
+        )
+    return found
+
+
+def _served_in_words(curve: Curve, scenario: Scenario) -> str:
+    """What the slots of a scenario and those that were measured both count."""
+    if scenario.servers == curve.servers:
+        return scenario.servers
+    served = f"requests served at a time, which {scenario.servers} limit"
+    # Of some rows they did before.
+    return served if scenario.servers in curve.servers else f"{served} instead of {curve.servers}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.10g}"

@@ -1,0 +1,87 @@
+"""Fits every configuration of a table, for what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from knee.data.csv import is_open_loop
+from knee.errors import FitError
+from knee.fit.configurations import (
+    configurations,
+    curve_of_configuration,
+    own_names,
+    rows_at,
+    rows_of_most_slots,
+)
+from knee.fit.curve import CONNECTIONS, OPEN_LOOP, WORKERS, same_think
+from knee.fit.forecast import FittedSystem, fitted
+from knee.fit.models import candidates
+from knee.fit.scenario import Scenario, Setting, pipelines_of, scenario_of
+from knee.fit.selection import select
+from knee.fit.stages import stage_demands
+from knee.stats.intervals import LEVEL
+
+RESAMPLES = 100
+
+
+def fit_systems(
+    table: pl.DataFrame,
+    others: Sequence[str],
+    settings: Mapping[str, Setting] | None = None,
+    *,
+    constant: Mapping[str, object] | None = None,
+    stations: pl.DataFrame | None = None,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[tuple[FittedSystem, Scenario | None]]:
+    """Fit every configuration of a table, and put what `settings` ask for to each.
+
+    Client counts, worker slots, connections and think times are the models' own: rows that differ in them only are
+    fitted together.
+
+    Parameters
+    ----------
+    table
+        A row per observation (:mod:`knee.data.csv`).
+    others
+        Factors besides the clients.
+    settings
+        `clients`, `workers`, `connections`, `think_ms` or `pipeline` (under these or the experiment file's names) to
+        any value, and other factors to one of their measured levels. None, and there is no scenario: only the fits.
+    constant
+        Settings that were the same in every row, with what they were, which may be asked for as well.
+    stations
+        :mod:`knee.laws.stations` of a run folder, for what a request needs of every stage.
+
+    Raises
+    ------
+    FitError
+        For a name that no model knows and nothing has, a level that was not measured, or too little data.
+    """
+    asked = dict(settings or {})
+    if "think_ms" in table.columns and is_open_loop(table):
+        # What is wrong with each of its rates is wrong with all of them.
+        raise FitError(OPEN_LOOP)
+    own = own_names(table)
+    named = [name for name in others if name not in own]
+    for name in set(asked) - own:
+        table = rows_at(table, name, asked[name], named, constant or {})
+    slots_matter = any(name in WORKERS or (name in CONNECTIONS and name in own) for name in asked)
+    found = []
+    groups = configurations(table, others)
+    for label, rows in groups:
+        try:
+            curve = curve_of_configuration(rows, named, groups)
+            if slots_matter and not curve.knows_slots:
+                raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
+            scenario = scenario_of(rows, curve, asked) if asked else None
+            think_matters = scenario is not None and not same_think(scenario.think_ms, curve.think_ms)
+            selection = select(curve, candidates(curve, slots_matter=slots_matter, think_matters=think_matters))
+        except FitError as error:
+            raise FitError(f"{label}: {error}" if label else str(error)) from None
+        stages = stage_demands(rows_of_most_slots(rows), stations, level=level, seed=seed)
+        found.append((fitted(label, selection, stages, pipelines_of(rows), level, resamples, seed), scenario))
+    return found
