@@ -10,12 +10,11 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec
 
 from bench import backlog_table, front_table, queue_table
 from bench.cells import CELLS, CONNECTIONS, Cell
@@ -23,9 +22,7 @@ from bench.cpu import Disturbance
 from bench.drivers import DRIVERS
 from bench.durable_table import WRITERS, compare_durable
 from bench.generator_table import compare_generators
-from bench.outcome import Outcome
 from bench.programs import BenchError, Cores
-from bench.report import report
 from bench.resident_table import compare_resident
 from bench.scan_table import compare_scans
 from bench.scan_table import estimate_s as scans_estimate_s
@@ -42,14 +39,11 @@ KEYS_PER_S = 150_000
 RESIDENT_KEYS_MAX = 30_000_000
 
 
-P = ParamSpec("P")
-
-
 @dataclass(frozen=True)
 class Measurement:
     """One run, which may fill several tables."""
 
-    measure: Callable[[], list[Outcome]]
+    measure: Callable[[], Sequence[Table]]
     estimate_s: float
 
 
@@ -73,7 +67,7 @@ def main() -> int:
     estimate_s = sum(measurement.estimate_s for measurement in measurements.values())
     print(_circumstances(arguments, estimate_s), flush=True)
     before, began = Disturbance.now(), time.monotonic()
-    outcomes: list[Outcome] = []
+    tables: list[Table] = []
     failures: list[str] = []
     for name, measurement in measurements.items():
         try:
@@ -81,14 +75,14 @@ def main() -> int:
         except BenchError as error:
             failures.append(f"{name}: {error}")
             continue
-        for outcome in found:
-            failures += [failure for failure in outcome.failures if failure not in failures]
-            print(outcome.text, flush=True)
-        outcomes += found
+        for table in found:
+            failures += [failure for failure in table.failures if failure not in failures]
+            print(table.text, flush=True)
+        tables += found
     disturbance = Disturbance.now() - before
-    print(_verdict(outcomes, failures, disturbance, time.monotonic() - began))
+    print(_verdict(tables, failures, disturbance, time.monotonic() - began))
     if arguments.json:
-        _write_json(arguments, outcomes, failures, disturbance)
+        _write_json(arguments, tables, failures, disturbance)
     return 1 if failures else 0
 
 
@@ -154,18 +148,18 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measur
     cells = len(plan.cells)
     measurements = {
         f"proxies-{count}-{kind}": Measurement(
-            partial(_reported, compare_proxies, plan, cores, servers, driver, kind, count), plan.estimate_s(cells, 3)
+            partial(compare_proxies, plan, cores, servers, driver, kind, count), plan.estimate_s(cells, 3)
         )
         for kind in STORE_KINDS
         for count in STORE_COUNTS
     }
     for kind in STORE_KINDS:
         measurements[f"generators-{kind}"] = Measurement(
-            partial(_reported, compare_generators, plan, cores, servers, kind), plan.estimate_s(cells, 3)
+            partial(compare_generators, plan, cores, servers, kind), plan.estimate_s(cells, 3)
         )
     measurements |= {
         "kv-memory": Measurement(
-            partial(_reported, compare_stores, plan, cores, servers, driver),
+            partial(compare_stores, plan, cores, servers, driver),
             plan.estimate_s(cells, 3),
         ),
         "kv-durable": Measurement(
@@ -191,10 +185,6 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measur
     return {name: one for name, one in measurements.items() if not wanted or name.startswith(tuple(wanted))}
 
 
-def _reported(compare: Callable[P, list[Table]], *args: P.args, **kwargs: P.kwargs) -> list[Outcome]:
-    return [report(table) for table in compare(*args, **kwargs)]
-
-
 def _circumstances(arguments: argparse.Namespace, estimate_s: float) -> str:
     cores = Cores.of_this_machine()
     pinned = (
@@ -217,17 +207,17 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _verdict(outcomes: list[Outcome], failures: list[str], disturbance: Disturbance, elapsed_s: float) -> str:
-    lines = ["Aims:", *(f"  {outcome.verdict}" for outcome in outcomes)]
+def _verdict(tables: list[Table], failures: list[str], disturbance: Disturbance, elapsed_s: float) -> str:
+    lines = ["Aims:", *(f"  {table.result}" for table in tables)]
     if disturbance.stolen_s > 0.01 * elapsed_s:
-        lines.append(f"warning: the host took {disturbance.stolen_s:.1f} s of CPU from this machine meanwhile.")
+        lines.append(f"warning: the host took {disturbance.stolen_s:.1f} s of CPU from this machine in that time.")
     if disturbance.throttled_periods:
         lines.append(f"warning: a CPU quota stopped this control group {disturbance.throttled_periods} times.")
     return "\n".join([*lines, *(f"not measured: {failure}" for failure in failures)])
 
 
 def _write_json(
-    arguments: argparse.Namespace, outcomes: list[Outcome], failures: list[str], disturbance: Disturbance
+    arguments: argparse.Namespace, tables: list[Table], failures: list[str], disturbance: Disturbance
 ) -> None:
     content = {
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -239,7 +229,7 @@ def _write_json(
         "seconds": arguments.seconds,
         "stolen_s": disturbance.stolen_s,
         "throttled_periods": disturbance.throttled_periods,
-        "tables": [outcome.content for outcome in outcomes],
+        "tables": [table.content for table in tables],
         "failures": failures,
     }
     arguments.json.write_text(json.dumps(content, indent=1) + "\n")

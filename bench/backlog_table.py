@@ -5,25 +5,24 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
-from typing import Any
+from statistics import quantiles
 
 from bench import pgmq
-from bench.outcome import Outcome, aligned
 from bench.postgresql import SLACK_S, Cluster, Script, migrated, pgbench
 from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, load, summary
-from bench.samples import Ratio
-from bench.table import Plan
+from bench.table import Plan, Row, Table, median_of, range_of, ratio_of
 
 BACKLOGS = (10, 300_000, 1_000_000)
 # A percentile needs more requests than a mean: of a second's, eleven decide. Stretches of so many of the plan's.
 STRETCH = 3.0
 RATIO_MAX = 1.2
 OURS, PGMQ = "knee-queue", "pgmq"
+# The samples of a row: its own, and those of the smallest backlog in the same turns.
+THIS, SMALLEST = "samples", "smallest"
 STORED_PER_S = 60_000
 TITLE = "Removing the top message of a backlog"
 _CONTENT = "m" * CHARACTERS
@@ -37,22 +36,9 @@ class Times:
     p99_us: float
 
 
-@dataclass
-class Table:
-    """By queue and backlog, the stretches, one a turn."""
-
-    samples: dict[str, list[Times]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-
-    def ratio(self, queue: str, backlog: int) -> Ratio:
-        """The p99 at a backlog over that at the smallest one, turn by turn."""
-        p99s = ([times.p99_us for times in self.samples[_name(queue, one)]] for one in (backlog, BACKLOGS[0]))
-        return Ratio.of(*p99s)
-
-
-def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]:
+def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
     """All backlogs are there at once, in databases of one cluster, and are asked in turns."""
-    table, plan = Table(), replace(plan, seconds=STRETCH * plan.seconds)
+    table, plan = _table(), replace(plan, seconds=STRETCH * plan.seconds)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files,
@@ -68,10 +54,17 @@ def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Outc
             for warm_up in contestants.values():
                 warm_up()
             plan.progress(TITLE)
-            table.samples = plan.in_turns(contestants, lambda measure: measure())
+            samples = plan.in_turns(contestants, lambda measure: measure())
     except BenchError as error:
         table.failures.append(f"{TITLE}: {error}")
-    return [Outcome(TITLE, _text(table), _verdict(table), _content(table), table.failures)]
+    else:
+        for queue in (OURS, PGMQ):
+            smallest = samples[_name(queue, BACKLOGS[0])]
+            table.rows += [
+                Row(name, {THIS: samples[name], SMALLEST: smallest})
+                for name in (_name(queue, backlog) for backlog in BACKLOGS)
+            ]
+    return [table]
 
 
 def estimate_s(plan: Plan) -> float:
@@ -144,45 +137,31 @@ def _time_pops(plan: Plan, cluster: Cluster, script: Script, files: Path) -> Tim
     return Times(percentiles[49], percentiles[98])
 
 
-def _text(table: Table) -> str:
-    lines = [["queue, messages stored", "p50", "p99", "p99 of that at 10", "range"]]
-    for queue in (OURS, PGMQ):
-        for backlog in BACKLOGS if table.samples else ():
-            several, ratio = table.samples[_name(queue, backlog)], table.ratio(queue, backlog)
-            lines.append(
-                [
-                    _name(queue, backlog),
-                    f"{median(times.p50_us for times in several):,.0f} µs",
-                    f"{median(times.p99_us for times in several):,.0f} µs",
-                    f"{ratio.median:.2f}",
-                    f"{ratio.low:.2f} to {ratio.high:.2f}",
-                ]
-            )
-    return "\n".join(
-        [
-            TITLE,
+def _table() -> Table:
+    return Table(
+        title=TITLE,
+        key="queue, messages stored",
+        notes=[
             f"One client sends and removes in turns, messages of {CHARACTERS} characters; the times of the removes, of "
             f"{OURS} through the middleware, of {PGMQ} by pgbench past any. No commit waits for the disk, which would "
             "hide the rest.",
             "p50, p99: medians of all stretches; of that at 10: median of p99 over that at 10 in the same turn.",
-            "",
-            *aligned(lines),
-            "",
-        ]
+        ],
+        columns=[
+            median_of("p50", THIS, "p50_us", unit=" µs"),
+            median_of("p99", THIS, "p99_us", unit=" µs"),
+            ratio_of("p99 of that at 10", THIS, SMALLEST, "p99_us"),
+            range_of("range", THIS, SMALLEST, "p99_us"),
+        ],
+        verdict=_verdict,
     )
 
 
-def _verdict(table: Table) -> str:
-    if not table.samples:
-        return f"{TITLE}: not measured"
-    ratios = {f"{backlog:,}": table.ratio(OURS, backlog).median for backlog in BACKLOGS[1:]}
+def _verdict(rows: list[Row]) -> str:
+    if not rows:
+        return "not measured"
+    p99s = {row.name: row.ratio(THIS, SMALLEST, "p99_us").median for row in rows}
+    ratios = {backlog: p99s[_name(OURS, backlog)] for backlog in BACKLOGS[1:]}
     reached = "yes" if max(ratios.values()) <= RATIO_MAX else "no"
-    told = ", ".join(f"{ratio:.2f} at {backlog}" for backlog, ratio in ratios.items())
-    return f"{TITLE}: p99 at most {RATIO_MAX:g} times that at {BACKLOGS[0]}: {reached}; {told}"
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": TITLE,
-        "samples": {name: [vars(times) for times in several] for name, several in table.samples.items()},
-    }
+    found = ", ".join(f"{ratio:.2f} at {backlog:,}" for backlog, ratio in ratios.items())
+    return f"p99 at most {RATIO_MAX:g} times that at {BACKLOGS[0]}: {reached}; {found}"

@@ -47,7 +47,7 @@ class Cell:
 
 
 # Multi-gets are not pipelined: ten keys a request are a batch already, and fifty connections with
-# sixteen of them in flight would measure the memory of whoever buffers 30 MB of replies.
+# sixteen of them in flight would measure the memory that buffers 30 MB of replies.
 CELLS = [
     *(Cell(operation, size, depth) for operation in ("get", "set") for size in (32, 4096) for depth in (1, 16)),
     *(Cell("multiget", size, 1) for size in (32, 4096)),

@@ -5,18 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 from bench.drivers import FIRST_KEY, KEY_BYTES, Driven, run_generator
-from bench.outcome import Outcome, aligned
 from bench.programs import BenchError, Cores, Server, find_program
-from bench.report import sample_json
-from bench.samples import Ratio, Sample, measure_server
+from bench.samples import Sample, measure_server
 from bench.servers import Servers
-from bench.table import WARM_UP_S, Plan
+from bench.table import WARM_UP_S, Column, Plan, Row, Table, median_of, range_of, ratio_of
 
 WRITERS = (1, 16, 128)
 VALUE_BYTES = 100
@@ -68,43 +65,44 @@ class Writers:
         return Driven(summary["requests"], summary["seconds"], cpu_s)
 
 
-@dataclass(frozen=True)
-class Row:
-    """So many writers: every contestant's samples, one a round, and how many puts one fdatasync made safe."""
-
-    writers: int
-    samples: dict[str, list[Sample]]
-    #: Only of those that say it.
-    puts_per_sync: dict[str, float]
-
-    def rate(self, other: str) -> Ratio:
-        """Puts per second, ours over another's."""
-        return Ratio.of_rate(self.samples[STORE], self.samples[other])
-
-    def cpu(self, other: str) -> Ratio:
-        """CPU time of a put, ours over another's."""
-        return Ratio.of_cpu(self.samples[STORE], self.samples[other])
-
-
-@dataclass
-class Table:
-    """All numbers of writers."""
-
-    rows: list[Row] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-
-def compare_durable(plan: Plan, cores: Cores, servers: Servers, disk: Path) -> list[Outcome]:
+def compare_durable(plan: Plan, cores: Cores, servers: Servers, disk: Path) -> list[Table]:
     """`knee-kv --data`, `floor-log` and Redis, each with its files in a directory below `disk`."""
-    table = Table()
+    names = (STORE, FLOOR, REDIS)
+    table = Table(
+        title=TITLE,
+        key="writers",
+        notes=[
+            f"Each writer has a connection and one put in flight; values of {VALUE_BYTES} B, {KEYS:,} keys. Load: "
+            f"floor-send on all three. Files below {disk}.",
+            f"{FLOOR} is a server that writes each batch of requests behind the last, calls fdatasync and answers: "
+            "what the network and the disk alone cost. One thread each; Redis neither dumps nor rewrites its log.",
+            "/s: puts per second, median over the rounds; of: median of knee-kv's over the other's, round by round; "
+            "µs: CPU time of a put; puts/sync: puts made safe by one fdatasync.",
+        ],
+        columns=[
+            *(median_of(f"{name} /s", name, "per_second") for name in names),
+            *(ratio_of(f"of {name}", STORE, name, "per_second") for name in names[1:]),
+            *(range_of(f"of {name}, range", STORE, name, "per_second") for name in names[1:]),
+            *(median_of(f"{name} µs", name, "cpu_us", ".1f") for name in names),
+            *(ratio_of(f"µs of {name}'s", STORE, name, "cpu_us") for name in names[1:]),
+            *(_puts_per_sync(name) for name in names[:2]),
+            median_of("load busy", STORE, "other_busy", ".0%"),
+        ],
+        verdict=_verdict,
+        facts={"value_bytes": VALUE_BYTES, "keys": KEYS},
+    )
     for writers in WRITERS:
-        plan.progress(f"{TITLE}: {writers} writers")
-        try:
-            with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
-                table.rows.append(_row(plan, cores, servers, Path(files), writers))
-        except BenchError as error:
-            table.failures.append(f"{TITLE}: {writers} writers: {error}")
-    return [Outcome(TITLE, _text(table, disk), _verdict(table), _content(table), table.failures)]
+        with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
+            table.add(plan, str(writers), partial(_row, plan, cores, servers, Path(files), writers))
+    return [table]
+
+
+def _puts_per_sync(name: str) -> Column:
+    def shown(row: Row) -> str:
+        found = row.facts["puts_per_sync"]
+        return f"{found[name]:.1f}" if name in found else "-"
+
+    return f"{name} puts/sync", shown
 
 
 def _row(plan: Plan, cores: Cores, servers: Servers, files: Path, writers: int) -> Row:
@@ -121,7 +119,8 @@ def _row(plan: Plan, cores: Cores, servers: Servers, files: Path, writers: int) 
         samples = plan.in_turns({name: name for name in contestants}, measure)
         summaries = {name: contestants[name].summary() for name in (STORE, FLOOR)}
     counted = {name: summary for name, summary in summaries.items() if summary.get("commits")}
-    return Row(writers, samples, {name: it["commit_records"] / it["commits"] for name, it in counted.items()})
+    puts_per_sync = {name: it["commit_records"] / it["commits"] for name, it in counted.items()}
+    return Row(str(writers), samples, {"writers": writers, "puts_per_sync": puts_per_sync})
 
 
 def _started(cores: Cores, servers: Servers, files: Path) -> Iterator[tuple[str, Server]]:
@@ -132,76 +131,11 @@ def _started(cores: Cores, servers: Servers, files: Path) -> Iterator[tuple[str,
     yield REDIS, servers.redis(cores.tested, redis, durable=True)
 
 
-def _text(table: Table, disk: Path) -> str:
-    names = (STORE, FLOOR, REDIS)
-    lines = [
-        [
-            "writers",
-            *(f"{name} /s" for name in names),
-            *(f"of {name}" for name in names[1:]),
-            f"of {FLOOR}, range",
-            f"of {REDIS}, range",
-            *(f"{name} µs" for name in names),
-            *(f"µs of {name}'s" for name in names[1:]),
-            *(f"{name} puts/sync" for name in names[:2]),
-            "load busy",
-        ]
-    ]
-    for row in table.rows:
-        rates = [row.rate(name) for name in names[1:]]
-        lines.append(
-            [
-                str(row.writers),
-                *(f"{median(sample.per_second for sample in row.samples[name]):,.0f}" for name in names),
-                *(f"{ratio.median:.2f}" for ratio in rates),
-                *(f"{ratio.low:.2f} to {ratio.high:.2f}" for ratio in rates),
-                *(f"{median(sample.cpu_us for sample in row.samples[name]):.1f}" for name in names),
-                *(f"{row.cpu(name).median:.2f}" for name in names[1:]),
-                *(f"{row.puts_per_sync[name]:.1f}" if name in row.puts_per_sync else "-" for name in names[:2]),
-                f"{median(sample.other_busy for sample in row.samples[STORE]):.0%}",
-            ]
-        )
-    return "\n".join(
-        [
-            TITLE,
-            f"Each writer has a connection and one put in flight; values of {VALUE_BYTES} B, {KEYS:,} keys. Load: "
-            f"floor-send on all three. Files below {disk}.",
-            f"{FLOOR} is a server that writes each batch of requests behind the last, calls fdatasync and answers: "
-            "what the network and the disk alone cost. One thread each; Redis neither dumps nor rewrites its log.",
-            "/s: puts per second, median over the rounds; of: median of knee-kv's over the other's, round by round; "
-            "µs: CPU time of a put; puts/sync: puts made safe by one fdatasync.",
-            "",
-            *aligned(lines),
-            "",
-        ]
+def _verdict(rows: list[Row]) -> str:
+    aims = ((FLOOR, OF_FLOOR_MIN), (REDIS, OF_REDIS_MIN))
+    ratios = [(row, name, row.ratio(STORE, name, "per_second").median, least) for row in rows for name, least in aims]
+    missed = [f"{row.name} writers: {ratio:.2f} of {name}" for row, name, ratio, least in ratios if ratio < least]
+    reached = "yes" if rows and not missed else "no"
+    return "; ".join(
+        [f"at least {OF_FLOOR_MIN:g} of the log's and {OF_REDIS_MIN:g} of Redis's puts per second: {reached}", *missed]
     )
-
-
-def _verdict(table: Table) -> str:
-    missed = [
-        f"{row.writers} writers: {row.rate(name).median:.2f} of {name}"
-        for row in table.rows
-        for name, least in ((FLOOR, OF_FLOOR_MIN), (REDIS, OF_REDIS_MIN))
-        if row.rate(name).median < least
-    ]
-    reached = "yes" if table.rows and not missed else "no"
-    return (
-        f"{TITLE}: at least {OF_FLOOR_MIN:g} of the log's and {OF_REDIS_MIN:g} of Redis's puts per second: {reached}"
-        + (f"; {'; '.join(missed)}" if missed else "")
-    )
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": TITLE,
-        "value_bytes": VALUE_BYTES,
-        "keys": KEYS,
-        "rows": [
-            {
-                "writers": row.writers,
-                "puts_per_sync": row.puts_per_sync,
-                "samples": {name: [sample_json(sample) for sample in samples] for name, samples in row.samples.items()},
-            }
-            for row in table.rows
-        ],
-    }

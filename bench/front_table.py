@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from bench.drivers import Driven
-from bench.outcome import Outcome, aligned
 from bench.postgresql import SLACK_S
 from bench.programs import BenchError, Cores
 from bench.queue_load import Middleware, load, per_second, summary
-from bench.resident_table import Resident
-from bench.samples import Sample, measure_server
-from bench.table import Plan
+from bench.resident_table import Resident, added, memory_columns, memory_row
+from bench.samples import measure_server
+from bench.table import Plan, Row, Table, median_of
 
 LOOPS = ("send", "send-list-read-remove")
 CLIENTS = 64
 CONNECTIONS = 10_000
 # So many load generators have them: one does not wait long for all of its connections.
 LOADS = 10
-# Longer than anybody waits here, so that connections stay and ask nothing.
+# Longer than the measurement, so that connections stay and ask nothing.
 THINK_MS = 600_000
 SETTLED_S = 2.0
+OURS = "knee-queue"
 TITLE = "knee-queue alone (--database null)"
 TITLE_MEMORY = f"Memory of knee-queue with {CONNECTIONS:,} connections"
 
 
-@dataclass
-class Table:
-    """By loop, its samples."""
-
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-
-
-def measure_alone(plan: Plan, cores: Cores, programs: Path | None) -> list[Outcome]:
-    """Requests of a processor's second."""
-    table = Table()
+def measure_alone(plan: Plan, cores: Cores, programs: Path | None) -> list[Table]:
+    """Requests of a processor's second. There is no aim."""
+    table = Table(
+        title=TITLE,
+        key="requests of the loop",
+        notes=[
+            f"{CLIENTS} clients, closed loop, one thread, on a core of its own where there are two. A read or a remove "
+            "gets the last message that was sent. µs: CPU time of a request of the loop, median over the "
+            "rounds."
+        ],
+        columns=[
+            median_of("µs", OURS, "cpu_us", ".1f"),
+            ("requests per CPU second", lambda row: f"{1e6 / row.median(OURS, 'cpu_us'):,.0f}"),
+            ("user", lambda row: f"{median(sample.cpu.user_share for sample in row.samples[OURS]):.0%}"),
+            median_of("busy", OURS, "busy", ".0%"),
+        ],
+        verdict=lambda rows: (
+            "requests per CPU second: "
+            + (", ".join(f"{row.name} {1e6 / row.median(OURS, 'cpu_us'):,.0f}" for row in rows) or "not measured")
+        ),
+    )
     plan.progress(TITLE)
     try:
         with Middleware(programs, "null", "--threads", "1", core=cores.tested) as server:
@@ -53,13 +62,15 @@ def measure_alone(plan: Plan, cores: Cores, programs: Path | None) -> list[Outco
 
             for loop in LOOPS:
                 driven(loop, plan.seconds)
-            table.samples = plan.in_turns(
+            samples = plan.in_turns(
                 {loop: loop for loop in LOOPS},
                 lambda loop: measure_server(server, lambda: driven(loop, plan.seconds)),
             )
     except BenchError as error:
         table.failures.append(f"{TITLE}: {error}")
-    return [Outcome(TITLE, _text(table), _verdict(table), _content(table), table.failures)]
+    else:
+        table.rows = [Row(loop, {OURS: several}) for loop, several in samples.items()]
+    return [table]
 
 
 def estimate_s(plan: Plan) -> float:
@@ -67,56 +78,26 @@ def estimate_s(plan: Plan) -> float:
     return len(LOOPS) * (plan.rounds + 1) * (plan.seconds + 0.3)
 
 
-def measure_memory(plan: Plan, programs: Path | None) -> list[Outcome]:
-    """Connections that have each registered a client and made a queue, and are silent now."""
-    plan.progress(TITLE_MEMORY)
-    try:
-        with Middleware(programs, "null") as server, ExitStack() as stack:
-            empty = Resident.of(server.pid)
-            for _ in range(LOADS):
-                clients = CONNECTIONS // LOADS
-                stack.enter_context(load(programs, server, "send", clients, LOADS * SLACK_S, think_ms=THINK_MS))
-            time.sleep(SETTLED_S)
-            full = Resident.of(server.pid)
-    except BenchError as error:
-        return [Outcome(TITLE_MEMORY, "", f"{TITLE_MEMORY}: not measured", {}, [f"{TITLE_MEMORY}: {error}"])]
-    connection = (full.total - empty.total) / CONNECTIONS
-    verdict = (
-        f"{TITLE_MEMORY}: {full.total / (1 << 20):,.0f} MiB resident, {empty.total / (1 << 20):,.0f} without any; "
-        f"{connection:,.0f} B a connection"
+def measure_memory(plan: Plan, programs: Path | None) -> list[Table]:
+    """Connections that have each registered a client and made a queue, and are silent. There is no aim."""
+    table = Table(
+        title=TITLE_MEMORY,
+        key="connections",
+        notes=["Each connection has registered a client and made a queue, and is silent."],
+        columns=[*memory_columns(), ("B a connection", lambda row: f"{added(row) / CONNECTIONS:,.0f}")],
+        verdict=lambda rows: (
+            ", ".join(f"{added(row) / CONNECTIONS:,.0f} B a connection" for row in rows) or "not measured"
+        ),
     )
-    content = {"title": TITLE_MEMORY, "connections": CONNECTIONS, "empty": vars(empty), "full": vars(full)}
-    text = f"{verdict}\nEach has registered a client and made a queue, and is silent.\n"
-    return [Outcome(TITLE_MEMORY, text, verdict, content, [])]
+    table.add(plan, f"{CONNECTIONS:,}", partial(_silent, programs))
+    return [table]
 
 
-def _text(table: Table) -> str:
-    lines = [["requests of the loop", "µs", "requests per CPU second", "user", "busy"]]
-    for loop, samples in table.samples.items():
-        cpu_us = median(sample.cpu_us for sample in samples)
-        shares = (median(sample.cpu.user_share for sample in samples), median(sample.busy for sample in samples))
-        lines.append([loop, f"{cpu_us:.1f}", f"{1e6 / cpu_us:,.0f}", *(f"{share:.0%}" for share in shares)])
-    return "\n".join(
-        [
-            TITLE,
-            f"{CLIENTS} clients, closed loop, one thread, on a core of its own where there are two. Who reads or "
-            "removes gets the last message that was sent. µs: CPU time of a request of the loop, median over the "
-            "rounds.",
-            "",
-            *aligned(lines),
-            "",
-        ]
-    )
-
-
-def _verdict(table: Table) -> str:
-    """There is no aim."""
-    told = [f"{loop} {1e6 / median(one.cpu_us for one in samples):,.0f}" for loop, samples in table.samples.items()]
-    return f"{TITLE}, requests per CPU second: {', '.join(told) or 'not measured'}"
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": TITLE,
-        "rows": {loop: [sample.cpu_us for sample in samples] for loop, samples in table.samples.items()},
-    }
+def _silent(programs: Path | None) -> Row:
+    with Middleware(programs, "null") as server, ExitStack() as stack:
+        empty = Resident.of(server.pid)
+        for _ in range(LOADS):
+            clients = CONNECTIONS // LOADS
+            stack.enter_context(load(programs, server, "send", clients, LOADS * SLACK_S, think_ms=THINK_MS))
+        time.sleep(SETTLED_S)
+        return memory_row(f"{CONNECTIONS:,}", empty, Resident.of(server.pid))

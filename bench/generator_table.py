@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cells import CONNECTIONS, Cell
+from bench.cpu_table import CpuTable
 from bench.drivers import FIRST_KEY, KEY_BYTES, FloorSend, KneeLoad
 from bench.programs import BenchError, Cores, Program, find_program
 from bench.samples import Requests, Sample, measure_generator
 from bench.servers import Servers
-from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
+from bench.table import WARM_UP_S, Plan, StoreKind
 
 LONGER_THAN_A_CELL_S = 3600
 FILLED_S = 60.0
@@ -62,17 +63,15 @@ class Running:
             return measure_generator(self.program, self.requests, seconds)
 
 
-def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKind) -> list[Table]:
+def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKind) -> list[CpuTable]:
     """`knee-load`, memaslap and `floor-send`."""
-    table = Table(
-        title=f"knee-load against memaslap, on {kind}",
-        ours="knee-load",
-        peer="memaslap",
-        floor="floor-send",
-        store=kind,
-        driver="the contestants themselves",
-        notes=[
-            "One thread each. CPU is the generator's own; requests are what its store has counted meanwhile.",
+    table = CpuTable(
+        f"knee-load against memaslap, on {kind}",
+        ("knee-load", "memaslap", "floor-send"),
+        kind,
+        "the contestants themselves",
+        [
+            "One thread each. CPU is the generator's own; requests are what its store has counted in that time.",
             "memaslap (Debian: memcaslap, in libmemcached-tools) does not pipeline: no entry at depth 16. memcslap of "
             "the same package is no peer: a thread per connection, and sizes that cannot be chosen.",
         ],
@@ -83,7 +82,8 @@ def compare_generators(plan: Plan, cores: Cores, servers: Servers, kind: StoreKi
             generators = _start(stack, cores, servers, kind, cell)
             for generator in generators.values():
                 generator.warm_up()
-            table.rows.append(Row(cell, plan.in_turns(generators, lambda running: running.measure(plan.seconds))))
+            samples = plan.in_turns(generators, lambda running: running.measure(plan.seconds))
+            table.rows.append(table.row(cell, samples))
     return [table]
 
 

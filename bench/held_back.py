@@ -71,7 +71,7 @@ def inside(value: float, interval: Interval) -> bool:
 
 
 def drawn_system(rng: np.random.Generator, view: str) -> tuple[int, pl.DataFrame, pl.DataFrame]:
-    """Worker slots, measurements, and one further run at every count, the last of which is twice the largest."""
+    """Worker slots, measurements, and one further run at every count, the last one twice the largest."""
     slots = int(rng.choice([8, 16, 32, 64, 128]))
     outside, wire = rng.uniform(0.5, 3), rng.uniform(0.2, 4)
     servers = [int(rng.choice([1, 2, 4, 8])) for _ in range(2)]
@@ -97,9 +97,10 @@ def run(
     repetition: int,
 ) -> pl.DataFrame:
     scattered = cycle * np.exp(rng.normal(0, SCATTER, len(counts)))
-    told = {"response_ms": scattered} if view == "client" else {"queueing_ms": 0 * cycle, "service_ms": cycle - outside}
+    seen = {"response_ms": scattered}
     if view == "middleware":
-        told["service_ms"] = (scattered - outside) * np.exp(rng.normal(0, SCATTER, len(counts)))
+        within = (scattered - outside) * np.exp(rng.normal(0, SCATTER, len(counts)))
+        seen = {"queueing_ms": 0 * cycle, "service_ms": within}
     return pl.DataFrame(
         {
             "point": range(len(counts)),
@@ -109,7 +110,7 @@ def run(
             "think_ms": 0.0,
             "workers": slots,
             "middlewares": 1,
-            **told,
+            **seen,
         }
     )
 

@@ -54,7 +54,7 @@ class Cluster(Server):
         self._await_answer()
 
     def stop(self) -> str:
-        """Without writing what is in memory: nobody needs it any more."""
+        """Without writing what is in memory, which is no longer needed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
         return super().stop()
@@ -95,7 +95,7 @@ class Cluster(Server):
         return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def _await_answer(self) -> None:
-        """A port is open before whoever comes is let in."""
+        """PostgreSQL opens its port before it lets clients in."""
         asks = [_program("pg_isready"), "-q", "-d", self.url("postgres")]
         for _ in range(500):
             if subprocess.run(asks, env=environment()).returncode == 0:
@@ -192,5 +192,5 @@ def _run(command: Sequence[str], text: str | None = None) -> str:
 
 
 def _as_nobody_in_particular() -> list[str]:
-    """PostgreSQL refuses to run as root, who is somebody else in a namespace of his own. The files stay root's."""
+    """PostgreSQL refuses to run as root; in a user namespace root is another user. The files stay root's."""
     return ["unshare", "--user", "--map-user=1", "--map-group=1", "--"] if os.geteuid() == 0 else []

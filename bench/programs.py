@@ -50,7 +50,7 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where: the program under test has a core to itself where there are two."""
+    """What runs where: the program under test has a core to itself where there are two."""
 
     tested: int | None
     others: int | None
@@ -93,9 +93,8 @@ def environment() -> dict[str, str]:
 def before_others() -> Iterator[bool]:
     """What is started has the processors before whatever else runs on this machine; whether the user may have it so.
 
-    A kernel that is not preempted keeps a processor for milliseconds for whom it has let in. So nobody is let in: what
-    is left of every processor goes to a process that only spins, behind everything that is started. That also keeps
-    them from sleeping, from which they would have to be woken.
+    A kernel without preemption leaves a processor to a process for milliseconds. So a process that only spins, behind
+    everything that is started, takes what is left of every processor. That also keeps processors from sleeping.
     """
     usual, of_session = os.getpriority(os.PRIO_PROCESS, 0), _session_niceness()
     try:
@@ -134,7 +133,7 @@ def _set_niceness(own: int, of_session: int | None) -> bool:
 
 
 def free_port() -> int:
-    """A port that nothing listens on, and that nobody else is given while this process lives."""
+    """A port that nothing listens on, and that no other caller gets while this process lives."""
     return _PORTS.lease()
 
 
@@ -151,7 +150,7 @@ class Program:
         self.process = subprocess.Popen(
             [*pin, *command],
             stdin=subprocess.DEVNULL,
-            # Nobody reads what a quiet program prints, and a full pipe would stop it.
+            # No reader: a full pipe would stop a quiet program.
             stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
             stderr=self._messages,
             env=environment(),
@@ -218,7 +217,7 @@ class Server(Program):
     """A program that listens on a port of this machine; it is ready when the constructor returns."""
 
     def __init__(self, command: Sequence[str], core: int | None, port: int, *, announces: bool) -> None:
-        """`announces`: it prints one line when it is ready, and little more: nobody reads that before its end."""
+        """`announces`: it prints one line when it is ready, and little more, which is read at its end."""
         super().__init__(command, core, quiet=not announces)
         self.port = port
         try:
@@ -226,7 +225,7 @@ class Server(Program):
                 self.await_line()
             self._await()
         except BaseException:
-            # Whoever ends the benchmark now has no context yet to leave.
+            # An end of the benchmark now has no context yet to leave.
             self.__exit__()
             raise
 

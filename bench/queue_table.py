@@ -5,19 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 from bench import pgmq
-from bench.outcome import Outcome, aligned
 from bench.postgresql import STILL_THERE_S, Cluster, Script, Stretch, migrated, pgbench_stretch
-from bench.programs import BenchError
 from bench.queue_load import CHARACTERS, before, stretch
-from bench.samples import Ratio
-from bench.table import Plan
+from bench.table import Plan, Row, Table, median_of, range_of, ratio_of
 from knee.lab.deploy import pgbench
 
 # More clients than connections: what waits for a connection is put together.
@@ -46,47 +40,24 @@ _PAIR_OF_PGMQ = [
 ]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One loop over so many connections: every contestant's stretches, one a round."""
-
-    name: str
-    samples: dict[str, list[Stretch]]
-
-    def rate(self, ours: str, peer: str) -> Ratio:
-        """Requests per second, ours over a peer's."""
-        per_second = ([one.per_second for one in self.samples[name]] for name in (ours, peer))
-        return Ratio.of(*per_second)
-
-
-@dataclass
-class Table:
-    """One peer."""
-
-    title: str
-    peer: str
-    notes: list[str]
-    rows: list[Row] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-
-def compare_pgbench(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]:
+def compare_pgbench(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
     """The same loops by clients of the middleware, and by pgbench past it."""
-    table = Table(TITLE_PGBENCH, PGBENCH, [f"Every commit waits for the disk. Files below {disk}."])
+    table = _table(TITLE_PGBENCH, PGBENCH, [f"Every commit waits for the disk. Files below {disk}."])
     cells = [("send-remove", 1), ("send-remove", 4), ("send-remove", 16), ("send", 4), ("send-list-read-remove", 4)]
     with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files, ExitStack() as stack:
         cluster = stack.enter_context(_cluster(Path(files), "on", durable=True))
         _ours(cluster, "ours", programs)
         for loop, connections in cells:
             peer = _script(Path(files), "ours", loop, pgbench.BEGIN, LOOPS[loop], pgbench.SESSION)
-            _add_row(plan, programs, cluster, table, f"{loop}, {connections} connections", loop, connections, peer)
+            measure = partial(_row, plan, programs, cluster, PGBENCH, loop, connections, peer)
+            table.add(plan, f"{loop}, {connections} connections", measure)
             cluster.sql("ours", "TRUNCATE knee_queue.message")
-    return [_outcome(table)]
+    return [table]
 
 
-def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]:
+def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
     """Pairs of a send and a remove, with the disk and without."""
-    table = Table(
+    table = _table(
         TITLE_PGMQ,
         PGMQ,
         [
@@ -104,9 +75,9 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Outcome]
                 pgmq.install(cluster, "pgmq", Path(files))
                 cluster.sql("pgmq", f"SELECT pgmq.create('q' || i) FROM generate_series(1, {CLIENTS_MANY}) i")
                 for connections in counts:
-                    row = f"{name}, {connections} connections"
-                    _add_row(plan, programs, cluster, table, row, "send-remove", connections, peer)
-    return [_outcome(table)]
+                    measure = partial(_row, plan, programs, cluster, PGMQ, "send-remove", connections, peer)
+                    table.add(plan, f"{name}, {connections} connections", measure)
+    return [table]
 
 
 def estimate_s(plan: Plan, cells: int) -> float:
@@ -141,103 +112,59 @@ def _script(files: Path, database: str, name: str, begin: Sequence[str], stateme
     return Script(database, file, len(statements), session)
 
 
-def _add_row(
-    plan: Plan,
-    programs: Path | None,
-    cluster: Cluster,
-    table: Table,
-    name: str,
-    loop: str,
-    connections: int,
-    peer: Script,
-) -> None:
-    plan.progress(f"{table.title}: {name}")
+def _row(
+    plan: Plan, programs: Path | None, cluster: Cluster, peer: str, loop: str, connections: int, script: Script
+) -> dict[str, list[Stretch]]:
     seconds = plan.seconds
-    try:
-        with (
-            before(programs, cluster, "ours", connections, connections) as alone,
-            before(programs, cluster, "ours", connections, CLIENTS_MANY, COMBINE) as combining,
-        ):
-            contestants: dict[str, Callable[[], Stretch]] = {
-                OURS: partial(stretch, programs, cluster, alone, loop, connections, seconds),
-                COMBINED: partial(stretch, programs, cluster, combining, loop, CLIENTS_MANY, seconds),
-                table.peer: partial(pgbench_stretch, cluster, peer, connections, seconds),
-            }
-            for warm_up in contestants.values():
-                warm_up()
-            table.rows.append(Row(name, plan.in_turns(contestants, lambda measure: measure())))
-    except BenchError as error:
-        table.failures.append(f"{table.title}: {name}: {error}")
+    with (
+        before(programs, cluster, "ours", connections, connections) as alone,
+        before(programs, cluster, "ours", connections, CLIENTS_MANY, COMBINE) as combining,
+    ):
+        contestants: dict[str, Callable[[], Stretch]] = {
+            OURS: partial(stretch, programs, cluster, alone, loop, connections, seconds),
+            COMBINED: partial(stretch, programs, cluster, combining, loop, CLIENTS_MANY, seconds),
+            peer: partial(pgbench_stretch, cluster, script, connections, seconds),
+        }
+        for warm_up in contestants.values():
+            warm_up()
+        return plan.in_turns(contestants, lambda measure: measure())
 
 
-def _outcome(table: Table) -> Outcome:
-    return Outcome(table.title, _text(table), _verdict(table), _content(table), table.failures)
-
-
-def _text(table: Table) -> str:
-    names, peer = (OURS, COMBINED, table.peer), table.peer
-    lines = [
-        [
-            "loop",
-            *(f"{name} /s" for name in names),
-            *(f"{name} of {peer}" for name in names[:2]),
-            *(f"{name}, range" for name in names[:2]),
-            *(f"{name} µs" for name in names[:2]),
-            *(f"PostgreSQL µs, {name}" for name in names),
-        ]
-    ]
-    for row in table.rows:
-        rates = [row.rate(name, peer) for name in names[:2]]
-        lines.append(
-            [
-                row.name,
-                *(f"{median(one.per_second for one in row.samples[name]):,.0f}" for name in names),
-                *(f"{rate.median:.2f}" for rate in rates),
-                *(f"{rate.low:.2f} to {rate.high:.2f}" for rate in rates),
-                *(f"{median(one.middleware_us for one in row.samples[name]):.0f}" for name in names[:2]),
-                *(f"{median(one.postgresql_us for one in row.samples[name]):.0f}" for name in names),
-            ]
-        )
-    return "\n".join(
-        [
-            table.title,
+def _table(title: str, peer: str, notes: list[str]) -> Table:
+    names = (OURS, COMBINED, peer)
+    return Table(
+        title=title,
+        key="row",
+        header="loop",
+        notes=[
             f"{OURS}: as many clients as connections. {COMBINED}: {CLIENTS_MANY} clients over as many connections, "
             f"--combine {COMBINE}. {peer}: a connection for each client. Messages of {CHARACTERS} characters; a client "
             "sends to itself. Nothing is pinned.",
-            *table.notes,
+            *notes,
             f"/s: requests per second, median over the rounds; of: median of ours over {peer}'s, round by round; µs: "
             "CPU time of a request in the middleware, and in all processes of PostgreSQL.",
-            "",
-            *aligned(lines),
-            "",
-        ]
+        ],
+        columns=[
+            *(median_of(f"{name} /s", name, "per_second") for name in names),
+            *(ratio_of(f"{name} of {peer}", name, peer, "per_second") for name in names[:2]),
+            *(range_of(f"{name}, range", name, peer, "per_second") for name in names[:2]),
+            *(median_of(f"{name} µs", name, "middleware_us", ".0f") for name in names[:2]),
+            *(median_of(f"PostgreSQL µs, {name}", name, "postgresql_us", ".0f") for name in names),
+        ],
+        verdict=partial(_verdict, peer),
+        facts={"peer": peer, "clients_combined": CLIENTS_MANY},
     )
 
 
-def _verdict(table: Table) -> str:
-    if table.peer == PGMQ:
+def _verdict(peer: str, rows: list[Row]) -> str:
+    if peer == PGMQ:
         aims = {COMBINED: OF_PGMQ_MIN, OURS: OF_PGMQ_MIN}
     else:
         aims = {OURS: OF_PGBENCH_MIN, COMBINED: OF_PGBENCH_COMBINED}
     verdicts = []
     for name, least in aims.items():
-        rates = {row.name: row.rate(name, table.peer).median for row in table.rows}
+        rates = {row.name: row.ratio(name, peer, "per_second").median for row in rows}
         missed = [f"{row}: {rate:.2f}" for row, rate in rates.items() if rate < least]
         reached = "yes" if rates and not missed else "no"
-        verdicts.append(f"{name} at least {least:g} times as many: {reached}" + "".join(f"; {one}" for one in missed))
-    return f"{table.title}, requests per second: {'. '.join(verdicts)}"
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": table.title,
-        "peer": table.peer,
-        "clients_combined": CLIENTS_MANY,
-        "rows": [
-            {
-                "row": row.name,
-                "samples": {name: [vars(one) for one in stretches] for name, stretches in row.samples.items()},
-            }
-            for row in table.rows
-        ],
-    }
+        verdicts.append("; ".join([f"{name} at least {least:g} times as many: {reached}", *missed]))
+    return f"requests per second: {'. '.join(verdicts)}"

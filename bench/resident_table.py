@@ -5,19 +5,18 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bench.cells import Cell
 from bench.drivers import KEY_BYTES, KEY_PREFIX, KneeLoad
-from bench.outcome import Outcome, aligned
 from bench.programs import BenchError, Cores, Server
 from bench.servers import Servers
-from bench.table import Plan
+from bench.table import Column, Plan, Row, Table
 
 VALUE_BYTES = 32
-# More than ten million keys take, and not reserved by anybody.
+# More than ten million keys take; no store reserves it.
 MEMORY_MB = 8192
 TITLE = "Resident memory"
 # Redis gets so many sets at a time, and then is waited for.
@@ -46,31 +45,52 @@ class Resident:
         return self.anonymous + self.file
 
 
-@dataclass(frozen=True)
-class Row:
-    """One store, empty and full."""
-
-    name: str
-    empty: Resident
-    full: Resident
-
-
-@dataclass
-class Table:
-    """All stores with as many keys each."""
-
-    keys: int
-    rows: list[Row] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-    def bytes_per_key(self, row: Row) -> float:
-        """What the keys have added."""
-        return (row.full.total - row.empty.total) / self.keys
+def memory_row(name: str, empty: Resident, full: Resident) -> Row:
+    """A process before and after it was filled."""
+    return Row(
+        name,
+        {},
+        {
+            f"{when}_{kind}_bytes": getattr(resident, kind)
+            for when, resident in (("empty", empty), ("full", full))
+            for kind in ("anonymous", "file")
+        },
+    )
 
 
-def compare_resident(plan: Plan, cores: Cores, servers: Servers, disk: Path, keys: int) -> list[Outcome]:
-    """Every store with the same keys, one at a time."""
-    table = Table(keys)
+def _bytes(row: Row, when: str) -> float:
+    return float(row.facts[f"{when}_anonymous_bytes"] + row.facts[f"{when}_file_bytes"])
+
+
+def added(row: Row) -> float:
+    """Bytes that filling the process has added."""
+    return _bytes(row, "full") - _bytes(row, "empty")
+
+
+def memory_columns() -> list[Column]:
+    """Memory when full, its parts, and memory when empty."""
+    return [
+        ("resident MiB", lambda row: f"{_bytes(row, 'full') / (1 << 20):,.0f}"),
+        ("anonymous", lambda row: f"{row.facts['full_anonymous_bytes'] / (1 << 20):,.0f}"),
+        ("of files", lambda row: f"{row.facts['full_file_bytes'] / (1 << 20):,.0f}"),
+        ("empty MiB", lambda row: f"{_bytes(row, 'empty') / (1 << 20):,.0f}"),
+    ]
+
+
+def compare_resident(plan: Plan, cores: Cores, servers: Servers, disk: Path, keys: int) -> list[Table]:
+    """Every store with the same keys, one at a time. There is no aim."""
+    table = Table(
+        title=TITLE,
+        key="store",
+        notes=[
+            f"{keys:,} keys of {KEY_BYTES} B with values of {VALUE_BYTES} B, one store at a time, each set once, in "
+            f"order. Bytes per key: they added to resident memory; {KEY_BYTES + VALUE_BYTES} are key and value. "
+            "Of files: the system may take it back."
+        ],
+        columns=[("bytes per key", lambda row: f"{added(row) / keys:.1f}"), *memory_columns()],
+        verdict=lambda rows: "bytes per key: " + ", ".join(f"{row.name} {added(row) / keys:.0f}" for row in rows),
+        facts={"keys": keys},
+    )
     load = KneeLoad(servers.directory, cores, keys)
 
     def by_knee_load(server: Server) -> None:
@@ -98,15 +118,15 @@ def compare_resident(plan: Plan, cores: Cores, servers: Servers, disk: Path, key
             ("Redis", lambda: servers.redis(cores.tested, redis, durable=False), by_redis_protocol),
         ]
         for name, start, populate in stores:
-            plan.progress(f"{TITLE}: {name}")
-            try:
-                with start() as server:
-                    empty = Resident.of(server.pid)
-                    populate(server)
-                    table.rows.append(Row(name, empty, Resident.of(server.pid)))
-            except (BenchError, OSError) as error:
-                table.failures.append(f"{TITLE}: {name}: {error}")
-    return [Outcome(TITLE, _text(table), _verdict(table), _content(table), table.failures)]
+            table.add(plan, name, partial(_filled, name, start, populate))
+    return [table]
+
+
+def _filled(name: str, start: Callable[[], Server], populate: Callable[[Server], None]) -> Row:
+    with start() as server:
+        empty = Resident.of(server.pid)
+        populate(server)
+        return memory_row(name, empty, Resident.of(server.pid))
 
 
 def _populate_redis(server: Server, keys: int) -> None:
@@ -123,50 +143,3 @@ def _populate_redis(server: Server, keys: int) -> None:
                 if answer.strip(b"+OK\r\n") or not answer:
                     raise BenchError(f"{server.name} has not stored what it was sent: {answer[:100]!r}")
                 missing -= len(answer)
-
-
-def _text(table: Table) -> str:
-    lines = [["store", "bytes per key", "resident MiB", "anonymous", "of files", "empty MiB"]]
-    lines += [
-        [
-            row.name,
-            f"{table.bytes_per_key(row):.1f}",
-            *(f"{part / (1 << 20):,.0f}" for part in (row.full.total, row.full.anonymous, row.full.file)),
-            f"{row.empty.total / (1 << 20):,.0f}",
-        ]
-        for row in table.rows
-    ]
-    return "\n".join(
-        [
-            f"{TITLE} of {table.keys:,} keys of {KEY_BYTES} B with values of {VALUE_BYTES} B",
-            f"One store at a time, each set once, in order. Bytes per key: what they added to the resident memory, of "
-            f"which {KEY_BYTES + VALUE_BYTES} are key and value. Of files: the system may take it back.",
-            "",
-            *aligned(lines),
-            "",
-        ]
-    )
-
-
-def _verdict(table: Table) -> str:
-    """There is no aim."""
-    return f"{TITLE}, bytes per key: " + ", ".join(f"{row.name} {table.bytes_per_key(row):.0f}" for row in table.rows)
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": TITLE,
-        "keys": table.keys,
-        "rows": [
-            {
-                "store": row.name,
-                "bytes_per_key": table.bytes_per_key(row),
-                **{
-                    f"{when}_{kind}_bytes": getattr(resident, kind)
-                    for when, resident in (("empty", row.empty), ("full", row.full))
-                    for kind in ("anonymous", "file")
-                },
-            }
-            for row in table.rows
-        ],
-    }

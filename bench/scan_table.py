@@ -1,21 +1,20 @@
-"""What a put waits while somebody scans the whole store."""
+"""What a put waits while a client scans the whole store."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bench.drivers import KEY_PREFIX, run_generator
-from bench.outcome import Outcome, aligned
 from bench.programs import BenchError, Program, before_others, find_program, free_port
 from bench.samples import Ratio
 from bench.servers import Servers
-from bench.table import WARM_UP_S, Plan
+from bench.table import WARM_UP_S, Plan, Row, Table, median_of
 
 KEYS = 200_000
 VALUE_BYTES = 100
@@ -48,62 +47,45 @@ class PutTimes:
     p99_us: float
     #: Whether the load generator was late itself.
     late: bool
-    #: Scans of the whole store that ended meanwhile.
+    #: Scans of the whole store that ended in that time.
     scans_per_second: float = 0.0
 
 
-@dataclass(frozen=True)
-class Row:
-    """One kind of store: its rate, what was measured, one a round, and whether it all went before what else ran."""
+def pairs_of(row: Row) -> list[tuple[PutTimes, PutTimes]]:
+    """Stretches during scans and alone that followed each other, but for those with a late one: their p99 says more of
+    the load generator, which had no processor, than of the store."""
+    pairs = zip(row.samples[SCANNED], row.samples[ALONE], strict=True)
+    return [pair for pair in pairs if not any(sample.late for sample in pair)]
 
-    store: str
-    rate: float
-    samples: dict[str, list[PutTimes]]
-    before_others: bool
 
-    @property
-    def pairs(self) -> list[tuple[PutTimes, PutTimes]]:
-        """Stretches during scans and alone that followed each other, but for those with a late one, whose p99 says more
-        of the load generator, which had no processor, than of the store."""
-        pairs = zip(self.samples[SCANNED], self.samples[ALONE], strict=True)
-        return [pair for pair in pairs if not any(sample.late for sample in pair)]
+def why_unknown(row: Row) -> str | None:
+    """Why the pairs do not show what scans do; None when they do.
 
-    @property
-    def untold(self) -> str | None:
-        """Why the pairs do not tell what scans do; None when they do. What a scan keeps from running may be the load
-        generator as well: then just the worst stretches are those that are left out."""
-        told, pairs = len(self.pairs), len(self.samples[ALONE])
-        if told < max(PAIRS_MIN, pairs / 2):
-            return f"the load generator was late in all but {told} of {pairs} pairs"
-        alone, scanned = (sum(sample.late for sample in self.samples[name]) for name in (ALONE, SCANNED))
-        if scanned - alone > DEVIATIONS * math.sqrt(scanned + alone):
-            return f"the load generator was late in {scanned} of {pairs} stretches during scans and {alone} alone"
+    A scan may also keep the load generator from running: then just the worst stretches are those that are left out.
+    """
+    usable, pairs = len(pairs_of(row)), len(row.samples[ALONE])
+    if usable < max(PAIRS_MIN, pairs / 2):
+        return f"the load generator was late in all but {usable} of {pairs} pairs"
+    alone, scanned = (sum(sample.late for sample in row.samples[name]) for name in (ALONE, SCANNED))
+    if scanned - alone > DEVIATIONS * math.sqrt(scanned + alone):
+        return f"the load generator was late in {scanned} of {pairs} stretches during scans and {alone} alone"
+    return None
+
+
+def slowdown(row: Row) -> Ratio | None:
+    """The p99 during scans over that alone, pair by pair; None when the pairs do not show it."""
+    if why_unknown(row) is not None:
         return None
-
-    @property
-    def ratio(self) -> Ratio | None:
-        """The p99 during scans over that alone, pair by pair; None when they do not tell."""
-        pairs = self.pairs
-        if self.untold is not None:
-            return None
-        return Ratio.of(*([sample.p99_us for sample in several] for several in zip(*pairs, strict=True)))
-
-    @property
-    def verdict(self) -> str:
-        """Whether the aim was reached."""
-        ratio = self.ratio
-        if ratio is None:
-            return f"cannot tell, as {self.untold}"
-        told = f"{ratio.median:.2f} in {len(self.pairs)} of {len(self.samples[ALONE])} pairs"
-        return f"{'yes' if ratio.median <= RATIO_MAX else 'no'} ({told})"
+    return Ratio.of(*([sample.p99_us for sample in several] for several in zip(*pairs_of(row), strict=True)))
 
 
-@dataclass
-class Table:
-    """The stores."""
-
-    rows: list[Row] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+def verdict_of(row: Row) -> str:
+    """Whether the aim was reached."""
+    ratio = slowdown(row)
+    if ratio is None:
+        return f"cannot tell, as {why_unknown(row)}"
+    found = f"{ratio.median:.2f} in {len(pairs_of(row))} of {len(row.samples[ALONE])} pairs"
+    return f"{'yes' if ratio.median <= RATIO_MAX else 'no'} ({found})"
 
 
 class Load:
@@ -161,24 +143,39 @@ class Load:
         return replace(times, scans_per_second=scans["count"] / summary["seconds"])
 
 
-def compare_scans(plan: Plan, servers: Servers, disk: Path) -> list[Outcome]:
+def compare_scans(plan: Plan, servers: Servers, disk: Path) -> list[Table]:
     """Puts with and without scans, in turns, in memory and on disk."""
-    table = Table()
+    names = (ALONE, SCANNED)
+    table = Table(
+        title=TITLE,
+        key="store",
+        notes=[
+            f"{KEYS:,} keys with values of {VALUE_BYTES} B. Puts over {CLIENTS} connections, memcached protocol, due "
+            f"at random (Poisson) at {LOAD:.0%} of what the store takes in a closed loop, {RATE_MAX:,.0f} a second at "
+            "most; times from when each is due. One client makes one atomic scan of everything after the other over "
+            "gRPC, and gives way to the rest. Nothing is pinned; first: whether it all goes before what else runs.",
+            "p50, p99: medians of all stretches. of p99: median of that during scans over that alone, pair "
+            "by pair, in those pairs in which the load generator did not wait for a processor itself.",
+        ],
+        columns=[
+            ("puts /s", lambda row: f"{row.facts['rate']:,.0f}"),
+            *(median_of(f"{p} {name}", name, f"{p}_us", unit=" µs") for p in ("p50", "p99") for name in names),
+            ("of p99", lambda row: f"{ratio.median:.2f}" if (ratio := slowdown(row)) else "?"),
+            ("range", lambda row: f"{ratio.low:.2f} to {ratio.high:.2f}" if (ratio := slowdown(row)) else ""),
+            median_of("scans /s", SCANNED, "scans_per_second", ".1f"),
+            ("pairs", lambda row: f"{len(pairs_of(row))} of {len(row.samples[ALONE])}"),
+            ("first", lambda row: "yes" if row.facts["before_others"] else "no"),
+        ],
+        verdict=lambda rows: (
+            f"p99 at most {RATIO_MAX:g} times that without: "
+            + ("; ".join(f"{row.name} {verdict_of(row)}" for row in rows) or "not measured")
+        ),
+        facts={"keys": KEYS, "value_bytes": VALUE_BYTES},
+    )
     with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
-        kinds = {IN_MEMORY: [], "--durability always": ["--data", f"{files}/data"]}
-        for store, flags in kinds.items():
-            plan.progress(f"{TITLE}: {store}")
-            grpc = f"127.0.0.1:{free_port()}"
-            # A p99 that waited for others' processors would be theirs. Of what writes to the disk, the kernel's part
-            # would wait as well.
-            held = before_others() if store == IN_MEMORY else nullcontext(False)
-            try:
-                # Nothing is pinned: puts, scans and both their clients would wait for each other's core.
-                with held as first, servers.knee_kv(None, "--grpc", grpc, *flags) as server:
-                    table.rows.append(_row(plan, Load(servers, server.address, grpc), store, first))
-            except BenchError as error:
-                table.failures.append(f"{TITLE}: {store}: {error}")
-    return [Outcome(TITLE, _text(table), _verdict(table), _content(table), table.failures)]
+        for store, flags in {IN_MEMORY: [], "--durability always": ["--data", f"{files}/data"]}.items():
+            table.add(plan, store, partial(_row, plan, servers, store, flags))
+    return [table]
 
 
 def estimate_s(plan: Plan) -> float:
@@ -186,72 +183,18 @@ def estimate_s(plan: Plan) -> float:
     return 2 * (2 * PAIRS * plan.rounds * (STRETCH * plan.seconds + WARM_UP_S) + 5)
 
 
-def _row(plan: Plan, load: Load, store: str, before_others: bool) -> Row:
-    load.populate()
-    load.capacity(WARM_UP_S)
-    rate = min(LOAD * load.capacity(plan.seconds), RATE_MAX)
-    samples = replace(plan, rounds=PAIRS * plan.rounds).in_turns(
-        {ALONE: load.puts, SCANNED: load.puts_during_scans}, lambda puts: puts(rate, STRETCH * plan.seconds)
-    )
-    return Row(store, rate, samples, before_others)
-
-
-def _text(table: Table) -> str:
-    lines = [
-        ["store", "puts /s", *(f"{p} {name}" for p in ("p50", "p99") for name in (ALONE, SCANNED)), "of p99", "range"]
-    ]
-    lines[0] += ["scans /s", "pairs"]
-    for row in table.rows:
-        samples = [row.samples[name] for name in (ALONE, SCANNED)]
-        ratio = row.ratio
-        lines.append(
-            [
-                row.store,
-                f"{row.rate:,.0f}",
-                *(f"{median(sample.p50_us for sample in several):,.0f} µs" for several in samples),
-                *(f"{median(sample.p99_us for sample in several):,.0f} µs" for several in samples),
-                *(["?", ""] if ratio is None else [f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"]),
-                f"{median(sample.scans_per_second for sample in row.samples[SCANNED]):.1f}",
-                f"{len(row.pairs)} of {len(samples[0])}",
-            ]
+def _row(plan: Plan, servers: Servers, store: str, flags: list[str]) -> Row:
+    grpc = f"127.0.0.1:{free_port()}"
+    # A p99 that waited for others' processors would be theirs. Of what writes to the disk, the kernel's part would wait
+    # as well.
+    held = before_others() if store == IN_MEMORY else nullcontext(False)
+    # Nothing is pinned: puts, scans and both their clients would wait for each other's core.
+    with held as first, servers.knee_kv(None, "--grpc", grpc, *flags) as server:
+        load = Load(servers, server.address, grpc)
+        load.populate()
+        load.capacity(WARM_UP_S)
+        rate = min(LOAD * load.capacity(plan.seconds), RATE_MAX)
+        samples = replace(plan, rounds=PAIRS * plan.rounds).in_turns(
+            {ALONE: load.puts, SCANNED: load.puts_during_scans}, lambda puts: puts(rate, STRETCH * plan.seconds)
         )
-    first = [row.store for row in table.rows if row.before_others]
-    order = (
-        f"; {first[0]}, all of it goes before what else runs here." if first else ", and nothing goes before others."
-    )
-    return "\n".join(
-        [
-            TITLE,
-            f"{KEYS:,} keys with values of {VALUE_BYTES} B. Puts over {CLIENTS} connections, memcached protocol, due "
-            f"at random (Poisson) at {LOAD:.0%} of what the store takes in a closed loop, {RATE_MAX:,.0f} a second at "
-            "most; times from when each is due. One client makes one atomic scan of everything after the other over "
-            "gRPC, and gives way to the rest. Nothing is pinned" + order,
-            "p50, p99: medians of all stretches. of p99: median of that during scans over that alone, pair "
-            "by pair, in those pairs in which the load generator did not wait for a processor itself.",
-            "",
-            *aligned(lines),
-            "",
-        ]
-    )
-
-
-def _verdict(table: Table) -> str:
-    rows = [f"{row.store} {row.verdict}" for row in table.rows]
-    return f"{TITLE}: p99 at most {RATIO_MAX:g} times that without: {'; '.join(rows) or 'not measured'}"
-
-
-def _content(table: Table) -> dict[str, Any]:
-    return {
-        "title": TITLE,
-        "keys": KEYS,
-        "value_bytes": VALUE_BYTES,
-        "rows": [
-            {
-                "store": row.store,
-                "rate": row.rate,
-                "before_others": row.before_others,
-                "samples": {name: [vars(sample) for sample in samples] for name, samples in row.samples.items()},
-            }
-            for row in table.rows
-        ],
-    }
+    return Row(store, samples, {"rate": rate, "before_others": first})

@@ -6,36 +6,36 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from bench.cells import Cell
+from bench.cpu_table import CpuTable
 from bench.drivers import Driver
 from bench.programs import BenchError, Cores, Server
 from bench.samples import drive, measure_server
 from bench.servers import Servers
-from bench.table import WARM_UP_S, Plan, Row, StoreKind, Table
+from bench.table import WARM_UP_S, Plan, StoreKind
 
-# How unevenly keys are asked for: as in the seed of the store.
+# How unevenly keys are requested: as in the seed of the store.
 ZIPF_THETA = 0.8
 
 
 def compare_proxies(
     plan: Plan, cores: Cores, servers: Servers, driver: Driver, kind: StoreKind, stores: int
-) -> list[Table]:
+) -> list[CpuTable]:
     """`knee-proxy --pipelined`, nutcracker and `floor-relay` before the same stores."""
-    table = Table(
-        title=f"knee-proxy --pipelined against nutcracker, in front of {stores} x {kind}",
-        ours="knee-proxy",
-        peer="nutcracker",
-        floor="floor-relay",
-        store=f"{stores} x {kind}",
-        driver=driver.name,
-        notes=["One thread each."],
-    )
+    notes = ["One thread each."]
     if stores > 1:
-        table.set_fan_out = {"knee-proxy": stores, "nutcracker": 1, "floor-relay": stores}
-        table.notes += [
+        notes += [
             f"A set goes to {stores} stores with knee-proxy and floor-relay, which replicate, and to one with "
             "nutcracker, which shards: its CPU is also given per request sent to a store.",
             f"nutcracker splits a multi-get over the {stores} stores; knee-proxy and floor-relay send it whole to one.",
         ]
+    table = CpuTable(
+        f"knee-proxy --pipelined against nutcracker, in front of {stores} x {kind}",
+        ("knee-proxy", "nutcracker", "floor-relay"),
+        f"{stores} x {kind}",
+        driver.name,
+        notes,
+        {"knee-proxy": stores, "nutcracker": 1, "floor-relay": stores} if stores > 1 else {},
+    )
     with ExitStack() as running:
         start = servers.memcached if kind == "memcached" else servers.knee_kv
         addresses = [running.enter_context(start(cores.others)).address for _ in range(stores)]
@@ -48,17 +48,15 @@ def compare_proxies(
     return [table]
 
 
-def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> list[Table]:
+def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> list[CpuTable]:
     """`knee-kv` as a cache, `knee-kv` with versions in memory, and memcached: one run, a table for each of ours."""
     tables = [
-        Table(
-            title=f"{title} against memcached, keys by Zipf {ZIPF_THETA}",
-            ours=ours,
-            peer="memcached",
-            floor=None,
-            store="the contestants themselves",
-            driver=driver.name,
-            notes=["One thread each (memcached -t 1)."],
+        CpuTable(
+            f"{title} against memcached, keys by Zipf {ZIPF_THETA}",
+            (ours, "memcached"),
+            "the contestants themselves",
+            driver.name,
+            ["One thread each (memcached -t 1)."],
         )
         for title, ours in (("knee-kv", "knee-kv"), ("knee-kv --consistency linearizable, in memory,", "versioned"))
     ]
@@ -84,7 +82,7 @@ def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cel
         yield cell
 
 
-def _add_rows(plan: Plan, driver: Driver, tables: list[Table], cell: Cell, contestants: dict[str, Server]) -> None:
+def _add_rows(plan: Plan, driver: Driver, tables: list[CpuTable], cell: Cell, contestants: dict[str, Server]) -> None:
     """One run of a cell, for all the tables that its contestants are in."""
     plan.progress(f"{tables[0].title}: {cell.name}")
     try:
@@ -100,5 +98,4 @@ def _add_rows(plan: Plan, driver: Driver, tables: list[Table], cell: Cell, conte
             table.failures.append(f"{table.title}: {cell.name}: {error}")
     else:
         for table in tables:
-            names = (table.ours, table.peer, table.floor)
-            table.rows.append(Row(cell, {name: samples[name] for name in names if name}))
+            table.rows.append(table.row(cell, samples))

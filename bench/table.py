@@ -1,13 +1,16 @@
-"""What is measured, and what comes of it."""
+"""A comparison: its rows, the columns that show them, and whether its aim was reached."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from statistics import median
+from typing import Any, Literal, TypeVar
 
 from bench.cells import Cell
-from bench.samples import Sample
+from bench.programs import BenchError
+from bench.samples import Ratio, Sample
+from knee.stats.tables import columns
 
 WARM_UP_S = 0.3
 # Starting a load process, connecting, and ending it.
@@ -20,7 +23,7 @@ Measured = TypeVar("Measured")
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured, and whom to tell about it."""
+    """How much is measured, and where progress goes."""
 
     rounds: int
     seconds: float
@@ -35,7 +38,7 @@ class Plan:
     def in_turns(
         self, contestants: dict[str, Contestant], measure: Callable[[Contestant], Measured]
     ) -> dict[str, list[Measured]]:
-        """Every contestant once a round; who begins changes from round to round."""
+        """Every contestant once a round; another one begins each round."""
         names = list(contestants)
         samples: dict[str, list[Measured]] = {name: [] for name in names}
         for number in range(self.rounds):
@@ -47,25 +50,122 @@ class Plan:
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: every contestant's samples, one a round. A contestant that cannot do the cell is absent."""
+    """Every contestant's samples, one a round, and other facts. A contestant that cannot do the row is absent."""
 
-    cell: Cell
-    samples: dict[str, list[Sample]]
+    name: str
+    samples: dict[str, list[Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def median(self, name: str, attribute: str) -> float:
+        """Of a contestant's samples."""
+        return float(median(getattr(sample, attribute) for sample in self.samples[name]))
+
+    def ratio(self, ours: str, peer: str, attribute: str) -> Ratio:
+        """Ours over a peer's, round by round."""
+        return Ratio.of(*([getattr(sample, attribute) for sample in self.samples[name]] for name in (ours, peer)))
+
+
+Column = tuple[str, Callable[[Row], str]]
+"""A header, and what a row shows below it."""
+
+
+def median_of(header: str, name: str, attribute: str, form: str = ",.0f", unit: str = "") -> Column:
+    """The median of a contestant's samples; a dash where it cannot do the row."""
+    return header, lambda row: f"{row.median(name, attribute):{form}}{unit}" if name in row.samples else "-"
+
+
+def ratio_of(header: str, ours: str, peer: str, attribute: str) -> Column:
+    """The median of the ratios, ours over a peer's."""
+    return header, lambda row: f"{row.ratio(ours, peer, attribute).median:.2f}" if peer in row.samples else "-"
+
+
+def range_of(header: str, ours: str, peer: str, attribute: str) -> Column:
+    """The smallest and the largest of the ratios."""
+
+    def shown(row: Row) -> str:
+        if peer not in row.samples:
+            return "-"
+        ratio = row.ratio(ours, peer, attribute)
+        return f"{ratio.low:.2f} to {ratio.high:.2f}"
+
+    return header, shown
 
 
 @dataclass
 class Table:
-    """One comparison: `ours` with `peer` and, where there is one, with `floor`."""
+    """One comparison.
+
+    key      what tells rows apart: the rows' name in the JSON and, unless `header` is another, in the text
+    notes    lines below the title
+    verdict  whether the aim was reached, from the rows
+    facts    what all rows share, for the JSON
+    below    lines after a row
+    warnings what limits the table's meaning
+    """
 
     title: str
-    ours: str
-    peer: str
-    floor: str | None
-    store: str
-    driver: str
+    key: str
     notes: list[str]
-    #: What a set becomes: requests to stores for each request of a client, by contestant.
-    set_fan_out: dict[str, int] = field(default_factory=dict)
+    columns: list[Column]
+    verdict: Callable[[list[Row]], str]
+    header: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    below: Callable[[Row], list[list[str]]] = lambda _: []
+    warnings: Callable[[list[Row]], list[str]] = lambda _: []
     rows: list[Row] = field(default_factory=list)
-    #: Cells in which a contestant failed, with what it did.
+    #: What could not be measured, with the reason.
     failures: list[str] = field(default_factory=list)
+
+    def add(self, plan: Plan, name: str, measure: Callable[[], dict[str, list[Any]] | Row]) -> None:
+        """Measures a row, or its samples. A contestant that fails in one row says nothing against the others."""
+        plan.progress(f"{self.title}: {name}")
+        try:
+            found = measure()
+            self.rows.append(found if isinstance(found, Row) else Row(name, found))
+        except (BenchError, OSError) as error:
+            self.failures.append(f"{self.title}: {name}: {error}")
+
+    @property
+    def text(self) -> str:
+        """The table with its circumstances above it and its warnings below."""
+        lines = [[self.header or self.key, *(header for header, _ in self.columns)]]
+        for row in self.rows:
+            lines.append([row.name, *(shown(row) for _, shown in self.columns)])
+            lines += self.below(row)
+        return "\n".join([self.title, *self.notes, "", *columns(lines, {0}), *self.warnings(self.rows), ""])
+
+    @property
+    def result(self) -> str:
+        """Title and verdict in one line."""
+        return f"{self.title}: {self.verdict(self.rows)}"
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Every sample, for other programs."""
+        return {
+            "title": self.title,
+            **self.facts,
+            "rows": [
+                {
+                    self.key: row.name,
+                    **row.facts,
+                    "samples": {name: [_json(sample) for sample in several] for name, several in row.samples.items()},
+                }
+                for row in self.rows
+            ],
+            "warnings": self.warnings(self.rows),
+        }
+
+
+def _json(sample: Any) -> dict[str, Any]:
+    if not isinstance(sample, Sample):
+        return dict(vars(sample))
+    return {
+        "requests": sample.requests,
+        "seconds": sample.seconds,
+        "cpu_us_per_request": sample.cpu_us,
+        "user_share": sample.cpu.user_share,
+        "busy": sample.busy,
+        "waited": sample.waited,
+        "other_busy": sample.other_busy,
+    }

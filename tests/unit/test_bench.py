@@ -8,9 +8,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from bench.cells import CELLS
+from bench.cpu import CpuTime
+from bench.cpu_table import CpuTable
 from bench.programs import Server
 from bench.queue_table import script_of_pgmq
-from bench.scan_table import ALONE, SCANNED, PutTimes, Row
+from bench.samples import Sample
+from bench.scan_table import ALONE, SCANNED, PutTimes, verdict_of
+from bench.table import Row
 from systems import is_gone, wait_until
 
 PATIENCE_S = 300.0
@@ -22,7 +27,7 @@ def row(pairs: int, late_alone: int = 0, late_scanned: int = 0) -> Row:
         name: [PutTimes(100.0, p99_us, late=number >= pairs - late) for number in range(pairs)]
         for name, p99_us, late in ((ALONE, 1000.0, late_alone), (SCANNED, 1200.0, late_scanned))
     }
-    return Row("in memory", 1500.0, samples, before_others=False)
+    return Row("in memory", samples)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,28 @@ def row(pairs: int, late_alone: int = 0, late_scanned: int = 0) -> Row:
     ],
 )
 def test_puts_beside_scans_are_judged_only_where_the_pairs_tell(measured: Row, expected: str) -> None:
-    assert measured.verdict == expected
+    assert verdict_of(measured) == expected
+
+
+def sample(cpu_s: float, waited_s: float = 0.0) -> Sample:
+    return Sample(1000, 1.0, CpuTime(cpu_s, waited_s, 3, 1), 0.5)
+
+
+def test_a_cell_is_won_by_the_median_of_the_rounds() -> None:
+    names = ("knee-kv", "memcached", "floor")
+    table = CpuTable("ours", names, "store", "driver", [], {"knee-kv": 3, "memcached": 1, "floor": 3})
+    won = {"knee-kv": [sample(0.2), sample(0.3), sample(0.9)], "memcached": 3 * [sample(0.4)], "floor": 3 * [sample(1)]}
+    lost = {"knee-kv": 3 * [sample(0.5, 0.1)], "memcached": 3 * [sample(0.4)], "floor": 3 * [sample(1)]}
+    sets = [cell for cell in CELLS if cell.operation == "set"][:2]
+    table.rows = [table.row(sets[0], won), table.row(sets[1], lost), table.row(CELLS[0], {"knee-kv": lost["knee-kv"]})]
+    assert table.result == f"ours: less CPU per request than memcached: no, 1 of 2 cells; not in {sets[1].name}"
+    header, first, per_store, *_ = table.text.splitlines()[3:]
+    assert header.split()[:3] == ["cell", "knee-kv", "µs"]
+    assert "300.00" in first and "0.75" in first and "0.50 to 2.25" in first and first.endswith("yes")
+    # A set of three requests to stores, beside one of the peer's.
+    assert per_store.split()[-5:] == ["100.00", "400.00", "333.33", "0.25", "0.30"]
+    assert "in 2 of 3 cells, at worst for 10% of the time (knee-kv" in table.text
+    assert table.content["rows"][0]["ratios"]["memcached"]["median"] == pytest.approx(0.75)
 
 
 def test_pgmq_is_asked_for_no_more_than_it_needs(tmp_path: Path) -> None:
