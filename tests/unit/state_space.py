@@ -74,7 +74,7 @@ class StateSpace:
         return total, [[length / total for length in row] for row in lengths]
 
     def _busy(self, total: Fraction) -> list[Fraction]:
-        """The probability that somebody is at a station."""
+        """The probability that a customer is at a station."""
         busy = [Fraction(0)] * len(self.stations)
         for state in self._states(self.populations):
             weight = math.prod((self._weight(index, there) for index, there in enumerate(state)), start=Fraction(1))

@@ -81,7 +81,7 @@ def other(repository: Path, script: str) -> subprocess.Popen[str]:
     )
 
 
-def test_what_only_spins_ends_with_a_comparison_that_is_killed(repository: Path) -> None:
+def test_spinner_ends_with_a_killed_comparison(repository: Path) -> None:
     script = """
 import os, time
 from bench.programs import spinner
@@ -116,7 +116,7 @@ print(before == (os.getpriority(os.PRIO_PROCESS, 0), session.read_text()))
     assert output.split() == ["True", "True"]
 
 
-def test_a_server_that_is_waited_for_ends_with_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starting_server_ends_with_its_starter(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: Server) -> None:
         raise SystemExit(143)
 

@@ -25,7 +25,7 @@ def best_of(samples: dict[int, Floats]) -> int:
 @pytest.mark.parametrize(
     ("count", "repetitions", "noise_max"), [(3, 3, 0.01), (12, 3, 0.01), (12, 3, 0.1)], ids=["few", "many", "one noisy"]
 )
-def test_equal_means_are_seldom_told_apart(count: int, repetitions: int, noise_max: float) -> None:
+def test_equal_means_seldom_differ(count: int, repetitions: int, noise_max: float) -> None:
     noise = np.full(count, 0.01)
     noise[0] = noise_max
     wrong = 0
@@ -36,14 +36,14 @@ def test_equal_means_are_seldom_told_apart(count: int, repetitions: int, noise_m
     assert wrong / _DRAWN < 0.09
 
 
-def test_a_level_that_is_five_per_cent_worse_is_told_among_many() -> None:
+def test_level_five_percent_worse_is_found_among_many() -> None:
     means = np.full(12, 950.0)
     means[0] = 1000.0
-    told = 0
+    found_worse = 0
     for samples in drawn(means, np.full(12, 0.01), 3):
         found = shares_apart(samples, best_of(samples))
-        told += sum(share.low is not None and share.low > 0 for share in found.values())
-    assert told / (11 * _DRAWN) > 0.8
+        found_worse += sum(share.low is not None and share.low > 0 for share in found.values())
+    assert found_worse / (11 * _DRAWN) > 0.8
 
 
 def test_intervals_are_those_of_tukey_where_noise_is_alike() -> None:
@@ -66,7 +66,7 @@ def test_where_noise_differs_each_pair_has_its_own() -> None:
     assert alone.low is not None and beside.low is not None and 0 < beside.low < alone.low
 
 
-def test_what_is_always_zero_is_compared_by_the_noise_of_the_best() -> None:
+def test_constant_zero_is_compared_by_the_best_levels_noise() -> None:
     def apart(some: list[float]) -> Interval:
         return shares_apart({"none": np.zeros(2), "some": np.array(some)}, "some")["none"]
 
@@ -77,7 +77,7 @@ def test_what_is_always_zero_is_compared_by_the_noise_of_the_best() -> None:
     assert equal.low is None
 
 
-def test_equal_repetitions_have_the_noise_of_those_that_scatter() -> None:
+def test_equal_repetitions_get_the_pooled_noise() -> None:
     same = {"a": np.array([10.0, 10.0]), "b": np.array([9.0, 9.0])}
     others = {"c": np.array([7.0, 7.2, 7.7]), "d": np.array([5.0, 5.1, 5.3])}
     found = shares_apart(same | others, "a")["b"]
@@ -89,7 +89,7 @@ def test_equal_repetitions_have_the_noise_of_those_that_scatter() -> None:
     assert more.half_width is not None and more.half_width > half_width
 
 
-def test_equal_repetitions_beside_noise_that_differs_have_its_mean() -> None:
+def test_equal_repetitions_get_the_mean_of_unequal_noise() -> None:
     samples = {
         "a": np.array([10.0, 10.0]),
         "b": np.array([9.0, 9.0]),
@@ -103,7 +103,7 @@ def test_equal_repetitions_beside_noise_that_differs_have_its_mean() -> None:
     assert found["b"].half_width == pytest.approx(half_width, rel=1e-3)
 
 
-def test_a_difference_has_the_noise_of_both_however_much_of_it_they_share() -> None:
+def test_difference_has_the_noise_of_both_means() -> None:
     equal, scattered = np.array([1.0, 1.0]), [np.array([1 - d, 1.0, 1 + d]) for d in (0.001, 0.01, 0.1)]
     found = noise([equal, *scattered, equal])
     assert found is not None and found.shares.tolist() == [True, False, False, False, True]
@@ -118,13 +118,13 @@ def test_a_difference_has_the_noise_of_both_however_much_of_it_they_share() -> N
             assert (errors[other], freedoms[other]) == pytest.approx(expected, rel=1e-9)
 
 
-def test_where_all_repetitions_are_equal_nothing_is_told_apart() -> None:
+def test_equal_repetitions_everywhere_compare_nothing() -> None:
     found = shares_apart({"a": np.array([10.0, 10.0]), "b": np.array([5.0, 5.0]), "c": np.zeros(2)}, "a")
     assert [(share.estimate, share.low, share.high) for share in found.values()] == [(0.5, None, None), (1, None, None)]
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
-def test_what_rounding_makes_equal_is_seldom_told_apart(repetitions: int) -> None:
+def test_means_equal_by_rounding_seldom_differ(repetitions: int) -> None:
     wrong, equal = 0, 0
     for drawn_samples in drawn(np.full(6, 20.0), np.full(6, 0.03), repetitions):
         samples = {at: np.round(sample) for at, sample in drawn_samples.items()}

@@ -169,7 +169,7 @@ def test_predictions_widen_for_fewer_future_observations(table: pl.DataFrame) ->
     assert predict(analysis, at).estimate == pytest.approx(cell["throughput"].mean())
 
 
-def test_a_prediction_names_what_it_does_not_know(table: pl.DataFrame) -> None:
+def test_prediction_names_unknown_levels(table: pl.DataFrame) -> None:
     analysis = analyse_model(design_of(table, list(LEVELS), "throughput"))
     with pytest.raises(DesignError, match="workers = 16 was not measured: its levels are 8, 32"):
         predict(analysis, {"middlewares": 1, "servers": 1, "workers": 16})
@@ -193,7 +193,7 @@ def test_marginal_means_draw_the_interaction(table: pl.DataFrame) -> None:
         change(analysis, "clients")
 
 
-def test_the_largest_change_between_many_levels_allows_for_having_been_picked() -> None:
+def test_largest_change_allows_for_having_been_picked() -> None:
     found_something = 0
     for seed in range(100):
         alike = full_design({"f": range(6)}, [10.0] * 6, repetitions=5, noise=1, seed=seed)
@@ -207,13 +207,13 @@ def test_the_largest_change_between_many_levels_allows_for_having_been_picked() 
     assert spread is not None and half_width == pytest.approx(4.37 * spread / math.sqrt(5), rel=1e-3)
 
 
-def test_a_change_between_equal_means_is_from_the_first_to_the_last_level() -> None:
+def test_change_of_equal_means_spans_first_to_last_level() -> None:
     same = pl.DataFrame({"f": ["a", "b", "c"] * 2, "y": [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]})
     step = change(analyse_model(design_of(same, ["f"], "y")), "f")
     assert (step.before, step.after, step.by.estimate) == ("a", "c", 0)
 
 
-def test_an_interval_that_no_number_can_hold_is_open() -> None:
+def test_overflowing_interval_is_open() -> None:
     apart = pl.DataFrame({"f": [1, 1, 2], "y": [1.0, 1e4, 5.0]})
     step = change(analyse_model(design_of(apart, ["f"], "y"), "multiplicative", level=0.9999), "f")
     assert step.by.estimate == pytest.approx(0.05) and step.by.half_width is None
@@ -255,7 +255,7 @@ def test_too_few_effects_without_repetitions_cannot_be_judged() -> None:
     assert "Cannot tell how sure that is" in sentences(found)[0]
 
 
-def test_without_repetitions_the_highest_interaction_stands_in_for_the_error() -> None:
+def test_highest_interaction_stands_for_the_error() -> None:
     # Jain 1991, ch. 21: a two-factor design without repetitions, its interactions taken for errors.
     levels = {"cache": ["two", "one", "none"], "workload": ["asm", "tecf", "diff"]}
     data = full_design(levels, [54.0, 55.0, 106.0, 60.0, 60.0, 123.0, 43.0, 43.0, 120.0])
@@ -288,7 +288,7 @@ def test_a_fraction_is_analysed_with_its_aliases() -> None:
     assert "resolution IV" in text and "I = ABCD" in text and "BCD" in text
 
 
-def test_factors_that_always_change_together_are_refused() -> None:
+def test_factors_changed_together_are_refused() -> None:
     pairs = pl.DataFrame({"a": [0, 0, 1, 1], "b": [0, 1, 0, 1], "c": [0, 1, 0, 1], "y": [1.0, 2, 3, 4]})
     with pytest.raises(DesignError, match="factors b and c always change together"):
         design_of(pairs, ["a", "b", "c"], "y")

@@ -28,7 +28,7 @@ def published(responses: list[float] | list[int], places: int = 1) -> dict[str, 
     st.integers(0, 3),
 )
 @settings(deadline=None, max_examples=drawn(60))
-def test_effects_that_follow_are_consistent_however_they_were_rounded(responses: list[int], places: int) -> None:
+def test_rounded_effects_are_consistent(responses: list[int], places: int) -> None:
     assert audit_effects(responses, published(responses, places)).verdict == "consistent"
     unit = Decimal(1).scaleb(-places)
     truncated = {
@@ -72,7 +72,7 @@ def test_two_wrong_responses_are_found_together() -> None:
     ) and "swapped" not in audit_sentence(found)
 
 
-def test_swapped_rows_are_told() -> None:
+def test_swapped_rows_are_found() -> None:
     printed = [*RESPONSES[:2], RESPONSES[3], RESPONSES[2], *RESPONSES[4:]]
     found = audit_effects(printed, published(RESPONSES))
     assert [one.row for one in found.together] == [2, 3]
@@ -134,14 +134,14 @@ def test_another_convention_is_no_misprint(responses: list[int], data: st.DataOb
         assert found.verdict == "consistent"
 
 
-def test_the_convention_is_said() -> None:
+def test_another_convention_is_named() -> None:
     q = effects(RESPONSES) * np.array([1, -2, 2, -2, 2, -2, 2, -2])
     found = audit_effects(RESPONSES, {term_name(term): Decimal(f"{value:.1f}") for term, value in enumerate(q)})
     assert "when the levels of A are taken the other way round" in audit_sentence(found)
     assert "changes from the low to the high level, twice q" in audit_sentence(found)
 
 
-def test_one_wrong_effect_is_told_from_a_wrong_response() -> None:
+def test_wrong_effect_differs_from_wrong_response() -> None:
     effects_printed = published(RESPONSES) | {"AB": Decimal("87.4")}
     found = audit_effects(RESPONSES, effects_printed)
     assert found.verdict == "one effect explains it"
@@ -227,7 +227,7 @@ def test_bad_input_is_named(responses: list[float], named: dict[str, str], messa
         audit_effects(responses, {name: Decimal(value) for name, value in named.items()})
 
 
-def test_the_text_marks_what_is_beyond_rounding() -> None:
+def test_text_marks_effects_beyond_rounding() -> None:
     text = render_audit(audit_effects(RESPONSES, published(RESPONSES) | {"AB": Decimal("87.4")}))
     marked = [line for line in text.splitlines() if line.endswith("beyond rounding")]
     assert len(marked) == 1 and marked[0].startswith("AB")

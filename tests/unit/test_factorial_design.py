@@ -50,7 +50,7 @@ def test_many_missing_cells_are_counted() -> None:
     ("spoil", "message"),
     [
         ({"throughput": pl.lit(None, pl.Float64)}, r"column throughput: rows 1, 2, 3, 4, 5 and 19 more have no value"),
-        # Nobody sees the rows of a run folder.
+        # No file shows the rows of a run folder.
         (
             {
                 "throughput": pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise("throughput"),
@@ -108,7 +108,7 @@ def test_an_empty_table_is_refused(table: pl.DataFrame) -> None:
         design_of(table.clear(), list(LEVELS), "throughput")
 
 
-def test_a_response_that_is_not_positive_has_no_logarithm(table: pl.DataFrame) -> None:
+def test_nonpositive_response_has_no_logarithm(table: pl.DataFrame) -> None:
     zero = table.with_columns(throughput=pl.when(pl.int_range(pl.len()) == 6).then(0.0).otherwise("throughput"))
     with pytest.raises(DesignError, match="throughput is 0 in row 7"):
         analyse(zero, list(LEVELS), "throughput", model="multiplicative")
@@ -125,7 +125,7 @@ def test_an_impossible_level_is_refused(table: pl.DataFrame) -> None:
 # What is treated, and said
 
 
-def test_unequal_replication_is_treated_and_said(table: pl.DataFrame) -> None:
+def test_unequal_replication_is_noted(table: pl.DataFrame) -> None:
     fewer = table[:-1]
     analysis = analyse_model(design_of(fewer, list(LEVELS), "throughput"))
     note = analysis.notes[0]
@@ -146,7 +146,7 @@ def test_unequal_replication_is_treated_and_said(table: pl.DataFrame) -> None:
     assert [one.half_width for one in found] == pytest.approx((t * np.sqrt(variances)).tolist(), rel=1e-4)
 
 
-def test_unequal_replication_with_more_levels_has_exact_standard_errors() -> None:
+def test_unequal_replication_has_exact_standard_errors() -> None:
     levels = {"a": (1, 2, 3), "b": (1, 2)}
     uneven = full_design(levels, [10, 20, 40, 15, 22, 50], repetitions=4, noise=1, seed=9)[[*range(5), *range(6, 22)]]
     analysis = analyse_model(design_of(uneven, list(levels), "throughput"))
@@ -203,7 +203,7 @@ def test_without_a_repetition_column_equal_levels_are_repetitions(table: pl.Data
     assert design_of(table.drop("repetition"), list(LEVELS), "throughput").label == "2^3·3 full factorial design"
 
 
-def test_a_response_that_does_not_vary_has_no_variation_to_allocate() -> None:
+def test_constant_response_has_no_variation() -> None:
     flat = full_design(LEVELS, [0.1] * 8, repetitions=3)
     found = analyse(flat, list(LEVELS), "throughput")
     assert all(math.isnan(term.share) and term.significant is None for term in found.analysis.terms)

@@ -30,7 +30,7 @@ def table() -> pl.DataFrame:
 # Which model
 
 
-def test_box_cox_finds_the_scale_that_noise_and_model_were_made_on() -> None:
+def test_box_cox_finds_the_true_scale() -> None:
     truth = responses([6, 0.8, -0.4, 0.1, 1.0, 0, 0, 0])
     rng = np.random.default_rng(5)
     table = full_design(LEVELS, truth.tolist(), repetitions=5).with_columns(
@@ -87,7 +87,7 @@ def test_box_cox_does_not_judge_where_the_likelihood_has_no_top() -> None:
     assert found.box_cox.fit == "cannot tell" and found.analysis.model == "additive"
 
 
-def test_box_cox_does_not_judge_what_no_power_can_hold() -> None:
+def test_box_cox_refuses_overflowing_powers() -> None:
     apart = pl.DataFrame({"f": [1, 1, 1, 2, 2, 2], "y": [1e-90, 2e-90, 3e-90, 1e90, 3e90, 4e90]})
     hint = box_cox(design_of(apart, ["f"], "y"))
     assert hint.fit == "cannot tell" and "orders of magnitude" in hint.sentence
@@ -126,7 +126,7 @@ def test_good_residuals_are_doubted_as_rarely_as_the_checks_say(
     )
 
 
-def test_a_drift_is_not_told_from_effects_where_repetitions_follow_one_another() -> None:
+def test_drift_is_unknown_where_repetitions_follow_each_other() -> None:
     # Residuals of a cell add up to zero, so d is about 2.7 here without any disturbance.
     rng = np.random.default_rng(0)
     for _ in range(5 if SOAK else 2):
@@ -148,7 +148,7 @@ def test_an_outlier_is_not_normal() -> None:
     assert checks_of(values)["normality"] == "doubtful"
 
 
-def test_noise_that_grows_is_noticed() -> None:
+def test_growing_noise_is_noticed() -> None:
     predicted = np.repeat(np.arange(1.0, 9.0), 3)
     values = np.random.default_rng(0).standard_normal(24) * predicted**2
     assert checks_of(values, predicted)["spread"] == "doubtful"

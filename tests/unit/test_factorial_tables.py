@@ -106,7 +106,7 @@ def test_seed_000_table_10() -> None:
 
 
 @pytest.mark.parametrize("multiplicative", [False, True])
-def test_seed_000_equation_3_without_the_repetitions_alone_does_not_give_the_printed_shares(
+def test_seed_000_equation_3_alone_misses_the_printed_shares(
     multiplicative: bool,
 ) -> None:
     shares = by_equation_3(analysis_of("seed000_table27.csv", multiplicative=multiplicative), runs=8)
@@ -147,7 +147,7 @@ def test_seed_002_table_3_response_times() -> None:
     assert {name: round(100 * shares[name], 2) for name in published} == published
 
 
-def test_seed_002_table_3_throughput_needs_the_corrected_row_of_table_2() -> None:
+def test_seed_002_table_3_needs_the_corrected_row() -> None:
     published = {"A": 1.10, "B": 7.09, "D": 83.35, "BD": 2.82, "CD": 0.01, "ABCD": 1.02}
     as_printed = shares_of(analysis_of("seed002_table2.csv"))
     assert 100 * as_printed["D"] == pytest.approx(62.51, abs=0.005)

@@ -24,7 +24,7 @@ def table() -> pl.DataFrame:
     return noisy()
 
 
-def test_the_text_says_what_moved_the_response_most(table: pl.DataFrame) -> None:
+def test_text_names_the_largest_effect(table: pl.DataFrame) -> None:
     found = analyse(table, list(LEVELS), "throughput", model="additive")
     text = render_text(found)
     first = sentences(found)[0]
@@ -51,7 +51,7 @@ def test_a_large_table_is_cut() -> None:
     assert lines[-1].startswith("… 63 smaller ones")
 
 
-def test_the_largest_of_many_effects_is_not_called_certain_when_all_are_noise() -> None:
+def test_largest_of_many_noise_effects_is_not_certain() -> None:
     levels = dict.fromkeys("abcdefg", (0, 1))
     called = 0
     seeds = 20 if SOAK else 4
@@ -72,11 +72,11 @@ def test_the_first_of_two_equal_effects_is_not_called_the_larger_one() -> None:
         called += bool(analyse_model(design_of(pair, list(LEVELS), "throughput")).leads)
         far = full_design(LEVELS, responses([100.0, 20, 5, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=5, seed=seed)
         certain += bool(analyse_model(design_of(far, list(LEVELS), "throughput")).leads)
-    # 5 %, within three standard errors; 15 beside a margin of about 3 is always told.
+    # 5 %, within three standard errors; 15 beside a margin of about 3 is always found.
     assert called <= 11 and certain == 100
 
 
-def test_whether_the_largest_effect_is_so_by_chance_is_said() -> None:
+def test_largest_effect_says_whether_it_leads_by_chance() -> None:
     pair = full_design(LEVELS, responses([100.0, 10, 10, 0, 0, 0, 0, 0]).tolist(), repetitions=3, noise=1, seed=2)
     first = sentences(analyse(pair, list(LEVELS), "throughput"))[0]
     assert "Chance hardly explains that" in first and "Whether it is larger than the next" in first
@@ -86,7 +86,7 @@ def test_whether_the_largest_effect_is_so_by_chance_is_said() -> None:
     )
 
 
-def test_errors_that_are_not_as_taken_for_granted_are_said_with_the_first_finding() -> None:
+def test_doubtful_errors_are_named_with_the_first_finding() -> None:
     rng = np.random.default_rng(0)
     growing = full_design(LEVELS, responses([100.0, 40, 30, 0, 20, 0, 0, 0]).tolist(), repetitions=4).with_columns(
         throughput=pl.col("throughput") * (1 + 0.05 * rng.standard_normal(32))
@@ -115,7 +115,7 @@ def test_rounding_is_no_effect_to_lenths_method() -> None:
     assert any("finds no noise" in sentence for sentence in sentences(found))
 
 
-def test_a_fraction_names_what_its_effects_may_be_instead() -> None:
+def test_fraction_names_aliases() -> None:
     fraction = from_generators(3, ["C=AB"])
     truth = [100.0, 10, 2, 0, 1, 0, 0, 0]
     third = full_design(LEVELS, responses(truth).tolist(), repetitions=3, noise=0.1).filter(

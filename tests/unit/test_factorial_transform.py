@@ -26,7 +26,7 @@ def exact_effects(values: list[int]) -> list[Rational]:
     ]
 
 
-def test_the_sign_table_is_that_of_the_books() -> None:
+def test_sign_table_is_the_textbooks() -> None:
     # Jain 1991, table 17.3, columns I, A, B, AB.
     assert sign_table(2).tolist() == [[1, -1, -1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, 1, 1, 1]]
 
@@ -61,7 +61,7 @@ def test_an_offset_costs_the_effects_no_digits(values: list[int], offset: int) -
 
 
 @pytest.mark.parametrize("shape", [(0,), (3,), (6,), (2, 2)])
-def test_what_is_no_two_level_design_is_refused(shape: tuple[int, ...]) -> None:
+def test_other_than_two_level_designs_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"2\^k"):
         effects(np.zeros(shape))
 
@@ -77,7 +77,7 @@ def test_no_factor_has_the_letter_of_the_mean() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "AA", "a", "A×B", "AI", "A B"])
-def test_what_is_no_term_is_refused(name: str) -> None:
+def test_unknown_terms_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="names no term"):
         term_of(name)
 

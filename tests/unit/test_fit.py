@@ -50,7 +50,7 @@ TRUE: tuple[tuple[Model, tuple[float, ...]], ...] = (
 def test_parameters_are_found_again_without_noise(model: Model, values: tuple[float, ...]) -> None:
     fit = fit_model(model, curve_of(table(model, values)))
     assert fit.error < 1e-4
-    if model.name != "closed network with worker slots":  # outside and slot are told apart by their queues only
+    if model.name != "closed network with worker slots":  # only their queues distinguish outside and slot
         assert fit.values == pytest.approx(values, rel=0.05)
 
 
@@ -65,7 +65,7 @@ def test_parameters_are_found_again_without_noise(model: Model, values: tuple[fl
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_model_with_stations_says_what_the_exact_solution_of_its_network_does(
+def test_model_with_stations_equals_exact_solution(
     model: Model, values: tuple[float, ...], slots: float, think_ms: float
 ) -> None:
     network = model.network(np.array(values), 300, think_ms, slots)
@@ -76,7 +76,7 @@ def test_a_model_with_stations_says_what_the_exact_solution_of_its_network_does(
 
 
 @pytest.mark.parametrize("onset", [False, True])
-def test_a_million_clients_of_slots_that_nobody_counted_saturate_them(onset: bool) -> None:
+def test_million_clients_of_uncounted_slots_saturate(onset: bool) -> None:
     """Without a number of slots as many rates as clients: no solution may take a step for every pair."""
     values = np.array((3.0, 4.0, 0.08, 6.0)[: 4 if onset else 3])
     cycle = LoadDependentNetwork(onset=onset).cycle_ms(values, np.array([1e6]), 0.0, float("nan"))
@@ -96,7 +96,7 @@ def test_the_chosen_model_predicts_as_well_as_the_true_one(model: Model, values:
     assert np.abs(throughput / truth.throughput - 1)[3] < 0.08, selection.chosen.model.name
 
 
-def test_the_simpler_of_two_that_tie_is_chosen() -> None:
+def test_simpler_of_two_tied_models_is_chosen() -> None:
     """A closed network is a load-dependent one whose contention has every slot wait for one server: both fit."""
     selection = select(curve_of(table(ClosedNetwork(slots=False), (5.0, 0.4), 0.02, seed=3, repetitions=3)))
     assert len(selection.chosen.model.parameters) == 2
@@ -124,7 +124,7 @@ def systems() -> list[FittedSystem]:
     ]
 
 
-def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: list[FittedSystem]) -> None:
+def test_prediction_intervals_cover_at_their_level(systems: list[FittedSystem]) -> None:
     """95 % of further runs, 2 x 5 of each system, at counts between and at twice the largest; at least 85 %."""
     asked = (6, 12, 20, 40, 128)
     covered = 0
@@ -145,7 +145,7 @@ def test_prediction_intervals_cover_a_further_run_at_about_their_level(systems: 
     assert np.median(widths) < 1.3, "an interval that covers everything says nothing"
 
 
-def test_parameters_lie_within_their_intervals_at_about_the_claimed_rate(systems: list[FittedSystem]) -> None:
+def test_parameter_intervals_cover_at_their_level(systems: list[FittedSystem]) -> None:
     """Of those systems for which the true model was chosen: 95 % expected, three quarters at the very least."""
     own = [system for system in systems if system.selection.chosen.model.name == "closed network"]
     assert own
@@ -183,9 +183,7 @@ def test_far_beyond_the_measured_numbers_are_written_out(systems: list[FittedSys
         (3e-14, math.inf, "2.00 ms (less than 0.00200 to more than 2,000)"),
     ],
 )
-def test_ends_of_an_interval_that_a_thousandfold_is_not_enough_for_are_not_told(
-    low: float, high: float, text: str
-) -> None:
+def test_interval_ends_are_cut_at_a_thousandfold(low: float, high: float, text: str) -> None:
     assert quantity_between(Interval(2.0, low, high, 0.95, 3), "ms") == text
 
 
@@ -194,7 +192,7 @@ def test_a_single_worker_slot_is_one(systems: list[FittedSystem]) -> None:
     assert forecast_lines(systems[0], forecast)[0].startswith("At 16 clients, 1 worker slot: ")
 
 
-def test_requests_in_flight_that_nobody_measured_are_said() -> None:
+def test_unmeasured_pipelines_are_outside() -> None:
     """As many in flight as were measured with more clients, but not by so few."""
     ((system, scenario),) = fit_systems(FEW_ROWS, [], {"clients": 16, "pipeline": 2}, resamples=2)
     assert scenario is not None
@@ -221,7 +219,7 @@ def test_of_several_think_times_one_must_be_asked_for() -> None:
     assert scenario_of(rows, curve_of(rows), {"clients": 16, "think_ms": 20}).think_ms == 20
 
 
-def test_more_workers_are_asked_of_models_that_know_of_them_only() -> None:
+def test_more_workers_need_models_with_slots() -> None:
     rows = table(LoadDependentNetwork(onset=False), (3.0, 4.0, 0.02), 0.01, repetitions=2, view="middleware")
     ((system, scenario),) = fit_systems(rows, [], {"workers": 32, "clients": 128})
     assert all("slots" in t.model.name or t.model.name.startswith(("M/M/m", "load")) for t in system.selection.trials)
@@ -232,7 +230,7 @@ def test_more_workers_are_asked_of_models_that_know_of_them_only() -> None:
     assert "worker slots: 32 is 2.0 times the largest that was measured" in render_text(system, forecast)
 
 
-def test_random_think_times_that_scatter_are_one() -> None:
+def test_scattered_think_times_are_one() -> None:
     rows = table(ClosedNetwork(slots=False), (5.0, 0.4)).with_columns(think_ms=pl.lit(2.0) + 0.01 * pl.col("point") / 9)
     assert len(curve_of(rows).alike) == 1
     assert "universal scalability law" in {model.name for model in candidates(curve_of(rows))}
@@ -241,7 +239,7 @@ def test_random_think_times_that_scatter_are_one() -> None:
     assert "universal scalability law" not in {model.name for model in candidates(curve_of(apart))}
 
 
-def test_who_was_asked_to_think_alike_does_however_far_random_times_scatter() -> None:
+def test_declared_think_times_group_scattered_ones() -> None:
     taken = (1.8, 2.0, 2.2)
     rows = table(ClosedNetwork(slots=False), (5.0, 0.4))
     rows = rows.with_columns(think_ms=pl.Series([taken[n % 3] for n in range(rows.height)]))
@@ -253,9 +251,9 @@ def test_who_was_asked_to_think_alike_does_however_far_random_times_scatter() ->
     assert asked == pytest.approx([1.9, 2.2], abs=0.02)
 
 
-def test_the_think_time_that_a_run_was_asked_for_is_the_one_that_was_taken() -> None:
+def test_declared_think_time_means_the_measured_one() -> None:
     dataset = synthetic_dataset(System(think_ms=3.0), (4, 8, 16, 32, 64))
-    # Random times, of which each run drew few: a tenth apart, and 7 % short together.
+    # Random times, few in each run: a tenth apart, and 7 % short together.
     taken_ns = pl.when(pl.col("repetition") == 1).then(400 * 2_600_000).otherwise(400 * 2_890_000).cast(pl.Int64)
     load = pl.col("role") == "load"
     dataset.stations = dataset.stations.with_columns(
@@ -303,7 +301,7 @@ def test_the_think_time_that_a_run_was_asked_for_is_the_one_that_was_taken() -> 
         "thinking that was not",
     ],
 )
-def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
+def test_unfit_tables_are_named(rows: pl.DataFrame, says: str) -> None:
     with pytest.raises(FitError, match=says):
         fit_systems(rows, [])
 
@@ -329,7 +327,7 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"load.clints": 32}, r"^load\.clints: no such setting: did you mean load\.clients\?"),
         ({"midleware.workers": 8}, r"did you mean middleware\.workers\?"),
         ({"disc": "ssd"}, r"did you mean disk\?"),
-        # Settings, of which a table need not say anything: no slips of those that it has, however like them.
+        # Settings that a table need not have: no misspelling of those that it has, however like them.
         ({"middleware.hosts": 2}, r"^middleware\.hosts: not in these measurements: expected one of load\.clients"),
         ({"workload.keys": 100}, r"^workload\.keys: not in these measurements: expected one of"),
         ({"workload.protocol": "kv"}, r"^workload\.protocol: not in these measurements: expected one of"),
@@ -341,7 +339,7 @@ def test_what_cannot_be_fitted_is_named(rows: pl.DataFrame, says: str) -> None:
         ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
     ],
 )
-def test_what_cannot_be_asked_is_named(settings: dict[str, int | float | str | bool], says: str) -> None:
+def test_impossible_settings_are_named(settings: dict[str, int | float | str | bool], says: str) -> None:
     rows = ROWS.with_columns(middlewares=2)
     rows = pl.concat([rows.with_columns(disk=pl.lit("ssd")), rows.with_columns(disk=pl.lit("hdd"))])
     with pytest.raises(FitError, match=says):
@@ -368,7 +366,7 @@ def test_a_level_is_a_number_however_it_is_written(level: float) -> None:
     assert system.label == "disks = 2.0"
 
 
-def test_a_level_that_was_measured_chooses_its_rows() -> None:
+def test_measured_level_chooses_its_rows() -> None:
     slow = table(ClosedNetwork(slots=False), (5.0, 0.8), 0.01, counts=FEW)
     rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), slow.with_columns(disk=pl.lit("hdd"))])
     ((system, scenario),) = fit_systems(rows, ["disk"], {"disk": "hdd", "clients": 200}, resamples=20)
@@ -376,7 +374,7 @@ def test_a_level_that_was_measured_chooses_its_rows() -> None:
     assert system.forecast(scenario).throughput.estimate == pytest.approx(1250, rel=0.05)
 
 
-def test_the_closed_loop_beside_open_ones_is_chosen_by_the_name_that_it_has() -> None:
+def test_closed_loop_beside_open_ones_is_chosen_by_name() -> None:
     opened = FEW_ROWS.with_columns(pl.lit(100).alias("rate"), think_ms=pl.lit(None, pl.Float64))
     rows = pl.concat([FEW_ROWS.with_columns(pl.lit(None, pl.Int32).alias("rate")), opened])
     ((_, scenario),) = fit_systems(rows, ["rate"], {"clients": 16, "rate": "none"}, resamples=2)
@@ -398,7 +396,7 @@ def test_every_stage_of_a_run_has_its_demand() -> None:
         assert (stage.servers is None) == (stage.utilization is None)
 
 
-def test_what_a_table_cannot_tell_of_the_stages_is_said() -> None:
+def test_missing_stages_are_named() -> None:
     found = stage_demands(ROWS)
     assert found.found == ()
     assert "Net-threads: only a run folder" in found.missing and "Servers: only a run folder" in found.missing
@@ -433,7 +431,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
     assert net_threads()[0] == []
     assert "Net-threads: much of what the middlewares do is done beside their threads." in net_threads()[1]
 
-    # One of whom nothing is known: in some runs, where the others say it, or in all.
+    # A process without any report: in some runs, where the others have one, or in all.
     unknown = pl.when(one & (pl.col("repetition") == 1)).then(None).otherwise(pl.col("threads")).alias("threads")
     dataset.stations = whole.with_columns(unknown)
     ((others,), _) = net_threads()
@@ -452,7 +450,7 @@ def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
     assert (np.diff(asked) > 0).all() and asked[-1] == 128
 
 
-def test_of_several_configurations_one_without_a_model_says_how_to_have_the_others() -> None:
+def test_configuration_without_model_offers_the_others() -> None:
     rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), FEW_ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
     with pytest.raises(FitError, match=r"^disk = hdd: .*measure more; or choose another with --set disk=…$"):
         fit_systems(rows, ["disk"], {"clients": 16}, resamples=2)
@@ -473,7 +471,7 @@ def test_of_an_open_loop_no_rate_is_offered(settings: dict[str, int] | None) -> 
         fit_systems(rates.with_columns(think_ms=pl.lit(None, pl.Float64)), ["workload.rate"], settings, resamples=2)
 
 
-def test_a_setting_that_did_not_vary_is_told_from_a_name_that_nobody_knows() -> None:
+def test_constant_setting_differs_from_unknown_name() -> None:
     constant = {"workload.protocol": "queue", "workload.ttl_s": None}
 
     def refusal(settings: dict[str, int | float | str | bool]) -> str:
@@ -493,7 +491,7 @@ def test_a_setting_that_did_not_vary_is_told_from_a_name_that_nobody_knows() -> 
 
 
 @pytest.mark.parametrize("settings", [{"workload.mix": "read:1"}, {"workload.arrivals": "poisson"}])
-def test_of_a_setting_that_does_not_apply_to_a_run_no_value_is_told(settings: dict[str, int | float | str]) -> None:
+def test_inapplicable_settings_have_no_value(settings: dict[str, int | float | str]) -> None:
     messages = measurements.of_run(pooled(System(), 16, clients=(2, 8, 32)))
     with pytest.raises(FitError, match=r"^workload\.\w+: not in these measurements: expected one of load\.clients"):
         fit_systems(messages.table, [], settings, constant=messages.constant, resamples=2)

@@ -26,7 +26,7 @@ CONNECTIONS = (2, 4, 8, 16)
 
 
 def measured(seed: int) -> pl.DataFrame:
-    """Runs of a database of a disk, at which nobody waits, and two kinds of servers, behind each number of connections.
+    """Runs of a database of a disk without a queue and two kinds of servers, behind each number of connections.
 
     A request keeps its slot and its connection for as long as it is there; both middlewares have slots enough for all.
     """
@@ -61,13 +61,13 @@ def off(rows: pl.DataFrame, connections: int) -> list[float]:
     ]
 
 
-def test_connections_between_those_that_were_measured_are_predicted() -> None:
+def test_connections_between_measured_ones_are_predicted() -> None:
     errors = np.abs([off(measured(seed), 4) for seed in range(2 if SOAK else 1)])
     assert np.median(errors) < 0.02
     assert errors.max() < 0.08
 
 
-def test_more_connections_than_were_measured_are_said_to_be_outside() -> None:
+def test_more_connections_than_measured_are_outside() -> None:
     shown = measured(1).filter(pl.col("connections") < 16)
     ((system, scenario),) = fit_systems(shown, ["connections"], {"connections": 16, "clients": 64}, resamples=20)
     assert scenario is not None
@@ -114,7 +114,7 @@ def limit(rows: pl.DataFrame, **settings: int) -> tuple[float, str]:
     return scenario.slots, scenario.servers
 
 
-def test_connections_follow_the_slots_where_nobody_gave_their_number() -> None:
+def test_unset_connections_follow_the_slots() -> None:
     rows = measured(0).filter(pl.col("connections") == 8).with_columns(workers=4, connections_follow=True)
     assert limit(rows, workers=8) == (16, "worker slots")
     assert limit(rows, workers=8, connections=8) == (8, "connections")
@@ -122,14 +122,14 @@ def test_connections_follow_the_slots_where_nobody_gave_their_number() -> None:
     assert limit(pl.concat([fewer, rows]), workers=8) == (16, "worker slots"), "the workers alone were a factor"
 
 
-def test_connections_that_were_given_stay_where_slots_do_not() -> None:
+def test_given_connections_stay_when_slots_change() -> None:
     rows = measured(0).filter(pl.col("connections") == 8).with_columns(workers=4)
     for given in (rows, rows.with_columns(connections_follow=False)):
         assert limit(given, workers=8) == (8, "connections")
         assert limit(given, workers=8, connections=16) == (16, "worker slots")
 
 
-def test_connections_that_were_a_factor_have_to_be_named() -> None:
+def test_connections_as_a_factor_must_be_named() -> None:
     rows = measured(0)
     with pytest.raises(FitError, match="the number of connections was a factor: say for how many"):
         scenario_of(rows, curve_of(rows), {"clients": 8})
@@ -137,7 +137,7 @@ def test_connections_that_were_a_factor_have_to_be_named() -> None:
         scenario_of(rows, curve_of(rows), {"connections": 0})
 
 
-def test_connections_that_nobody_counted_everywhere_stay_a_configuration() -> None:
+def test_uncounted_connections_stay_a_configuration() -> None:
     rows = measured(0).filter(pl.col("connections") > 4)
     words = rows.with_columns(
         connections=pl.when(pl.col("connections") == 8).then(pl.lit("few")).otherwise(pl.lit("many"))
@@ -152,7 +152,7 @@ def test_a_page_draws_a_line_for_each_number_of_connections() -> None:
     assert [one.label for one in shown] == ["connections = 2", "connections = 4"]
 
 
-def test_the_time_that_a_connection_is_held_is_a_stage_of_its_own() -> None:
+def test_connection_hold_time_is_a_stage() -> None:
     def named(workers: int) -> dict[str, Stage]:
         table = measurements.of_run(pooled(System(), workers=workers)).table
         return {stage.name: stage for stage in stage_demands(table).found}

@@ -57,7 +57,7 @@ def test_a_simulated_plan_agrees_with_the_exact_solution(system: FittedSystem, a
 
 
 def test_the_fitted_network_is_there_for_solver_and_simulator(system: FittedSystem) -> None:
-    """From Python, for whatever else somebody wants of it: the flow-equivalent station itself, as it was fitted."""
+    """From Python: the flow-equivalent station itself, as it was fitted."""
     asked = scenario(40, 5.0)
     network = system.network(asked)
     assert network is not None
@@ -68,7 +68,7 @@ def test_the_fitted_network_is_there_for_solver_and_simulator(system: FittedSyst
     assert abs(found.estimate - exact) < 2 * found.half_width
 
 
-def test_the_clients_see_the_way_to_the_slots_and_the_middleware_does_not(closed: FittedSystem) -> None:
+def test_only_clients_see_the_way_to_the_slots(closed: FittedSystem) -> None:
     rows = table(ClosedNetwork(slots=True), (3.0, 8.0, 0.4), 0.002)
     clients = fitted(rows, {"workers": SLOTS})
     for think_ms in (0.0, 20.0):
@@ -79,7 +79,7 @@ def test_the_clients_see_the_way_to_the_slots_and_the_middleware_does_not(closed
         assert 2 < seen.quantiles_ms[0.5].estimate - inside.quantiles_ms[0.5].estimate < 4
 
 
-def test_slots_that_slow_each_other_down_take_longer_the_more_are_busy(dependent: FittedSystem) -> None:
+def test_contending_slots_slow_down_with_load(dependent: FittedSystem) -> None:
     times = [simulate_plan(dependent, scenario(count), rounds=1000).slot_ms for count in (1, 4, 40, 1000)]
     alone, _, _, full = times
     assert times == sorted(times)  # type: ignore[type-var]
@@ -101,7 +101,7 @@ def test_regular_service_waits_less_and_irregular_more(closed: FittedSystem) -> 
 
 
 @pytest.mark.parametrize("think_ms", [0.0, 20.0])
-def test_whoever_finds_no_place_is_refused_and_the_others_wait_less(dependent: FittedSystem, think_ms: float) -> None:
+def test_limited_places_refuse_and_shorten_waits(dependent: FittedSystem, think_ms: float) -> None:
     free = simulate_plan(dependent, scenario(100, think_ms), rounds=ROUNDS)
     tight = simulate_plan(dependent, scenario(100, think_ms), Assumptions(places=10), rounds=ROUNDS)
     assert tight.refused is not None and tight.refused.estimate > 0.1
@@ -126,7 +126,7 @@ def test_a_model_without_stations_gives_way_to_the_best_with_some() -> None:
     assert "Simulated: the closed network, as the M/M/1 has no stations; error on what was left out" in words
 
 
-def test_slots_that_nobody_counted_cannot_be_simulated() -> None:
+def test_uncounted_slots_cannot_be_simulated() -> None:
     rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.002).drop("workers")
     system = fitted(rows)
     trial = next(trial for trial in system.selection.trials if trial.model.name == "load-dependent network")
@@ -189,7 +189,7 @@ def test_shapes_as_a_person_writes_them(text: str, shape: Shape) -> None:
 @pytest.mark.parametrize(
     "text", ["", "gamma", "erlang", "erlang:", "erlang:0", "erlang:2.5", "hyper:0.5", "lognormal:nan", "exponential:2"]
 )
-def test_shapes_that_are_none_are_named(text: str) -> None:
+def test_unknown_shapes_are_named(text: str) -> None:
     with pytest.raises(FitError, match=f"^--service.*{text}"):
         parse_shape("--service", text)
 
@@ -215,14 +215,14 @@ def test_shapes_that_are_none_are_named(text: str) -> None:
         (scenario(20), Assumptions(), {"rounds": 10**9}, "fewer rounds or replications$"),
     ],
 )
-def test_what_cannot_be_simulated_is_named(
+def test_impossible_simulations_are_named(
     closed: FittedSystem, asked: Scenario, assumptions: Assumptions, options: dict[str, int], says: str
 ) -> None:
     with pytest.raises(FitError, match=says):
         simulate_plan(closed, asked, assumptions, **options)
 
 
-def test_words_say_what_the_intervals_do_not_know(closed: FittedSystem) -> None:
+def test_words_name_the_limits_of_the_intervals(closed: FittedSystem) -> None:
     words = render_plan(closed, simulate_plan(closed, scenario(20), Assumptions(Erlang(4)), rounds=1000))
     assert "erlang (c² = 0.25) service times" in words
     assert "of the simulation's noise alone, not of the parameters or the model" in words

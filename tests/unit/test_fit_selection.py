@@ -31,7 +31,7 @@ def predicted(model: Model, curve: Curve, count: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("model", candidates(seed000_table(15)), ids=lambda model: model.name)
-def test_what_is_left_out_has_no_say_in_its_own_prediction(model: Model) -> None:
+def test_hidden_count_has_no_say_in_its_prediction(model: Model) -> None:
     curve = seed000_table(15)
     for count in curve.counts[1:]:
         other = np.where(curve.customers == count, 1.3, 1.0)
@@ -39,7 +39,7 @@ def test_what_is_left_out_has_no_say_in_its_own_prediction(model: Model) -> None
         np.testing.assert_allclose(predicted(model, curve, count), predicted(model, otherwise, count), rtol=1e-12)
 
 
-def test_slots_that_limit_are_found_as_well_as_a_server_that_does() -> None:
+def test_limiting_slots_are_found() -> None:
     """Table 22: from a start where the server limits, the search ends at an error of 0.05."""
     fit = fit_model(ClosedNetwork(slots=True), seed000_table(22))
     assert fit.error < 0.02

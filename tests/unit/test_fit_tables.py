@@ -120,7 +120,7 @@ def test_the_largest_count_is_extrapolated_from_all_smaller_ones(number: int, wi
 
 
 def together(numbers: tuple[int, ...]) -> Curve:
-    """Tables 13 to 16 as one: 8, 16, 32 and 64 workers on each of two middlewares, told apart by `slots`."""
+    """Tables 13 to 16 as one: 8, 16, 32 and 64 workers on each of two middlewares, distinguished by `slots`."""
     frames = [table(number).with_columns(pl.lit(number).alias("point") * 100 + pl.col("point")) for number in numbers]
     return curve_of(pl.concat(frames, how="diagonal_relaxed"))
 

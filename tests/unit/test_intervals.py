@@ -48,7 +48,7 @@ def test_one_repetition_has_no_interval() -> None:
     assert interval.half_width is None
 
 
-def test_what_is_not_finite_is_left_out() -> None:
+def test_non_finite_values_are_left_out() -> None:
     assert mean_interval([1.0, math.nan, 3.0]).estimate == 2.0
     assert math.isnan(mean_interval([]).estimate)
 
@@ -83,7 +83,7 @@ def test_the_intervals_of_many_groups_are_those_of_each() -> None:
     assert mean_intervals(np.array([]), starts[:0]) == []
 
 
-def test_the_pooled_bootstrap_covers_where_three_repetitions_alone_would_not() -> None:
+def test_pooled_bootstrap_covers_with_three_repetitions() -> None:
     rng = np.random.default_rng(7)
     covered = 0
     trials = 60
@@ -96,7 +96,7 @@ def test_the_pooled_bootstrap_covers_where_three_repetitions_alone_would_not() -
     assert covered / trials >= 0.85
 
 
-def test_the_pooled_bootstrap_of_what_is_above_zero_stays_there() -> None:
+def test_pooled_bootstrap_of_positive_values_is_positive() -> None:
     samples = [np.array([[0.1], [2.0]]), np.array([[3.0], [40.0]])]
 
     def product(drawn: Sequence[np.ndarray[tuple[int, int], np.dtype[np.float64]]]) -> float:
@@ -112,7 +112,7 @@ def test_the_pooled_bootstrap_of_what_is_above_zero_stays_there() -> None:
     assert positive.half_width == pytest.approx(anywhere.half_width, rel=0.1)
 
 
-def test_the_interval_of_a_mean_above_zero_lies_as_many_times_below_it_as_above() -> None:
+def test_positive_mean_has_a_symmetric_log_interval() -> None:
     wide = above_zero(mean_interval([1.0, 3.0]))
     assert wide.low is not None and wide.high is not None
     assert 0 < wide.low < wide.estimate == 2.0
@@ -124,12 +124,12 @@ def test_the_interval_of_a_mean_above_zero_lies_as_many_times_below_it_as_above(
     assert above_zero(mean_interval([2.0])).low is None
 
 
-def test_clients_are_told_with_the_ends_of_their_interval() -> None:
+def test_client_counts_show_their_interval() -> None:
     assert clients_about(Interval(11.2, 0.03, 1630.0, 0.95, 2)) == "11 clients (cannot tell from two repetitions)"
     assert clients_about(Interval(2.0, None, None, 0.95, 1)) == "2.0 clients"
 
 
-def test_the_bootstrap_is_reproducible_and_says_when_nothing_was_repeated() -> None:
+def test_bootstrap_is_reproducible() -> None:
     samples = [np.array([[1.0], [1.1], [0.9]]), np.array([[2.0], [2.1], [1.9]])]
 
     def ratio(drawn: object) -> float:
@@ -169,7 +169,7 @@ def test_quantities_show_the_precision_of_their_interval(estimate: float, half_w
     assert quantity(Interval(estimate, estimate - half_width, estimate + half_width, 0.95, 3), "/s") == text
 
 
-def test_a_ratio_has_an_interval_that_never_reaches_zero_and_turns_round_with_it() -> None:
+def test_ratio_interval_stays_above_zero_and_inverts() -> None:
     fast, slow = mean_interval([5000.0, 3000.0, 7600.0]), mean_interval([1180.0, 800.0, 1560.0])
     ratio, inverse = ratio_interval(slow, fast), ratio_interval(fast, slow)
     assert ratio.low is not None and ratio.high is not None and ratio.high < 1
@@ -178,7 +178,7 @@ def test_a_ratio_has_an_interval_that_never_reaches_zero_and_turns_round_with_it
     assert ratio_interval(slow, mean_interval([5000.0])).low is None
 
 
-def test_what_is_nothing_has_no_ratio() -> None:
+def test_zero_has_no_ratio() -> None:
     nothing, something = mean_interval([0.0, 0.0]), mean_interval([1.0, 2.0])
     for ratio in (ratio_interval(something, nothing), ratio_interval(nothing, something)):
         assert math.isnan(ratio.estimate) and ratio.low is None
@@ -193,7 +193,7 @@ def test_paired_ratios_and_their_inverses_say_the_same() -> None:
     assert ratio.low is not None and ratio.high is not None
     assert ratio.estimate == pytest.approx(48 ** (1 / 3))
     assert (1 / ratio.estimate, 1 / ratio.low) == pytest.approx((inverse.estimate, inverse.high))
-    # t(0.975; 1) = 12.706: nobody has to know how many zeros that makes.
+    # t(0.975; 1) = 12.706: no end of that interval helps a reader.
     assert between(paired_ratio_interval([2.0, 38.0])) == "cannot tell from two repetitions"
     assert between(paired_ratio_interval([2.0, 2.1])) == "1.5 to 2.8"
     assert paired_ratio_interval([2.0]).low is None

@@ -55,7 +55,7 @@ def test_with_pipelining_every_request_in_flight_is_a_customer(table: pl.DataFra
     assert "more requests in flight" in " ".join(undeclared[0].causes)
 
 
-def test_the_pipeline_of_the_experiment_is_observed_in_a_closed_loop_only() -> None:
+def test_pipeline_is_observed_in_closed_loops_only() -> None:
     dataset = synthetic_dataset(System(), (8,))
     assert observations(dataset)["pipeline"].to_list() == [1, 1, 1]
     workload = dataset.spec.base.workload.model_copy(update={"pipeline": 16})
@@ -83,7 +83,7 @@ def test_a_starved_process_does_not_change_its_throughput() -> None:
         assert after[column].to_list() == pytest.approx(before[column].to_list())
 
 
-def test_think_times_that_were_taken_count_not_the_declared_ones() -> None:
+def test_measured_think_times_count_not_declared() -> None:
     dataset = synthetic_dataset(System(think_ms=3.0), (8,))
     load = pl.col("role") == "load"
     # 400 clients' think times a second that came out 5 % short, as random ones may.
@@ -104,7 +104,7 @@ def beside(dataset: Dataset, share: pl.Expr) -> Dataset:
     return dataset
 
 
-def told(dataset: Dataset) -> set[tuple[int, int, str]]:
+def utilisations(dataset: Dataset) -> set[tuple[int, int, str]]:
     """The middlewares' threads that are a station with a demand, by run."""
     rows = stations(dataset).filter(pl.col("station").str.contains("^middleware-.*threads$"))
     assert rows["utilization"].is_null().to_list() == rows["untold"].is_not_null().to_list()
@@ -112,20 +112,20 @@ def told(dataset: Dataset) -> set[tuple[int, int, str]]:
 
 
 def seen_from_within(dataset: Dataset) -> set[tuple[int, int, str]]:
-    """The same of those whose busiest thread is known from themselves, by whom it is idle, and not from probes."""
+    """The same of processes that report their busiest thread, seen from idle ones and not from probes."""
     rows = utilizations(dataset).filter(pl.col("role") == "middleware", resource="thread")
     rows = rows.with_columns(pl.col("process") + "'s threads").filter(pl.col("utilization") == 0)
     return set(rows.select("point", "repetition", "process").iter_rows())
 
 
 @pytest.mark.parametrize(("share", "tells"), [(0.0, True), (0.05, True), (0.2, False)])
-def test_threads_beside_which_much_is_done_do_not_tell_how_busy_a_process_is(share: float, tells: bool) -> None:
+def test_much_work_beside_threads_hides_utilisation(share: float, tells: bool) -> None:
     dataset = beside(synthetic_dataset(System(), (8,)), pl.lit(share))
-    assert told(dataset) == seen_from_within(dataset)
-    assert len(told(dataset)) == (6 if tells else 0)
+    assert utilisations(dataset) == seen_from_within(dataset)
+    assert len(utilisations(dataset)) == (6 if tells else 0)
 
 
-def test_a_busiest_thread_that_its_process_does_not_tell_of_is_the_probes() -> None:
+def test_unreported_busiest_thread_comes_from_the_probe() -> None:
     dataset = synthetic_dataset(System(), (8,))
     own = utilizations(dataset)
     dataset.stations = dataset.stations.with_columns(pl.lit(None, pl.Float64).alias("thread_cpu_max_s"))
@@ -134,12 +134,12 @@ def test_a_busiest_thread_that_its_process_does_not_tell_of_is_the_probes() -> N
 
 
 @pytest.mark.parametrize("cpu_s", [0.0, None])
-def test_threads_that_do_nothing_with_nothing_beside_them_are_idle(cpu_s: float | None) -> None:
+def test_idle_threads_without_other_work_are_idle(cpu_s: float | None) -> None:
     dataset = synthetic_dataset(System(), (8,))
     dataset.stations = dataset.stations.with_columns(
         pl.lit(0.0).alias("threads_cpu_s"), pl.lit(cpu_s, pl.Float64).alias("beside_cpu_s")
     )
-    assert len(told(dataset)) == 6
+    assert len(utilisations(dataset)) == 6
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_threads_that_do_nothing_with_nothing_beside_them_are_idle(cpu_s: float 
 )
 def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float, tell: bool) -> None:
     dataset = beside(synthetic_dataset(System(), (4, 8, 16)), pl.when(rows).then(share).otherwise(0.097))
-    assert told(dataset) == seen_from_within(dataset)
-    assert len(told(dataset)) == (3 * 3 * 2 if tell else 0)
+    assert utilisations(dataset) == seen_from_within(dataset)
+    assert len(utilisations(dataset)) == (3 * 3 * 2 if tell else 0)
     report = laws_of_run(dataset)
     said = (
         "No service demand is known of middleware-0's threads, middleware-1's threads: much of what the middlewares do "
@@ -169,12 +169,12 @@ def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float,
     assert ("middleware-0's threads" in [demand.station for demand in demands.demands]) == tell
 
 
-def test_one_configurations_work_beside_threads_says_nothing_of_the_others() -> None:
+def test_work_beside_threads_counts_for_one_configuration() -> None:
     dataset = synthetic_dataset(System(), (4, 8), workers=(4, 8))
     with_eight = dataset.points.filter(pl.col("workers") == 8)["point"].implode()
     dataset = beside(dataset, pl.when(pl.col("point").is_in(with_eight)).then(0.5).otherwise(0.0))
-    assert told(dataset) == seen_from_within(dataset)
-    assert {point for point, _, _ in told(dataset)} == set(dataset.points.filter(workers=4)["point"])
+    assert utilisations(dataset) == seen_from_within(dataset)
+    assert {point for point, _, _ in utilisations(dataset)} == set(dataset.points.filter(workers=4)["point"])
     (said,) = (sentence for sentence in sentences(laws_of_run(dataset)) if "No service demand is known" in sentence)
     assert "middleware-1's threads in 1 of 2 configurations: much of what" in said
 
@@ -217,7 +217,7 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
         ({"throughput": pl.col("throughput") * 1.2, "clients_connected": pl.col("clients") - 1}, "clients started"),
         ({"throughput": pl.col("throughput") * 0.9, "unsteady": pl.lit(value=False)}, "steady"),
         ({"throughput": pl.col("throughput") * 1.2, "pipeline": pl.lit(1)}, "pipelining"),
-        # Nobody reconnects to a server that stays away.
+        # No client reconnects to a server that stays away.
         (
             {"throughput": pl.col("throughput") * 0.9, "reconnects": pl.lit(0), "connections_missing": pl.lit(0)},
             "requests that were lost",
@@ -225,9 +225,7 @@ def test_a_violation_names_its_likely_cause(table: pl.DataFrame, spoil: dict[str
         ({"throughput": pl.col("throughput") * 0.9, "connections_lost": pl.lit(0)}, "requests that were lost"),
     ],
 )
-def test_what_the_measurement_excludes_is_no_cause(
-    table: pl.DataFrame, spoil: dict[str, pl.Expr], excluded: str
-) -> None:
+def test_excluded_causes_are_not_named(table: pl.DataFrame, spoil: dict[str, pl.Expr], excluded: str) -> None:
     broken = [c for c in check_laws(table.with_columns(**spoil)).interactive if c.verdict == "violated"]
     assert broken
     assert not any(excluded in " ".join(check.causes) for check in broken)
@@ -249,7 +247,7 @@ def test_a_single_short_run_is_not_held_to_more_than_it_counted(table: pl.DataFr
     assert check.verdict == "violated"
 
 
-def test_a_stalled_run_is_left_out_and_said(table: pl.DataFrame) -> None:
+def test_stalled_run_is_left_out_and_named(table: pl.DataFrame) -> None:
     stalled = pl.when((pl.col("clients") == 16) & (pl.col("repetition") == 2)).then(0.0).otherwise("throughput")
     report = check_laws(table.with_columns(throughput=stalled))
     assert "It leaves out 1 run, at 16 clients: throughput or response time is missing or zero" in sentences(report)[1]
@@ -257,7 +255,7 @@ def test_a_stalled_run_is_left_out_and_said(table: pl.DataFrame) -> None:
     assert check.throughput.residual.repetitions == 2
 
 
-def test_a_middleware_that_is_slower_than_its_client_by_noise_is_not_accused(table: pl.DataFrame) -> None:
+def test_middleware_slower_by_noise_is_not_accused(table: pl.DataFrame) -> None:
     luck = pl.when(pl.col("repetition") == 1).then(1.04).otherwise(0.99)
     report = check_laws(table.with_columns(middleware_response_ms=pl.col("response_ms") * luck))
     assert not [check for check in report.interactive if check.verdict == "violated"]
@@ -289,7 +287,7 @@ def test_a_residual_is_judged_by_its_whole_interval(interval: Interval, verdict:
         ("memcached", None, False, 1.0),
         ("postgresql", None, False, 4.0),
         ("postgresql", 0.5, False, 0.5),
-        # Pinned to processors, where nobody may make control groups.
+        # Pinned to processors, where the user may not make control groups.
         ("postgresql", 0.5, True, 1.0),
         ("postgresql", 2.5, True, 3.0),
     ],
@@ -319,7 +317,7 @@ def test_an_open_loop_is_not_judged(dataset: Dataset, table: pl.DataFrame) -> No
     assert "open loop" in sentences(report)[0] and "Little's law" in sentences(report)[0]
 
 
-def test_what_a_middleware_adds_to_a_long_way_is_not_held_to_the_error_of_the_way(table: pl.DataFrame) -> None:
+def test_middleware_time_is_not_judged_beside_a_long_way(table: pl.DataFrame) -> None:
     """Half a per cent of a cycle is many times what such a middleware takes."""
     clients = check_laws(table.with_columns(throughput=pl.col("throughput") * 1.005)).interactive
     quick = table.with_columns(
@@ -334,7 +332,7 @@ def test_what_a_middleware_adds_to_a_long_way_is_not_held_to_the_error_of_the_wa
 
 
 @pytest.mark.parametrize("op", ["other", "read_from"])
-def test_what_clients_do_before_they_count_is_no_request(op: str) -> None:
+def test_registration_is_no_request(op: str) -> None:
     """Registering with a middleware, or asking whether it knows them, which it counts as a request."""
     dataset = synthetic_dataset(System(), (8,))
     registered = dataset.windows.filter(role="middleware", op="get").with_columns(op=pl.lit(op), count=pl.lit(50))
@@ -343,7 +341,7 @@ def test_what_clients_do_before_they_count_is_no_request(op: str) -> None:
     assert {check.verdict for check in check_laws(observations(dataset)).conservation} == {"holds"}
 
 
-def test_requests_that_bypass_the_middleware_break_conservation(table: pl.DataFrame) -> None:
+def test_bypassing_requests_break_conservation(table: pl.DataFrame) -> None:
     report = check_laws(table.with_columns(middleware_total=(pl.col("middleware_total") * 0.99).cast(pl.Int64)))
     assert {check.verdict for check in report.conservation} == {"violated"}
     assert any("1.00%" in sentence for sentence in sentences(report))
@@ -385,7 +383,7 @@ def test_without_worker_slots_there_is_no_queue_to_check() -> None:
     assert "Little's law" not in {check.law for check in laws_of_run(dataset).stations}
 
 
-def test_a_station_is_checked_in_the_repetitions_that_have_it_all(dataset: Dataset, table: pl.DataFrame) -> None:
+def test_station_is_checked_in_complete_repetitions(dataset: Dataset, table: pl.DataFrame) -> None:
     gap = pl.when(pl.col("repetition") == 1).then(None).otherwise("queue_length").alias("queue_length")
     checks = check_laws(table, stations=stations(dataset).with_columns(gap)).stations
     little = [check for check in checks if check.law == "Little's law"]
@@ -403,7 +401,7 @@ def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFra
     assert "open loop" in sentence and "Little" not in sentence
 
 
-def test_a_law_that_repetitions_hide_is_not_called_violated(dataset: Dataset, table: pl.DataFrame) -> None:
+def test_law_hidden_by_scatter_is_unknown(dataset: Dataset, table: pl.DataFrame) -> None:
     luck = pl.when(pl.col("repetition") == 1).then(1.03).otherwise(1.0)
     report = check_laws(table, stations=stations(dataset).with_columns(queue_length=pl.col("queue_length") * luck))
     (sentence,) = (sentence for sentence in sentences(report) if "Little" in sentence)

@@ -137,7 +137,7 @@ def test_a_saturation_is_above_zero_however_much_repetitions_differ(counts: tupl
     assert low is not None and high is not None and 0 < low < report.saturation.estimate < high
 
 
-def test_throughput_beyond_what_constant_demands_allow_is_told() -> None:
+def test_throughput_beyond_constant_demands_is_reported() -> None:
     observations, stations = network(dict.fromkeys((1, 4, 12), 5.0))
     faster = observations.with_columns(
         throughput=pl.when(pl.col("clients") == 4).then(1.3 * pl.col("throughput")).otherwise("throughput")
@@ -146,7 +146,7 @@ def test_throughput_beyond_what_constant_demands_allow_is_told() -> None:
     assert [check.verdict for check in report.bounds] == ["holds", "violated", "holds"]
 
 
-def test_a_bound_that_is_itself_uncertain_accuses_nobody() -> None:
+def test_uncertain_bound_accuses_no_measurement() -> None:
     observations, stations = network(dict.fromkeys((1, 4, 12), 5.0))
     at_four, alone = pl.col("clients") == 4, pl.col("clients") == 1
     scattered = 1 + 0.2 * (pl.col("repetition") - 2)
@@ -176,7 +176,7 @@ def test_a_lightest_load_of_several_clients_may_wait_already() -> None:
     assert not any("exceeds" in sentence for sentence in said)
 
 
-def test_saturation_is_counted_in_clients_whatever_they_keep_in_flight() -> None:
+def test_saturation_counts_clients_not_requests() -> None:
     observations, stations = network(dict.fromkeys((4, 8, 12), 0.0))
     (each_one,) = service_demands(observations, stations)
     deep = observations.with_columns(pl.col("clients") // 4, pipeline=pl.lit(4))
@@ -186,7 +186,7 @@ def test_saturation_is_counted_in_clients_whatever_they_keep_in_flight() -> None
     assert each_four.light_waits, "one client with four requests in flight waits for itself"
 
 
-def test_errors_that_light_response_and_capacity_share_cancel_in_the_saturation() -> None:
+def test_shared_errors_cancel_in_the_saturation() -> None:
     observations, stations = network({12: 0.0})
     hot = 1 + 0.1 * (pl.col("repetition") - 2)
     both = stations.with_columns(
@@ -198,7 +198,7 @@ def test_errors_that_light_response_and_capacity_share_cancel_in_the_saturation(
     assert report.saturation.half_width == pytest.approx(0, abs=1e-9)
 
 
-def test_stations_that_no_run_has_together_are_not_compared() -> None:
+def test_stations_of_different_runs_are_not_compared() -> None:
     observations, stations = network({12: 0.0}, repetitions=2)
     apart = (pl.col("station") == "disk") == (pl.col("repetition") == 1)
     (report,) = service_demands(observations, stations.filter(apart))
@@ -206,7 +206,7 @@ def test_stations_that_no_run_has_together_are_not_compared() -> None:
     assert report.doubt == "no run has both disk and CPU"
 
 
-def test_alike_stations_are_not_told_apart_by_chance() -> None:
+def test_alike_stations_name_no_bottleneck() -> None:
     observations, stations = network({12: 0.0})
     noisy = stations.with_columns(
         utilization=pl.when(pl.col("station") == "CPU")
@@ -233,7 +233,7 @@ def test_each_configuration_has_its_own_bottleneck() -> None:
     }
 
 
-def test_full_software_servers_yield_to_the_saturated_resource_beneath_them() -> None:
+def test_full_slots_yield_to_the_saturated_resource() -> None:
     observations, stations = network({12: 0.0})
     slots = stations.filter(pl.col("station") == "disk").with_columns(
         pl.lit("slots").alias("station"), pl.lit(True).alias("software"), pl.lit(0.999).alias("utilization")
@@ -246,7 +246,7 @@ def test_full_software_servers_yield_to_the_saturated_resource_beneath_them() ->
     assert report.bottleneck is not None and report.bottleneck.station == "slots"
 
 
-def test_bottlenecks_of_several_configurations_are_counted_in_one_sentence() -> None:
+def test_bottlenecks_of_configurations_are_counted() -> None:
     observations, stations = network({12: 0.0, 11: 0.0, 10: 0.0}, repetitions=3)
     labelled = observations.with_columns(disks=pl.col("point") + 1)
     disk = stations.filter(pl.col("station") == "disk").select("point", "repetition", pl.col("utilization").alias("_u"))

@@ -1,4 +1,4 @@
-"""The laws on tables of somebody else's, and on those that the seeds print."""
+"""The laws on foreign tables, and on those that the seeds print."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_declared_visits_make_a_types_law_a_test_of_its_own() -> None:
     assert {check.verdict for check in laws(header + rows.format(3)).interactive} == {"holds"}
 
 
-def test_taking_visits_from_the_throughputs_is_said() -> None:
+def test_visits_from_throughputs_are_noted() -> None:
     report = laws_of_measurements(read(DATA / "seed001_figure2.csv"))
     assert any("the law of all requests in other words" in sentence for sentence in sentences(report))
 
 
-def test_types_that_break_the_law_alone_are_a_matter_of_the_mix() -> None:
+def test_types_alone_breaking_the_law_blame_the_mix() -> None:
     header = "request_type,visits,clients,throughput,response_ms\n"
     report = laws(header + "read,2,10,750.00,10.000\nwrite,1,10,250.00,10.000\n")
     assert "Likely cause: the types do not occur as often as the visits declare." in " ".join(sentences(report))
@@ -101,7 +101,7 @@ def test_a_rare_type_is_apart_by_no_more_than_all_requests_are() -> None:
     assert rare.residual == pytest.approx(0.003, abs=0.001)
 
 
-def test_a_type_that_a_run_lacks_is_no_time_of_zero() -> None:
+def test_type_missing_in_a_run_is_no_time_of_zero() -> None:
     header = "request_type,clients,repetition,throughput,response_ms\n"
     alls = "all,8,1,800.0,10.00\nall,8,2,800.0,10.00\n"
     for gap in ("", "set,8,2,200.0,\n", "set,8,2,0,16.00\n"):
@@ -182,7 +182,7 @@ def test_a_response_time_of_zero_is_no_share_of_anything() -> None:
     assert sentences(laws("clients,throughput,response_ms\n1,0,0\n"))[0].endswith("and none of them zero.")
 
 
-def test_the_gap_in_a_cycle_is_told_as_coordinated_omission() -> None:
+def test_gap_in_a_cycle_is_coordinated_omission() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n")
     violation, *causes = sentences(report)
     assert "violated at 10 clients" in violation and "omission" not in violation
@@ -191,20 +191,20 @@ def test_the_gap_in_a_cycle_is_told_as_coordinated_omission() -> None:
     assert render_text(report).splitlines()[: len(sentences(report))] == sentences(report)
 
 
-def test_too_many_in_flight_are_told_as_an_open_loop() -> None:
+def test_too_many_in_flight_suggest_an_open_loop() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,20.000\n")
     assert "an open loop" in sentences(report)[1]
     assert "coordinated omission" not in " ".join(sentences(report))
 
 
-def test_causes_in_both_directions_are_told_apart() -> None:
+def test_causes_in_both_directions_are_separate() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n20,1000.0,40.000\n")
     assert "violated at 10, 20 clients" in sentences(report)[0]
     for cause in ("at 10 clients: clients spent time", "at 20 clients: more requests in flight"):
         assert any(sentence.startswith(f"Likely cause {cause}") for sentence in sentences(report)[1:])
 
 
-def test_an_empty_think_time_is_an_open_loop_and_said() -> None:
+def test_empty_think_time_is_a_named_open_loop() -> None:
     found = parse("clients,throughput,response_ms,think_ms\n10,1000,20.0,\n", "x")
     assert found.notes == ("think_ms is empty in 1 of 1 rows: they count as an open loop.",)
     assert [check.verdict for check in laws_of_measurements(found).interactive] == ["does not apply"]
@@ -220,14 +220,14 @@ def test_an_empty_think_time_is_an_open_loop_and_said() -> None:
         "throughput,response_ms,think_ms\n100,1,\n",
     ],
 )
-def test_an_open_loop_is_not_asked_for_clients_who_think(text: str) -> None:
+def test_open_loop_needs_no_clients(text: str) -> None:
     (sentence,) = sentences(laws(text))
     assert sentence.endswith(
         "no client waits for its answer and thinks before the next request, so there is neither N nor Z."
     )
 
 
-def test_demands_are_told_of_rows_without_clients() -> None:
+def test_rows_without_clients_have_demands() -> None:
     report = laws("clients,rate,throughput,response_ms,utilization_db\n8,,90,88.9,0.9\n,50,50,20,0.5\n")
     assert [dict(demand.factors) for demand in report.demands] == [{"rate": None}, {"rate": 50}]
     assert [demand.clients for demand in report.demands] == [8, None]
@@ -256,7 +256,7 @@ def test_each_law_of_a_station_is_checked(values: dict[str, str], violated: set[
 
 
 @pytest.mark.parametrize(("queue", "verdict"), [("0.00", "violated"), ("0", "cannot tell")])
-def test_a_queue_of_zero_is_judged_by_what_it_may_have_been_rounded_from(queue: str, verdict: str) -> None:
+def test_queue_of_zero_is_judged_with_its_rounding(queue: str, verdict: str) -> None:
     # Little's law makes 0.4 of it.
     report = laws(f"clients,throughput,response_ms,queue_length_db,response_ms_db\n8,100.0,80.0,{queue},4.00\n")
     (check,) = report.stations
@@ -264,7 +264,7 @@ def test_a_queue_of_zero_is_judged_by_what_it_may_have_been_rounded_from(queue: 
     assert any("0 was measured where the law says 0.400" in sentence for sentence in sentences(report))
 
 
-def test_rows_of_a_single_type_say_what_they_take_for_granted() -> None:
+def test_single_type_rows_note_their_assumption() -> None:
     rows = (DATA / "seed001_figure2.csv").read_text().splitlines()
     assert "Every row is about LIST_QUEUES: clients are taken to send nothing else." in " ".join(
         laws("\n".join(rows[:2])).notes
@@ -278,7 +278,7 @@ def test_a_station_may_have_any_name(station: str) -> None:
     assert [demand.station for demand in demands.demands] == [station]
 
 
-def test_what_was_assumed_of_a_station_is_said() -> None:
+def test_assumptions_about_stations_are_noted() -> None:
     report = laws("clients,throughput,service_ms_db,utilization_db\n8,100,5.00,0.500\n")
     assert report.notes == (
         "No column visits_db: every request is taken to come there once.",
@@ -288,7 +288,7 @@ def test_what_was_assumed_of_a_station_is_said() -> None:
     assert lonely.notes == ("response_ms_p99: left out, as no law can be checked with nothing else known of p99.",)
 
 
-def test_without_clients_or_response_times_that_is_said() -> None:
+def test_missing_clients_or_response_times_are_named() -> None:
     for text in (
         "workers,throughput\n8,100\n16,200\n",
         "clients,throughput\n8,100\n16,200\n",

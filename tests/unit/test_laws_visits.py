@@ -62,7 +62,7 @@ def test_in_a_loop_every_step_occurs_once_in_a_round() -> None:
 
 
 @pytest.mark.parametrize("receivers", ["self", "any"])
-def test_a_type_that_occurs_more_often_than_its_loop_has_it_violates_its_law(receivers: str) -> None:
+def test_type_beyond_its_loop_violates_its_law(receivers: str) -> None:
     """All requests together obey the law, as they would have it of any mix."""
     per_round = {"send": 1.1, "list_queues": 1.0, "read_all": 1.0, "remove": 1.0}
     report = laws_of_run(messages(per_round, f"workload.receivers={receivers}"))
@@ -72,7 +72,7 @@ def test_a_type_that_occurs_more_often_than_its_loop_has_it_violates_its_law(rec
     assert causes == ("the types do not occur as often as the visits declare",)
 
 
-def test_what_a_client_does_by_itself_is_not_laid_at_the_door_of_each_type() -> None:
+def test_common_residual_blames_no_single_type() -> None:
     """Each type's own time is what remains of a round, with all that is between two requests: 15% of the shortest."""
     every = dict.fromkeys(RESPONSE_MS, 1.0)
     assert set(verdicts(laws_of_run(messages(every, timed=0.985))).values()) == {"holds"}
@@ -92,7 +92,7 @@ def test_rounds_without_a_queue_are_rounds_all_the_same() -> None:
     assert visits(messages(per_round, "workload.receivers=self", errors=1)) == pytest.approx(per_round)
 
 
-def test_a_step_that_never_occurs_is_missed_where_it_is_left_out_of_no_round() -> None:
+def test_step_of_every_round_is_missed_when_absent() -> None:
     run = messages({"send": 1.0, "list_queues": 1.0}, "workload.receivers=self")
     assert visits(run) == dict.fromkeys(RESPONSE_MS, 1.0)
     report = laws_of_run(run)
@@ -102,13 +102,13 @@ def test_a_step_that_never_occurs_is_missed_where_it_is_left_out_of_no_round() -
     )
     # Of these there is no law that could be violated.
     assert law_lines(report)[1:] == ["Request types that never occurred in some run: read_all, remove."]
-    # Nobody sent to them, or so it may be.
+    # Perhaps no client sent to them.
     anybody = messages({"send": 1.0, "list_queues": 1.0})
     assert set(visits(anybody)) == {"send", "list_queues"}
     assert not laws_of_run(anybody).absent
 
 
-def test_what_is_in_no_loop_leaves_the_visits_unknown() -> None:
+def test_unknown_loop_leaves_visits_unknown() -> None:
     every = dict.fromkeys(RESPONSE_MS, 1.0)
     run = messages(every, "workload.loop=list-receive-send")
     assert visits(run)["read_all"] is None
@@ -124,12 +124,12 @@ def test_a_loop_may_be_a_factor() -> None:
     assert set(visits(run).values()) == {1.0}
 
 
-def test_a_type_that_always_failed_has_no_response_time_and_no_law() -> None:
+def test_type_that_always_failed_has_no_law() -> None:
     run = messages(dict.fromkeys(RESPONSE_MS, 1.0), "workload.receivers=self")
     untimed = pl.when((pl.col("op") != "remove") & (pl.col("elapsed_s") != 10)).then("response_sum_ns")
     run.windows = run.windows.with_columns(response_sum_ns=untimed)
     types = dict(request_types(run).select("request_type", "response_ms").iter_rows())
     assert types == {**RESPONSE_MS, "remove": None}
     report = laws_of_run(run)
-    assert set(verdicts(report)) == {None}, "nobody knows the others' rest of a round"
+    assert set(verdicts(report)) == {None}, "the others' rest of a round is not known"
     assert not report.absent

@@ -70,7 +70,7 @@ def test_several_servers_are_as_close_as_their_stand_in(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_customer_waits_for_nobody(method: Method) -> None:
+def test_single_customer_never_waits(method: Method) -> None:
     network = Network([Queue("a", 1.0), Queue("b", 2.0), Delay("net", 3.0)], 4.0)
     assert method(network, [1]).throughput == pytest.approx([0.1], rel=1e-12)
 
@@ -90,7 +90,7 @@ def test_linearizer_is_closer() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_not_settled_is_said(method: Method) -> None:
+def test_unsettled_approximation_is_an_error(method: Method) -> None:
     network = Network([Queue("a", 1.0), Queue("b", 0.999999)])
     with pytest.raises(ConvergenceError, match="after 7 iterations") as failure:
         method(network, [10_000], iterations_max=7)
@@ -100,7 +100,7 @@ def test_not_settled_is_said(method: Method) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, 10.0])
-def test_a_tolerance_that_stops_anywhere_or_nowhere(method: Method, tolerance: float) -> None:
+def test_useless_tolerance_is_refused(method: Method, tolerance: float) -> None:
     with pytest.raises(ArgumentError, match="tolerance"):
         method(Network([Queue("a", 1.0), Queue("b", 0.1)]), [10], tolerance=tolerance)
     with pytest.raises(ArgumentError, match="iterations_max"):

@@ -116,13 +116,13 @@ def test_too_many_terms_are_counted() -> None:
         solve_classes(Network([falling]), [200_000])
 
 
-def test_a_station_that_is_hardly_ever_busy_keeps_its_digits() -> None:
+def test_nearly_idle_station_keeps_its_digits() -> None:
     network = Network([LoadDependent("usl", [1e12, 2e12, 1.5e12])], 1.0, CLASSES)
     solution = solve_classes(network, [2, 1])
     # Three customers who think for 1, each there for 1e-12.
     assert solution.utilisation[2, 1, 0] == pytest.approx(3e-12, rel=1e-11)
 
 
-def test_a_class_that_nothing_takes_time_of() -> None:
+def test_class_without_service_time_is_refused() -> None:
     with pytest.raises(ArgumentError, match="'set'"):
         solve_classes(Network([Queue("disk", (1.0, 0.0))], classes=CLASSES), [1, 1])

@@ -113,7 +113,7 @@ def test_single_servers_follow_the_recursion_of_mean_values(think_time: float) -
         assert solution.queue_length[row] == pytest.approx(queue_length, rel=1e-12)
 
 
-def test_servers_that_nobody_waits_for_are_a_delay() -> None:
+def test_servers_without_waiting_are_a_delay() -> None:
     many = solve_closed(Network([Queue("pool", 2.0, servers=50), Queue("disk", 0.1)]), 50)
     delay = solve_closed(Network([Delay("pool", 2.0), Queue("disk", 0.1)]), 50)
     assert many.throughput == pytest.approx(delay.throughput, rel=1e-14)

@@ -148,7 +148,7 @@ def universal(population: int, rate: float, contention: float, coherency: float)
         (0.0, [universal(500, 1.0, 0.1, 0.01)]),
     ],
 )
-def test_rates_that_fall_far(think_time: float, rates: list[list[float]]) -> None:
+def test_steeply_falling_rates_are_solved(think_time: float, rates: list[list[float]]) -> None:
     population = 500
     network = Network([LoadDependent(f"{index}", each) for index, each in enumerate(rates)], think_time)
     solution = solve_closed(network, population)
@@ -167,6 +167,6 @@ def test_rates_that_fall_far(think_time: float, rates: list[list[float]]) -> Non
         assert solution.queue_length[-1, 0] == pytest.approx(float(sum(there)), rel=1e-12)
 
 
-def test_numbers_out_of_range_are_refused_instead_of_being_answered_wrongly() -> None:
+def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(QueueingError, match="orders of magnitude"):
         solve_closed(Network([Queue("disk", 1e-310)]), 5)

@@ -89,7 +89,7 @@ def test_a_network_is_a_value() -> None:
     assert hash(Network([LoadDependent("a", [1, 2])])) == hash(Network((LoadDependent("a", (1.0, 2.0)),)))
 
 
-def test_a_whole_number_of_servers_may_be_a_float() -> None:
+def test_whole_float_of_servers_is_accepted() -> None:
     assert Queue("a", 1.0, servers=2.0).speeds(3) == [1.0, 2.0]  # type: ignore[arg-type]
 
 
@@ -110,7 +110,7 @@ def test_visits_for_one_to_a_station() -> None:
 
 @settings(max_examples=drawn(60), deadline=None)
 @given(st.lists(st.lists(st.floats(0.01, 1), min_size=4, max_size=4), min_size=4, max_size=4))
-def test_what_goes_in_comes_out(weights: list[list[float]]) -> None:
+def test_flow_is_balanced(weights: list[list[float]]) -> None:
     routing = np.array(weights)
     routing /= routing.sum(axis=1, keepdims=True)
     visits = np.array([1.0, *visits_from_routing(["a", "b", "c"], routing).values()])
@@ -139,7 +139,7 @@ def test_routing_refused(routing: object, reference: str | None, words: str) -> 
     assert refusal.value.argument == "routing"
 
 
-def test_a_name_that_occurs_twice() -> None:
+def test_repeated_station_name_is_refused() -> None:
     with pytest.raises(ArgumentError, match="stations: 'cpu' occurs more than once"):
         visits_from_routing(["cpu", "cpu"], [[0, 0.5, 0.5], [1, 0, 0], [1, 0, 0]])
 
@@ -171,14 +171,14 @@ DISK = Network([Queue("disk", 1.0)])
         ("routing", lambda wrong: Network.routed([Queue("disk", 1.0)], wrong)),
     ],
 )
-def test_what_is_no_number_is_refused_by_name(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
+def test_non_numbers_are_refused_by_name(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
     with pytest.raises(ArgumentError) as refusal:
         call(wrong)
     assert refusal.value.argument == argument
 
 
 @pytest.mark.parametrize("wrong", [3.5, math.nan, math.inf, 0])
-def test_a_population_is_a_whole_number(wrong: int) -> None:
+def test_population_is_a_whole_number(wrong: int) -> None:
     for solve in (solve_classes, bard_schweitzer, linearizer):
         with pytest.raises(ArgumentError, match="whole number"):
             solve(DISK, [wrong])

@@ -76,7 +76,7 @@ def test_rates_refused(rates: float) -> None:
 def sums_over_states(
     station: Station, speed: list[float], rate: float, clients: int
 ) -> tuple[float, float, float, float]:
-    """Throughput of the clients, both classes' mean numbers at a station, and how likely somebody is there.
+    """Throughput of the clients, both classes' mean numbers at a station, and how likely a customer is there.
 
     Clients think for 1.
     """
@@ -158,7 +158,7 @@ def test_mixed_refused(populations: list[int | None], rates: list[float | None],
 
 
 @pytest.mark.parametrize("wrong", ["1", True, [1.0], 1j])
-def test_mixed_refuses_what_is_no_number_by_name(wrong: Any) -> None:
+def test_mixed_refuses_non_numbers_by_name(wrong: Any) -> None:
     network = Network([Queue("disk", 1.0)], 1.0, OPEN_CLOSED)
     for populations, rates, argument in (
         ((None, wrong), (0.1, None), "populations"),

@@ -80,7 +80,7 @@ def test_a_single_station_is_as_the_formulas_say(model: MM1 | MMm) -> None:
     assert (result.lost.estimate == 0).all() and (result.refused.estimate == 0).all()
 
 
-def test_a_finite_queue_loses_what_the_formula_says() -> None:
+def test_finite_queue_loses_as_by_formula() -> None:
     model = MMmK(5.0, 1.0, 4, 10)
     result = simulate(FOUR, arrival_rates=5.0, places={"q": 10}, warmup=500, rounds=40_000, replications=20, seed=3)
     assert agrees(result.refused, model.loss_probability)
@@ -100,7 +100,7 @@ def test_a_general_server_waits_as_pollaczek_and_khinchine_say(shape: Shape) -> 
 
 
 def test_regular_arrivals_wait_as_in_a_gi_m_1() -> None:
-    # D/M/1: an arrival finds somebody with the probability σ = e^(−(1 − σ)/ρ), and stays 1/(1 − σ) (Kleinrock 1975,
+    # D/M/1: an arrival finds a customer with the probability σ = e^(−(1 − σ)/ρ), and stays 1/(1 − σ) (Kleinrock 1975,
     # §6.4).
     rho = sigma = 0.7
     for _ in range(200):
@@ -207,7 +207,7 @@ def test_two_siblings_at_queues_are_as_flatto_and_hahn_say() -> None:
     assert agrees(result.response_time, (12 - 0.6) / 8 / (1 - 0.6))
 
 
-def test_a_fork_stands_where_its_first_station_does_and_routing_names_it_once() -> None:
+def test_fork_stands_at_its_first_station() -> None:
     network = Network([Queue("in", 0.1), Queue("a", 1.0), Delay("out", 0.5), Queue("b", 1.0)])
     assert plan_rounds(network, [("b", "a")], None).steps == [[], [0], [3, 1], [2]]
     chain = [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]]
@@ -238,7 +238,7 @@ def test_sets_go_to_all_stores_while_gets_go_to_one() -> None:
     assert agrees(result.throughput, [0.5, 1.5])
 
 
-def test_visits_are_whole_passes_and_one_more_with_the_fraction() -> None:
+def test_visits_are_passes_and_a_fractional_one() -> None:
     network = Network([Delay("d", 1.0, visits=2.25), Delay("e", 10.0, visits=0.5), Delay("f", 1.0, visits=0.0)])
     result = simulate(
         network,
@@ -265,7 +265,7 @@ def test_visits_are_whole_passes_and_one_more_with_the_fraction() -> None:
 # What is given as measured times
 
 
-def test_samples_and_quantiles_have_the_mean_and_scatter_of_the_measured() -> None:
+def test_samples_and_quantiles_keep_mean_and_scatter() -> None:
     times = [0.2, 0.4, 0.4, 5.0]
     samples = Samples(times)
     assert samples.mean == pytest.approx(1.5)
@@ -346,14 +346,14 @@ def test_time_is_as_good_as_rounds() -> None:
     assert agrees(found.response_time, MMm(3.0, 1.0, 4).mean_response)
 
 
-def test_an_overload_fills_up_at_the_rate_of_what_is_left_over() -> None:
+def test_overload_fills_at_the_excess_rate() -> None:
     result = simulate(ONE, arrival_rates=1.5, time=10_000.0, warmup=0.0, replications=10, seed=17)
     assert agrees(result.throughput, 1.0)
     # It grows by ½ per unit of time, from nothing.
     assert result.queue_length.estimate[0, 0] == pytest.approx(2_500, rel=0.05)
 
 
-def test_the_warm_up_of_a_network_that_begins_empty_is_found() -> None:
+def test_warm_up_from_empty_is_found() -> None:
     # 400 customers come out of their thinking within 10 and fill the queue of a network that has room for 20.
     network = Network([Queue("q", 1.0)], think_time=10.0)
     result = simulate(network, populations=400, rounds=20_000, replications=10, seed=18)
@@ -384,7 +384,7 @@ def test_a_million_clients_can_be_simulated() -> None:
     assert result.utilisation.estimate[0] == pytest.approx(50 / 64, rel=0.02)
 
 
-def test_rounds_that_are_nearly_all_lost_are_given_up() -> None:
+def test_nearly_total_loss_is_given_up() -> None:
     network = Network([Queue("store", 4000.0)])
     with pytest.raises(QueueingError, match=r"99\.9\d* % of the rounds were lost.* time= .*more places"):
         simulate(network, arrival_rates=1.0, places={"store": 1}, warmup=0, rounds=1000, replications=2)
@@ -520,7 +520,7 @@ def test_a_wrong_argument_is_named(argument: str, call: Callable[[], object]) ->
         ("probabilities", lambda wrong: Quantiles([0.0, wrong], [1.0, 2.0])),
     ],
 )
-def test_what_is_no_number_is_named(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
+def test_non_numbers_are_named(argument: str, call: Callable[[Any], object], wrong: Any) -> None:
     with pytest.raises(ArgumentError) as caught:
         call(wrong)
     assert caught.value.argument == argument
@@ -531,7 +531,7 @@ def test_what_is_no_number_is_named(argument: str, call: Callable[[Any], object]
     # Without the clock's limit: 5e-9 instead of 1e-6, 0, and a throughput of 0.
     [(1e-6, 1e9), (1e-17, 1.0), (1e307, 0.0)],
 )
-def test_times_that_the_clock_cannot_tell_are_refused(service_time: float, think_time: float) -> None:
+def test_times_below_the_clock_are_refused(service_time: float, think_time: float) -> None:
     network = Network([Queue("q", service_time)], think_time=think_time)
     with pytest.raises(ArgumentError, match=r"^network: a round of 'customers' asks for"):
         simulate(network, populations=3, warmup=0, rounds=20_000, replications=2)
@@ -545,7 +545,7 @@ def test_an_overload_without_an_end_names_rho_and_the_station() -> None:
     simulate(FOUR, arrival_rates=5.0, places={"q": 10}, warmup=0, rounds=100)
 
 
-def test_more_customers_than_memory_is_meant_for_are_refused_before_they_are_made() -> None:
+def test_too_many_customers_are_refused_early() -> None:
     names = [f"{index}" for index in range(17)]
     network = Network([Delay("d", 1.0)], classes=names)
     with pytest.raises(QueueingError, match="more than 16777216 requests"):

@@ -221,7 +221,7 @@ def test_exponential_service_makes_the_general_models_exact(rate: float, load: f
 
 
 @given(rate=rates, load=loads, scv=st.floats(0, 50))
-def test_the_approximation_is_exact_for_one_server_and_poisson_arrivals(rate: float, load: float, scv: float) -> None:
+def test_approximation_is_exact_for_mg1(rate: float, load: float, scv: float) -> None:
     exact = MG1(load * rate, rate, scv)
     assert GGm(load * rate, rate, 1, 1.0, scv).mean_waiting == pytest.approx(exact.mean_waiting, rel=1e-11)
 
@@ -347,7 +347,7 @@ def test_the_approximation_waits_too_long_for_regular_arrivals(rho: float, const
     ("servers", "half", "four_fifths", "nearly"),
     [(1, 0.0, 0.0, 0.0), (2, -0.06, -0.02, -0.003), (8, -0.21, -0.06, -0.012), (32, -0.39, -0.14, -0.027)],
 )
-def test_the_approximation_waits_too_short_for_constant_service_by_many_servers(
+def test_approximation_underestimates_many_constant_servers(
     servers: int, half: float, four_fifths: float, nearly: float
 ) -> None:
     for rho, error in ((0.5, half), (0.8, four_fifths), (0.95, nearly)):
@@ -373,7 +373,7 @@ def test_a_million_servers_near_saturation_have_finite_answers() -> None:
     assert station.response_quantile(0.5) > station.mean_response / 2
 
 
-def test_a_crowded_loss_system_loses_all_but_what_it_serves() -> None:
+def test_crowded_loss_system_loses_the_excess() -> None:
     station = MMmK(1e6, 1.0, 100, 100_000)
     assert station.throughput == pytest.approx(100.0)
     assert station.utilisation == pytest.approx(1.0)
@@ -418,7 +418,7 @@ def test_erlang_c_is_unstable_from_as_many_erlangs_as_servers() -> None:
     assert erlang_b(3, 3.0) == pytest.approx(float(Fraction(27, 6) / (1 + 3 + Fraction(9, 2) + Fraction(27, 6))))
 
 
-def test_the_last_stable_rate_is_told_from_the_first_unstable_one() -> None:
+def test_last_stable_rate_differs_from_first_unstable() -> None:
     """m μ rounds: 3 · 0.1 is more than 0.3, and 0.3 less than three times the float 0.1."""
     assert MMm(0.3, 0.1, 3).utilisation <= 1
     with pytest.raises(UnstableError):
@@ -492,7 +492,7 @@ def test_impossible_arguments_are_named(
         ("customers", lambda wrong: MM1(0.5, 1.0).probability(wrong)),
     ],
 )
-def test_what_is_no_number_is_named(named: str, call: Callable[[Any], object], wrong: Any) -> None:
+def test_non_numbers_are_named(named: str, call: Callable[[Any], object], wrong: Any) -> None:
     with pytest.raises(ArgumentError) as raised:
         call(wrong)
     assert raised.value.argument == named
@@ -515,7 +515,7 @@ def test_impossible_questions_are_named(station: SolvedStation) -> None:
             station.probability(customers)  # type: ignore[arg-type]
 
 
-def test_variances_that_need_a_third_moment_ask_for_it() -> None:
+def test_variance_needing_a_third_moment_asks_for_it() -> None:
     with pytest.raises(ArgumentError, match="service_skewness"):
         _ = MG1(0.5, 1.0, 2.0).variance_customers
 

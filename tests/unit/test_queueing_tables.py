@@ -112,7 +112,7 @@ def test_seed_000_tables_13_to_20_and_25_and_26(table: int) -> None:
     assert cut_off == {where for where in CUT_OFF if where[0] == table}
 
 
-def test_the_inputs_digits_leave_the_saturated_rows_open_by_less_than_a_percent() -> None:
+def test_input_digits_move_saturated_rows_below_a_percent() -> None:
     """So that the test above can fail: where ρ is near 1 the digits of λ and μ count most."""
     for table, (rate, servers) in (MM1_TABLES | MMM_TABLES).items():
         service = Printed(rate)
@@ -124,7 +124,7 @@ def test_the_inputs_digits_leave_the_saturated_rows_open_by_less_than_a_percent(
 
 
 @pytest.mark.parametrize("table", MMM_TABLES)
-def test_seed_000_mmm_tables_leave_out_the_unstable_rows_and_no_others(table: int) -> None:
+def test_seed_000_mmm_tables_omit_only_unstable_rows(table: int) -> None:
     rate, servers = MMM_TABLES[table]
     shown = {row["clients"] for row in rows(f"seed000_table{table}_model.csv")}
     for row in rows(f"seed000_table{MEASURED_IN[table]}.csv"):
@@ -157,7 +157,7 @@ def test_seed_000_tables_13_to_16_measurements(table: int) -> None:
 
 
 @pytest.mark.parametrize(("table", "clients"), [(21, 288), (22, 48), (23, 72), (24, 48)])
-def test_seed_000_tables_21_to_24_obey_the_interactive_law_in_measurement_and_model(table: int, clients: int) -> None:
+def test_seed_000_tables_21_to_24_obey_the_law(table: int, clients: int) -> None:
     """N = X R with Z = 0: the modelled columns to their digits, the measured ones, which are means of runs, to 1 %."""
     measured = read(DATA / f"seed000_table{table}.csv").table
     assert measured["clients"].max() == clients
@@ -242,7 +242,7 @@ def test_seed_001_table_of_mm20_over_the_number_of_clients() -> None:
     assert stable == [2, 5, 10, 15, 20, 25]
 
 
-def test_seed_001_25_clients_print_a_utilisation_that_is_not_the_one_they_used() -> None:
+def test_seed_001_25_clients_print_another_utilisation() -> None:
     """4.0087 · 4.98 / 20 = 0.99817, with which E[r] = 139.45 ms follows; with the printed 0.9987 it would be 195 ms."""
     station = MMm(4.0087, 1 / 4.98, 20)
     assert station.utilisation == pytest.approx(0.99817, abs=0.000005)
@@ -257,7 +257,7 @@ def test_seed_001_25_clients_print_a_utilisation_that_is_not_the_one_they_used()
 def test_the_network_of_seed_001_figures_10_and_11() -> None:
     """Seed 001, section 7: MVA of 20 middleware threads of 0.000534249 ms before a database of 6 servers of 1.35318 ms.
 
-    The curves are drawn, not printed. What they must do follows from the inputs: alone and in pairs nobody waits, and
+    The curves are drawn, not printed. What they must do follows from the inputs: one or two customers never wait, and
     beyond six clients the database is full.
     """
     stations = [Queue("middleware", 0.000534249, servers=20), Queue("database", 1.35318, servers=6)]

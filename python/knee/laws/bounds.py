@@ -30,7 +30,13 @@ class BoundCheck:
 
 @dataclass(frozen=True, eq=False)
 class Light:
-    """R without waiting, of the runs that show it and on average."""
+    """R without waiting.
+
+    runs    in every run that shows it, ms
+    mean    over these runs
+    source  where it comes from, in words
+    waits   whether requests may have waited for each other there
+    """
 
     runs: Mapping[Run, float]
     mean: Interval

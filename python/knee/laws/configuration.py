@@ -82,6 +82,7 @@ def with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def configurations(observations: pl.DataFrame, by: Sequence[str]) -> Iterable[tuple[tuple[Level, ...], list[int]]]:
+    """The levels of `by`, and the numbers of the rows that have them, in the order of their first rows."""
     if not by:
         return [((), list(range(observations.height)))]
     return row_numbers(observations.select(by).iter_rows()).items()
@@ -96,6 +97,7 @@ def without_demand(stations: pl.DataFrame) -> dict[int, list[tuple[str, str]]]:
 
 
 def floats(table: pl.DataFrame, name: str) -> Floats:
+    """A column; NaN where it is null."""
     return table[name].cast(pl.Float64).to_numpy()
 
 
@@ -113,6 +115,7 @@ def given_rows(rows: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def runs_of(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) -> Iterable[Run]:
+    """Point and repetition of the chosen rows."""
     return zip(*(table[key][chosen].tolist() for key in RUN), strict=True)
 
 

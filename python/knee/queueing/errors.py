@@ -57,7 +57,8 @@ class ConvergenceError(QueueingError):
     def __init__(self, method: str, iterations: int, change: float) -> None:
         super().__init__(
             f"{method} did not converge: after {iterations:,} iterations queue lengths still change by "
-            f"{change:.3g} of the population"
+            f"{change:.3g} of the population; raise iterations_max or tolerance, or take "
+            f"{'simulate' if method == 'Bard–Schweitzer' else 'bard_schweitzer or simulate'}"
         )
         self.method = method
         self.iterations = iterations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from knee import factorial, laws
 from knee.data.csv import label_of
-from knee.fit import parameter_sentence
+from knee.fit import parameter_sentence, selection_sentence
 from knee.laws import LawReport
 from knee.verdict.findings import Findings, Unexplained
 from knee.verdict.words.arrivals import arrivals
@@ -46,7 +46,7 @@ def model_lines(findings: Findings) -> list[str]:
     lines = []
     for system in findings.outlooks.systems:
         label = f"{system.label}: " if system.label else ""
-        lines += [label + system.selection.sentence, parameter_sentence(system)]
+        lines += [label + selection_sentence(system.selection), parameter_sentence(system)]
     return [*lines, *findings.outlooks.unfitted]
 
 
