@@ -438,7 +438,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
     assert (others.servers, others.demand_ms.estimate) == (2, pytest.approx(both.demand_ms.estimate, rel=1e-3))
     dataset.stations = whole.with_columns(pl.when(one).then(None).otherwise(pl.col("threads")).alias("threads"))
     assert net_threads()[0] == []
-    assert "Net-threads: there is no middleware, or not every one tells" in net_threads()[1]
+    assert "Net-threads: there is no middleware, or some middleware does not report" in net_threads()[1]
 
 
 def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
