@@ -1,6 +1,6 @@
 //! A queue with a backlog through which messages go for long: nothing is lost, and removing takes no longer
 //! than from few messages at the same time. `KNEE_MESSAGES` are the backlog, `KNEE_SECONDS` the time; what it
-//! was like is printed now and then. With `KNEE_SNAPSHOT` somebody who reads keeps a snapshot open that is older
+//! was like is printed now and then. With `KNEE_SNAPSHOT` a reader keeps a snapshot open that is older
 //! than all that is removed. `KNEE_SETTINGS` are for the table of messages, as in `ALTER TABLE ... SET (...)`,
 //! to see what they do.
 
@@ -15,14 +15,14 @@ use crate::harness::cluster::{Cluster, name};
 use crate::harness::desk::Desk;
 
 const CLIENTS: u32 = 4;
-/// How often it is told what it is like.
+/// How often the state is printed.
 const PARTS: u32 = 10;
 /// How often in each part a database with few messages has its turn, so that what the machine does otherwise
 /// meets both.
 const TURNS: u32 = 10;
 /// What share of the time that is.
 const FEW_SHARE: f64 = 0.1;
-/// Messages that are no backlog, but so many that whoever sends or removes meanwhile is far from the head.
+/// Messages that are no backlog, but so many that sends and removes are far from the head.
 const FEW: u32 = 1000;
 /// By how much the median remove of any part may take longer than from few messages in the same part, and the
 /// slowest of a hundred, which differ more: what others do shows in them first.
@@ -200,8 +200,8 @@ fn slow_removes_are_found() {
     let few = times(200, 2000);
     assert_eq!(judge(few, times(400, 10_000)), Ok(()));
     for (slow, name) in [(times(401, 2000), "p50"), (times(200, 10_001), "p99")] {
-        let told = judge(few, slow).unwrap_err();
-        assert!(told.starts_with(&format!("{name} is")), "{told}");
+        let why = judge(few, slow).unwrap_err();
+        assert!(why.starts_with(&format!("{name} is")), "{why}");
     }
     let took: Vec<_> = (1..=101).rev().map(Duration::from_micros).collect();
     let of = Times::of(took);

@@ -47,7 +47,7 @@ async fn postgresql_is_fifo() {
     }
 }
 
-/// Floors rise meanwhile, removers are undone, senders take their time, and an old snapshot stays open.
+/// Floors rise, removers are undone, senders take their time, and an old snapshot stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undone_removes_and_late_sends_lose_nothing() {
     let cluster = Cluster::shared();
@@ -92,7 +92,7 @@ async fn undo<D: Database>(history: &History<D>, undone: &Client, mut random: Ra
     }
 }
 
-/// Messages that have their numbers long before they are visible: floors are raised meanwhile.
+/// Messages that have their numbers long before they are visible: floors are raised in between.
 async fn send_late<D: Database>(
     history: &History<D>,
     late: &Client,

@@ -39,7 +39,7 @@ struct Client {
     queue: u32,
     /// The number of the next message.
     next: usize,
-    /// Those of which it was told that they are there, and that it has not had.
+    /// Acknowledged messages that the client has not had.
     kept: Vec<usize>,
 }
 
@@ -74,15 +74,15 @@ impl Client {
         Ok(())
     }
 
-    /// Sends until it is told that there is no room.
+    /// Sends until there is no room.
     fn expect_full(&mut self) {
         let refusal = loop {
             if let Err(refusal) = self.send() {
                 break refusal;
             }
         };
-        let told = (refusal.code(), refusal.message());
-        assert_eq!(told, (Code::ResourceExhausted, "SQLite: database or disk is full"));
+        let status = (refusal.code(), refusal.message());
+        assert_eq!(status, (Code::ResourceExhausted, "SQLite: database or disk is full"));
     }
 
     /// Removes what is first.
@@ -178,7 +178,7 @@ fn read_only_file_is_refused_and_loses_nothing() {
     });
 }
 
-/// As where its disk fails, or the system lets nobody write there any more.
+/// The disk fails, or the system refuses writes.
 #[test]
 fn failing_file_is_read_on_and_loses_nothing() {
     let directory = std::env::temp_dir().join(format!("knee-unwritten-{}", std::process::id()));

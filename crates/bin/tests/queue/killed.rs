@@ -146,7 +146,7 @@ impl Database for Remote {
             Err(status) => status,
         };
         let text = status.to_string();
-        // The server has said nothing of the kind: nobody knows how far the call came.
+        // The status is not from the server: how far the call came is unknown.
         if std::error::Error::source(&status).is_some() {
             *self.client.lock().await = None;
             return Err(Failure::Unknown(text));
@@ -164,7 +164,7 @@ impl Database for Remote {
     }
 }
 
-/// Checks histories of clients of so many servers, one or another of which is killed so often in mid-load, each time
+/// Checks histories of clients of so many servers, of which one or another is killed so often under load, each time
 /// once `loaded`. A database's `sessions` with a server outlast it: they go on with the calls that they have.
 async fn check_killed(
     flags: impl Fn(usize) -> Vec<String>,

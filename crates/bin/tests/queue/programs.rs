@@ -155,7 +155,7 @@ fn open_loop_sends_at_its_rate() {
     // A machine with no time for it may send less, and says so.
     assert_eq!(all + unsent, 600);
     assert!(all > 0);
-    // No more than 256 are on their way before one is told of a queue to ask for.
+    // At most 256 sends are on their way before a client knows a queue to ask for.
     assert!(unsent > 0 || !counts.contains(&0), "{counts:?}");
     ended(server);
 }
@@ -171,11 +171,18 @@ fn request_without_answer_in_time_is_an_error() {
         server.signal(libc::SIGSTOP);
         load.line_when("nothing is answered for a second", has_no_answer);
         load.signal(libc::SIGTERM);
-        let End { code, lines, errors: told } = load.end();
-        let unanswered = told.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
-        assert!(told.contains("requests were not answered within 0.5 s after the end"), "{told}");
-        assert!(unanswered > 0, "{told}");
-        assert_eq!((code, errors(lines.last().unwrap())), (Some(0), unanswered), "{pace}: {told}");
+        let End { code, lines, errors: printed } = load.end();
+        let unanswered = printed.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+        assert!(
+            printed.contains("requests were not answered within 0.5 s after the end"),
+            "{printed}"
+        );
+        assert!(unanswered > 0, "{printed}");
+        assert_eq!(
+            (code, errors(lines.last().unwrap())),
+            (Some(0), unanswered),
+            "{pace}: {printed}"
+        );
         server.signal(libc::SIGCONT);
     }
 }
@@ -216,7 +223,7 @@ fn backlog_survives_a_restart_of_the_server() {
     let load = load_until_counted(&server, &flags, &SEED_OPS);
     assert_eq!(load["wrong_values"], 0);
     let summary = ended(server);
-    // Nobody was registered anew, and who lists finds something at once.
+    // No client was registered anew, and each listing finds a queue at once.
     assert_eq!(count(&summary, "register_client"), 0);
     assert_eq!(load["ops"]["remove"]["misses"], 0);
     assert!(load["ops"]["read_all"]["items"].as_u64().unwrap() > 10 * count(&load, "read_all"));
@@ -249,17 +256,17 @@ fn interrupted_backlog_reports_what_is_stored() {
             failed + if stops { "no answer for 13 s; " } else { "it did not answer a send: " }
         };
         let output = load.wait_with_output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.starts_with(&format!("knee-load: {why}")), "{told}");
-        let (before, after) = told.split_once(" of 4000000000 messages are stored").unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.starts_with(&format!("knee-load: {why}")), "{printed}");
+        let (before, after) = printed.split_once(" of 4000000000 messages are stored").unwrap();
         let stored = before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         assert_eq!(after, " and stay there, and perhaps 1000 more\n");
         // Who has asked for another batch has the answer to the one before.
-        assert!(stored >= 1000 * (counted - 1), "{counted}: {told}");
+        assert!(stored >= 1000 * (counted - 1), "{counted}: {printed}");
         if signal == libc::SIGINT {
             let batches = count(&ended(server), "send");
-            assert!([batches, batches - 1].contains(&(stored / 1000)), "{batches}: {told}");
+            assert!([batches, batches - 1].contains(&(stored / 1000)), "{batches}: {printed}");
         }
     }
 }
@@ -326,11 +333,11 @@ fn long_think_time_reconnects_without_an_error() {
         reconnects >= 3
     });
     load.signal(libc::SIGTERM);
-    let End { lines, errors: told, .. } = load.end();
+    let End { lines, errors: printed, .. } = load.end();
     let summary = lines.last().unwrap();
     assert!(count(summary, "send") >= 3, "{summary}");
-    assert_eq!(errors(summary), 0, "{summary}: {told}");
-    assert!(told.contains(&format!("lost a connection to {}", server.address())), "{told}");
+    assert_eq!(errors(summary), 0, "{summary}: {printed}");
+    assert!(printed.contains(&format!("lost a connection to {}", server.address())), "{printed}");
     ended(server);
 }
 
@@ -349,13 +356,13 @@ fn rare_requests_use_open_connections() {
         assert_eq!(errors(&line), 0, "{line}");
     }
     load.signal(libc::SIGTERM);
-    let End { lines, errors: told, .. } = load.end();
+    let End { lines, errors: printed, .. } = load.end();
     let summary = lines.last().unwrap();
-    assert_eq!(errors(summary), 0, "{summary}: {told}");
+    assert_eq!(errors(summary), 0, "{summary}: {printed}");
     // One for each of them, and not all three.
     let answers: u64 = SEED_OPS.map(|op| count(summary, op)).iter().sum();
     assert!(summary["reconnects"].as_u64().unwrap() <= answers, "{summary}");
-    assert!(told.contains(&format!("lost a connection to {}", server.address())), "{told}");
+    assert!(printed.contains(&format!("lost a connection to {}", server.address())), "{printed}");
     ended(server);
 }
 
@@ -379,8 +386,8 @@ fn late_requests_use_connections_reopened_after_the_end() {
         load.line();
     }
     let server = serve();
-    let End { lines, errors: told, .. } = load.end();
-    assert_eq!(lines.last().unwrap()["unsent"], 0, "{told}");
+    let End { lines, errors: printed, .. } = load.end();
+    assert_eq!(lines.last().unwrap()["unsent"], 0, "{printed}");
     ended(server);
 }
 
@@ -407,11 +414,11 @@ fn connections_to_a_dead_server_count_as_lost() {
             load.line();
         }
         load.signal(libc::SIGTERM);
-        let End { code, lines, errors: told } = load.end();
+        let End { code, lines, errors: printed } = load.end();
         let summary = lines.last().unwrap();
-        assert_eq!(code, Some(0), "{pace}: {told}");
+        assert_eq!(code, Some(0), "{pace}: {printed}");
         let counts = ["losses", "reconnects", "connections"].map(|name| &summary[name]);
-        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {told}");
+        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {printed}");
     }
 }
 
@@ -430,18 +437,18 @@ fn accepted_connection_without_an_answer_is_not_back() {
         let silent = Silent::at(&address, |_| Ok(()));
         let deadline = Instant::now() + PATIENCE;
         while silent.clients.lock().unwrap().is_empty() {
-            assert!(Instant::now() < deadline, "nobody comes");
+            assert!(Instant::now() < deadline, "no client comes");
             load.line();
         }
-        // By the second line whoever was back before the first is known.
+        // The second line counts clients that were back before the first one.
         load.line();
         load.line();
         load.signal(libc::SIGTERM);
-        let End { code, lines, errors: told } = load.end();
+        let End { code, lines, errors: printed } = load.end();
         let summary = lines.last().unwrap();
         let counts = ["losses", "reconnects", "connections"].map(|name| &summary[name]);
-        assert_eq!(code, Some(0), "{pace}: {told}");
-        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {told}");
+        assert_eq!(code, Some(0), "{pace}: {printed}");
+        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {printed}");
     }
 }
 
@@ -481,16 +488,16 @@ fn refused_client_backs_off() {
             tries.recv_timeout(PATIENCE).unwrap();
         }
         load.signal(libc::SIGTERM);
-        let End { lines, errors: told, .. } = load.end();
+        let End { lines, errors: printed, .. } = load.end();
         let took = begun.elapsed();
         let tries = 5 + tries.try_iter().count();
         // However slow the machine is, it has waited before each of them.
         let waits = (0..tries).map(|times| (10 << times.min(7)).min(1000));
         let waited = Duration::from_millis(waits.sum());
-        assert!(waited <= took, "{pace}: {tries} within {took:?}: {told}");
+        assert!(waited <= took, "{pace}: {tries} within {took:?}: {printed}");
         let back = &lines.last().unwrap()["reconnects"];
-        let is_mute = told.contains(&format!("knee-load: no HTTP/2 from {address}: "));
-        assert_eq!((back != 0, is_mute), (speaks, !speaks), "{pace}: {back}: {told}");
+        let is_mute = printed.contains(&format!("knee-load: no HTTP/2 from {address}: "));
+        assert_eq!((back != 0, is_mute), (speaks, !speaks), "{pace}: {back}: {printed}");
     }
 }
 
@@ -508,10 +515,10 @@ fn cut_off_client_reconnects_only_for_due_requests() {
         failed >= 6 && reconnects > 0
     });
     load.signal(libc::SIGTERM);
-    let End { lines, errors: told, .. } = load.end();
+    let End { lines, errors: printed, .. } = load.end();
     let summary = lines.last().unwrap();
     let due = errors(summary) + summary["unsent"].as_u64().unwrap();
-    assert!(summary["reconnects"].as_u64().unwrap() <= due - 6, "{summary}: {told}");
+    assert!(summary["reconnects"].as_u64().unwrap() <= due - 6, "{summary}: {printed}");
 }
 
 #[test]
@@ -622,12 +629,12 @@ fn refused_and_unanswered_requests_are_reported_apart() {
     server.signal(libc::SIGKILL);
     load.line_when("it is lost", |line| line["losses"] == 1);
     load.signal(libc::SIGTERM);
-    let told = load.end().errors;
+    let printed = load.end().errors;
     let refused = format!("knee-load: {address} refused a send: NotFound: ");
     let lost = format!("knee-load: {address} did not answer a send: ");
-    let [first, second, ..] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
-    assert!(first.starts_with(&refused) && second.starts_with(&lost), "{told}");
-    assert!(!told.contains("it answered"), "{told}");
+    let [first, second, ..] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed}") };
+    assert!(first.starts_with(&refused) && second.starts_with(&lost), "{printed}");
+    assert!(!printed.contains("it answered"), "{printed}");
 }
 
 #[test]
@@ -649,9 +656,9 @@ fn other_servers_are_reported_as_no_queue() {
         for flags in ["--seconds 1", "--seconds 1 --as 1:1 --clients 9", "--backlog 5"] {
             let flags = format!("queue --server {address} {flags}");
             let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{flags}: {told}");
-            assert!(told.starts_with(&format!("knee-load: {why}")), "{flags}: {told}");
+            let printed = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{flags}: {printed}");
+            assert!(printed.starts_with(&format!("knee-load: {why}")), "{flags}: {printed}");
         }
     }
     drop(store);
@@ -686,9 +693,9 @@ fn unknown_client_is_refused_before_the_start() {
     };
     assert!(load("--backlog 2 --clients 2").status.success());
     let output = load("--seconds 60 --as 1:1,2:2,7:7 --clients 3 --threads 2");
-    let told = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     let stranger = format!("knee-load: {} does not know client 7 of --as: ", server.address());
-    assert!(told.starts_with(&stranger), "{told}");
+    assert!(printed.starts_with(&stranger), "{printed}");
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
     // Who has nothing to do need not be known.
     assert!(load("--seconds 0.1 --as 1:1,2:2,7:7 --clients 2 --threads 2").status.success());
@@ -705,10 +712,13 @@ fn client_beyond_the_limit_is_refused_before_the_start() {
     let flags = format!("queue --server {} --as {client}:1 --clients 3", server.address());
     let flags = [flags.as_str(), "--seconds 60"].join(" ");
     let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{printed}");
     let full = format!("knee-load: no HTTP/2 from {}: ", server.address());
-    assert!(told.starts_with(&full) && told.contains("with room for another client"), "{told}");
+    assert!(
+        printed.starts_with(&full) && printed.contains("with room for another client"),
+        "{printed}"
+    );
     ended(server);
 }
 
@@ -746,9 +756,9 @@ fn load_refuses_flags_of_other_protocols() {
     for (flags, why) in rows {
         let flags = format!("queue --server {} {flags}", free_address());
         let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{flags}: {told}");
-        assert!(told.contains(why), "{flags}: {told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags}: {printed}");
+        assert!(printed.contains(why), "{flags}: {printed}");
     }
 }
 

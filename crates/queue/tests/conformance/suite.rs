@@ -60,19 +60,19 @@ pub(crate) async fn a_message_is_kept_as_it_was_sent(desk: Desk<impl Database>) 
 
 pub(crate) async fn missing_client_or_queue_is_named(desk: Desk<impl Database>) {
     let (client, queue) = desk.begin().await;
-    for nobody in [client + 1000, u32::MAX] {
+    for missing in [client + 1000, u32::MAX] {
         for request in [
-            Request::CreateQueue { creator: nobody, settings: settings() },
-            Request::Send { sender: nobody, messages: vec![outgoing(client, queue, "x")] },
-            Request::Send { sender: client, messages: vec![outgoing(nobody, queue, "x")] },
-            Request::ListQueues { receiver: nobody },
-            read(nobody, queue),
-            Request::ReadFrom { receiver: nobody, sender: client },
-            Request::ReadFrom { receiver: client, sender: nobody },
-            remove(nobody, queue),
-            lease(nobody, queue),
+            Request::CreateQueue { creator: missing, settings: settings() },
+            Request::Send { sender: missing, messages: vec![outgoing(client, queue, "x")] },
+            Request::Send { sender: client, messages: vec![outgoing(missing, queue, "x")] },
+            Request::ListQueues { receiver: missing },
+            read(missing, queue),
+            Request::ReadFrom { receiver: missing, sender: client },
+            Request::ReadFrom { receiver: client, sender: missing },
+            remove(missing, queue),
+            lease(missing, queue),
         ] {
-            not_there(&desk, request, &format!("no client {nobody}")).await;
+            not_there(&desk, request, &format!("no client {missing}")).await;
         }
     }
     for nowhere in [queue + 1000, u32::MAX, 0] {
@@ -234,7 +234,7 @@ pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Databa
         [("2", 2), ("4", 1)]
     );
     assert_eq!(desk.acknowledge(&[two]).await, [two]);
-    // Whoever lets it end gets nothing for a late acknowledgement.
+    // A late acknowledgement has no effect.
     let (again, attempt) = desk.lease_at_last(a, queue, LONG).await;
     assert_eq!((again.content.as_str(), attempt), ("2", 3));
     let late = lease_of(&leased[0]);
@@ -254,7 +254,7 @@ pub(crate) async fn a_lease_that_is_named_twice_is_one(desk: Desk<impl Database>
     assert_eq!(desk.extend(&[released, acknowledged, released], LONG).await, []);
     assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, []);
     assert_eq!(desk.release(&[released, acknowledged, released]).await, [acknowledged]);
-    // One that has ended is told of as often as it is named.
+    // A lease that has ended is answered as often as it is named.
     assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, [acknowledged; 2]);
     assert_eq!(contents(&desk.remove(client, queue, 9).await), ["released"]);
 }
@@ -285,7 +285,7 @@ pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) 
     let for_ever = desk.queue_with(client, QueueSettings { attempts_max: 1, ..settings() }).await;
     let id = desk.send(client, client, first, "x").await;
     desk.send(client, client, for_ever, "y").await;
-    // Two attempts in each, one of which ends by itself and one by a release.
+    // Two attempts in each: one ends by itself, and one by a release.
     for (queue, attempts) in [(first, [1, 2]), (middle, [3, 4])] {
         let (message, attempt) = desk.lease_at_last(client, queue, SHORT).await;
         assert_eq!((message.id, message.queue, attempt), (id, queue, attempts[0]));
@@ -353,21 +353,21 @@ pub(crate) async fn arrivals_are_announced(desk: Desk<impl Database>) {
     let leased = desk.queue_with(a, limited).await;
     let mut arrivals = desk.0.arrivals();
     desk.send(b, a, queue, "x").await;
-    told(&mut arrivals, Arrival { queue, receiver: a }).await;
+    announced(&mut arrivals, Arrival { queue, receiver: a }).await;
     desk.send_all(b, vec![outgoing(ANYBODY, leased, "x"), outgoing(b, queue, "y")]).await.unwrap();
-    told(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
-    told(&mut arrivals, Arrival { queue, receiver: b }).await;
+    announced(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
+    announced(&mut arrivals, Arrival { queue, receiver: b }).await;
     // What comes back arrives again: because its lease is over, and because it was released.
     desk.lease(a, leased, 1, SHORT).await;
-    told(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
+    announced(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
     let again = desk.lease_at_last(a, leased, LONG).await;
     desk.release(&[lease_of(&again)]).await;
-    told(&mut arrivals, Arrival { queue: dead, receiver: ANYBODY }).await;
+    announced(&mut arrivals, Arrival { queue: dead, receiver: ANYBODY }).await;
     desk.delete(queue).await.unwrap();
-    told(&mut arrivals, Arrival { queue, receiver: ANYBODY }).await;
+    announced(&mut arrivals, Arrival { queue, receiver: ANYBODY }).await;
 }
 
-async fn told(arrivals: &mut Receiver<Arrival>, expected: Arrival) {
+async fn announced(arrivals: &mut Receiver<Arrival>, expected: Arrival) {
     let heard = async { while arrivals.recv().await.expect("arrivals") != expected {} };
     timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{expected:?}"));
 }

@@ -74,7 +74,7 @@ async fn unread_answer_holds_neither_worker_nor_connection() {
     }
 }
 
-/// A database that counts how often somebody has looked for a message.
+/// A database that counts the looks for a message.
 struct Counting<D> {
     database: D,
     looks: Arc<AtomicU64>,

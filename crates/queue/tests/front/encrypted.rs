@@ -12,7 +12,7 @@ fn at(options: &Options, host: &str, settings: &str) -> Options {
     Options { address: format!("{address}?{settings}"), ..options.clone() }
 }
 
-/// What is told to who serves, and to who migrates.
+/// Why serving and migrating are refused.
 async fn refused(options: &Options) -> String {
     let Err(serving) = Postgres::open(options).await else {
         panic!("{} is served", options.address)
@@ -65,14 +65,14 @@ async fn sslmode_decides_which_server_is_trusted() {
         assert_eq!(is, encrypted, "{settings}");
     }
 
-    for (settings, told) in [
+    for (settings, expected) in [
         (full, "its certificate is for another host"),
         // The other issuer has the same name, and another key.
         (format!("sslmode=verify-full&{wrong}"), "TLS failed: invalid peer certificate"),
         (format!("sslmode=require&{right}"), "use verify-full"),
     ] {
         let why = refused(&at(&options, "127.0.0.1", &settings)).await;
-        assert!(why.contains(told), "{settings}: {why}");
+        assert!(why.contains(expected), "{settings}: {why}");
     }
 
     // Who has to show a certificate.

@@ -1,4 +1,4 @@
-//! A database of messages in memory that answers when it is let, and as it is told to.
+//! A database of messages in memory that answers when and how a test wants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
@@ -85,12 +85,12 @@ impl Ledger {
         self.entries(|entries| entries.fails = Some(failure));
     }
 
-    /// Nothing more is told of arrivals.
+    /// Announces no further arrivals.
     pub(crate) fn fall_silent(&self) {
         self.entries(|entries| entries.silent = true);
     }
 
-    /// Tells of an arrival, whether there is one or not.
+    /// Announces an arrival, whether there is one or not.
     pub(crate) fn tell(&self, queue: QueueId, receiver: ClientId) {
         let _ = self.0.arrivals.send(Arrival { queue, receiver });
     }

@@ -175,7 +175,7 @@ pub(crate) async fn waits(
         let waiting =
             tokio::spawn(async move { remove(&mut waiter, (receiver, queue), LONG_MS).await });
         while ledger.ever() == before && !waiting.is_finished() {
-            assert!(Instant::now() < deadline, "nobody waits");
+            assert!(Instant::now() < deadline, "no call waits");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if ledger.ever() > before {

@@ -74,6 +74,6 @@ async fn client_without_required_certificate_is_refused() {
     assert!(is_served(&server, authority.trusted(Some(&clients))).await);
     assert!(!is_served(&server, authority.trusted(None)).await);
     assert!(!is_served(&server, authority.trusted(Some(&other))).await);
-    // They hold up nobody.
+    // They do not delay others.
     assert!(is_served(&server, authority.trusted(Some(&clients))).await);
 }

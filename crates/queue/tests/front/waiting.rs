@@ -59,7 +59,7 @@ async fn lost_notifications_delay_a_message_by_a_second() {
     ledger.fall_silent();
     send(&mut client, (me, me, queue), "one").await.unwrap();
     send(&mut client, (me, me, queue), "two").await.unwrap();
-    // More than it remembers, of a queue that nobody waits in.
+    // More than it remembers, of a queue without waiting calls.
     (0..100).for_each(|_| ledger.tell(queue + 1000, me));
     for _ in 0..2 {
         soon(waiters.join_next()).await.unwrap().unwrap().1.unwrap().unwrap();

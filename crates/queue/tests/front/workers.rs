@@ -19,7 +19,7 @@ async fn workers_and_waiting_requests_are_limited() {
         let mut client = client.clone();
         calls.spawn(async move { client.counts(CountsRequest {}).await });
     }
-    // Those that are too many are told at once.
+    // Requests beyond the limit are refused at once.
     for _ in 0..4 {
         let status = soon(calls.join_next()).await.unwrap().unwrap().unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
@@ -51,12 +51,12 @@ async fn client_that_leaves_frees_worker_and_place() {
         let mut client = server.client().await;
         calls.spawn(async move { client.counts(CountsRequest {}).await });
     }
-    // The third one is told so; by then one asks, and one waits.
+    // The third one is refused; by then one asks, and one waits.
     let status = soon(calls.join_next()).await.unwrap().unwrap().unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     calls.abort_all();
     let mut client = server.client().await;
-    until("nobody asks", || ledger.asked() == 0).await;
+    until("no request is left", || ledger.asked() == 0).await;
     ledger.answer(100);
     at_last(async || client.counts(CountsRequest {}).await).await;
 }

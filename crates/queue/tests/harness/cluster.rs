@@ -55,13 +55,14 @@ impl Cluster {
     }
 
     /// Makes one and starts it on a disk of its own, which goes when it stops. There is none where a user may
-    /// not mount one, not even in a namespace of his own.
+    /// not mount one, not even in a namespace of their own.
     pub(crate) fn start_on_disk(mib: u32) -> Option<Cluster> {
         let mut cluster = Cluster::make(false);
-        if let Err(told) = may_mount(&cluster.place) {
+        if let Err(printed) = may_mount(&cluster.place) {
             // Past the test's own output, which is shown only where one fails.
-            let line =
-                format!("SKIPPED: PostgreSQL's full disks: this user may not mount one ({told})\n");
+            let line = format!(
+                "SKIPPED: PostgreSQL's full disks: this user may not mount one ({printed})\n"
+            );
             io::stderr().write_all(line.as_bytes()).unwrap();
             return None;
         }
@@ -226,8 +227,8 @@ impl Cluster {
         let into = format!("of={}", self.ballast().display());
         let mut fill = owned(Command::new("dd"));
         let filled = fill.env("LC_ALL", "C").args(zeros).arg(into).output().unwrap();
-        let told = String::from_utf8(filled.stderr).unwrap();
-        assert!(told.contains("No space left on device"), "{told}");
+        let printed = String::from_utf8(filled.stderr).unwrap();
+        assert!(printed.contains("No space left on device"), "{printed}");
     }
 
     /// Gives back what was taken.
@@ -281,7 +282,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a file among its own, which nobody else can read.
+    /// Makes a file among its own, which no other user can read.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.place.join(name);
         fs::write(&path, text).unwrap();
@@ -346,7 +347,7 @@ pub(crate) fn name(options: &Options) -> &str {
     address.rsplit('/').next().unwrap()
 }
 
-/// The highest floor with which a call of `take` or `take_each` begins, if a line of the log tells of one's
+/// The highest floor with which a call of `take` or `take_each` begins, if a line of the log has its
 /// values.
 fn floor(line: &str) -> Option<u64> {
     let (_, values) = line.split_once("DETAIL:  parameters: ")?;
@@ -364,7 +365,7 @@ fn floor(line: &str) -> Option<u64> {
     numbers.filter_map(|number| number.parse().ok()).max()
 }
 
-/// Who PostgreSQL's processes belong to where the tests are root's, as whom it refuses to run.
+/// The user of PostgreSQL's processes if the tests run as root, which PostgreSQL refuses.
 fn owner() -> Option<(u32, u32)> {
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } != 0 {
@@ -375,7 +376,7 @@ fn owner() -> Option<(u32, u32)> {
         let fields: Vec<_> = line.split(':').collect();
         (fields[0] == "postgres").then(|| (fields[2].parse().unwrap(), fields[3].parse().unwrap()))
     });
-    Some(found.expect("a user `postgres`, whom Debian's package makes"))
+    Some(found.expect("the user `postgres` of Debian's package"))
 }
 
 /// One of PostgreSQL's programs.
@@ -383,21 +384,21 @@ fn program(name: &str) -> Command {
     owned(Command::new(path(name)))
 }
 
-/// Whether its user may mount a disk where nobody else sees it; otherwise, what the system says.
+/// Whether its user may mount a disk in a namespace of its own; otherwise, what the system says.
 fn may_mount(place: &Path) -> Result<(), String> {
     let mut mount = owned(Command::new("unshare"));
     mount.args(["--map-current-user", "--keep-caps", "--mount"]);
     mount.args(["mount", "-t", "tmpfs", "none"]).arg(place);
     let tried = mount.env("LC_ALL", "C").output().unwrap();
-    let told = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-    // The last one is of a system that lets nobody have any more namespaces.
+    let printed = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
+    // The last one is of a system that has no more namespaces.
     let refusals = ["operation not permitted", "permission denied", "no space left on device"];
-    let refused = || refusals.iter().any(|why| told.to_lowercase().contains(why));
-    assert!(tried.status.success() || refused(), "{told}");
-    if tried.status.success() { Ok(()) } else { Err(told) }
+    let refused = || refusals.iter().any(|why| printed.to_lowercase().contains(why));
+    assert!(tried.status.success() || refused(), "{printed}");
+    if tried.status.success() { Ok(()) } else { Err(printed) }
 }
 
-/// Its server, on a disk that is mounted where nobody else sees it, with what is in `made`.
+/// Its server, on a disk that is mounted in a namespace of its own, with what is in `made`.
 fn on_disk(place: &Path, mib: u32) -> Command {
     let script = "mount -t tmpfs -o size=\"$1\"m,mode=700 none \"$2\"/data && \
         cp -a \"$2\"/made/. \"$2\"/data && shift 2 && exec \"$@\"";

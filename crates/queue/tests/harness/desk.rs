@@ -13,7 +13,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whoever asks a database.
+/// A client of a database.
 pub(crate) struct Desk<D>(pub(crate) D);
 
 pub(crate) fn settings() -> QueueSettings {

@@ -21,7 +21,7 @@ pub(crate) const QUEUES: usize = 4;
 const LIMITED: usize = 2;
 const DEAD: usize = 3;
 const ATTEMPTS_MAX: u32 = 2;
-/// Leases, some of which end before their client acknowledges.
+/// Leases: some end before their client acknowledges.
 const VISIBILITIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(300)];
 /// Before the next attempt of a client whose request was refused.
 const AGAIN: Duration = Duration::from_millis(5);
@@ -211,7 +211,7 @@ impl<D: Database> History<D> {
         desk.at_last(async || desk.ask(request.clone()).await.ok()).await
     }
 
-    /// Removes what is left; the last leases end meanwhile.
+    /// Removes what is left; the last leases end in that time.
     async fn drain(&self, recorded: &mut Vec<Recorded>) {
         let begun = Instant::now();
         loop {

@@ -50,7 +50,7 @@ async fn migration_ignores_the_limit_of_calls() {
         ..cluster.options(&cluster.database().await)
     };
     let client = cluster.connect(name(&options)).await;
-    // What somebody holds who migrates.
+    // The lock of a migration.
     client
         .batch_execute(&format!("SELECT pg_advisory_lock({})", 0x6b6e_6565_0001_i64))
         .await
@@ -126,8 +126,8 @@ async fn a_read_only_database_answers_reads_and_says_so() {
     };
     let desk = Desk::open(&read_only).await;
     let failed = desk.send_all(client, vec![outgoing(client, queue, "y")]).await;
-    let Err(Failure::Unavailable(told)) = failed else { panic!("{failed:?}") };
-    assert!(told.contains("read-only"), "{told}");
+    let Err(Failure::Unavailable(text)) = failed else { panic!("{failed:?}") };
+    assert!(text.contains("read-only"), "{text}");
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
 }
 
@@ -158,7 +158,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
             break failed;
         }
     };
-    assert!(matches!(&failed, Failure::Full(told) if told.contains("No space left")), "{failed:?}");
+    assert!(matches!(&failed, Failure::Full(text) if text.contains("No space left")), "{failed:?}");
     assert_eq!(contents(&desk.read(client, queue, 0, 1000).await), kept);
     // What is there can be had.
     assert_eq!(contents(&desk.remove(client, queue, 2).await), kept[..2]);
@@ -173,7 +173,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
     assert_eq!(contents(&desk.remove(client, queue, 1000).await), kept[2..]);
 }
 
-/// Whatever somebody has set role or database to; but whoever waits for more than the disk may do so.
+/// Whatever role or database are set to; but waiting for standbys stays.
 #[tokio::test]
 async fn answered_change_is_durable_whatever_the_setting() {
     let cluster = Cluster::start(false);
@@ -210,7 +210,7 @@ async fn answered_change_is_durable_whatever_the_setting() {
     assert_eq!(set_to(&early).await, "on");
 }
 
-/// Else who removes would fail where somebody else does, and who begins to wait would miss what is sent.
+/// Otherwise concurrent removes would fail.
 #[tokio::test]
 async fn calls_read_committed_whatever_the_setting() {
     let cluster = Cluster::shared();
