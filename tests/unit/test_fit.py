@@ -12,7 +12,7 @@ from loops import SLOTS, fitted, table
 from soak import SOAK
 from synthetic import System, elsewhere, pooled, synthetic_dataset
 
-from knee.data import csv as measurements
+from knee.data import measurements
 from knee.errors import FitError
 from knee.fit import (
     FittedSystem,

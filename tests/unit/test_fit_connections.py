@@ -10,8 +10,7 @@ import pytest
 from soak import SOAK
 from synthetic import System, pooled
 
-from knee.data import Dataset
-from knee.data import csv as measurements
+from knee.data import Dataset, measurements
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit import Scenario, fit_systems, outlooks, render_text, stage_demands

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from knee.data import csv as measurements
+from knee.data import csv
 from knee.fit import Curve, Model, candidates, curve_of, fit_model, fit_systems, select
 from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1
 
@@ -16,7 +16,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def seed000_table(number: int) -> Curve:
-    return curve_of(measurements.read(DATA / f"seed000_table{number}.csv").table)
+    return curve_of(csv.read(DATA / f"seed000_table{number}.csv").table)
 
 
 def predicted(model: Model, curve: Curve, count: float) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from soak import SOAK
 
-from knee.data import csv as measurements
+from knee.data import csv
 from knee.fit import Curve, Selection, curve_of, select
 
 DATA = Path(__file__).parents[1] / "data"
@@ -30,7 +30,7 @@ RISE = 0.03
 
 @cache
 def table(number: int) -> pl.DataFrame:
-    return measurements.read(DATA / f"seed000_table{number}.csv").table
+    return csv.read(DATA / f"seed000_table{number}.csv").table
 
 
 def shown_to(curve: Curve, counts: list[float]) -> tuple[Selection, Curve]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.data.csv import ROWS_MAX, configuration, of_run, parse, read, read_effects
+from knee.data.csv import ROWS_MAX, parse, read, read_effects
+from knee.data.measurements import configuration, of_run
 from knee.errors import MeasurementsError
 from knee.factorial import analyse
 from knee.laws import check_laws

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
 
-from knee.data import csv as measurements
+from knee.data import csv
 from knee.data.hdr import Histogram
 from knee.report import is_report, write
 from knee.report.charts.vega import Axis
@@ -525,13 +525,10 @@ def test_a_drawn_histogram_holds_every_request_once() -> None:
     assert sums["share"].to_list() == pytest.approx([1.0] * sums.height)
 
 
-def page_of(csv: str, *renames: str) -> str:
+def page_of(table: str, *renames: str) -> str:
     """The page of a CSV: a file of tests/data, or its text."""
-    if csv.endswith(".csv"):
-        found = measurements.read(DATA / csv, renames)
-    else:
-        found = measurements.parse(csv, "theirs.csv", renames)
-    return html(analyse(found))
+    is_file = table.endswith(".csv")
+    return html(analyse(csv.read(DATA / table, renames) if is_file else csv.parse(table, "theirs.csv", renames)))
 
 
 def headings(page: str) -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from knee import spec
-from knee.data import Dataset, csv, writing
-from knee.data.csv import Measurements
+from knee.data import Dataset, csv, measurements, writing
+from knee.data.measurements import Measurements
 from knee.errors import DatasetError, MeasurementsError, SpecError, StorageError
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def print_factorial(
     if isinstance(source, Dataset):
         from knee.verdict import health, words
 
-        found = csv.of_run(source)
+        found = measurements.of_run(source)
         _note(*found.notes, *map(words.warning, health.warnings_of_folder(source)))
     else:
         found = source
     chosen = factors or list(found.factors)
     if same := [name for name in chosen if name in found.constant]:
         raise MeasurementsError(
-            f"{csv.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
+            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
             + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
         )
     if resolution is not None and (effects is None or not 0 < resolution < math.inf):
@@ -96,7 +96,9 @@ def print_factorial(
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
-        raise MeasurementsError(f"{path}: no response to explain: expected a column {' or '.join(csv.RESPONSES)}")
+        raise MeasurementsError(
+            f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
+        )
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
     texts = [
         factorial.render_text(
@@ -122,8 +124,8 @@ def _audit(found: Measurements, factors: list[str], effects: Path, resolution: f
     for number, (response, published) in enumerate(columns.items()):
         design = factorial.design_of(found.table, factors, response)
         unit = None
-        if response + csv.ROUNDING in found.table.columns:
-            unit = 2 * float(found.table[response + csv.ROUNDING].min())  # type: ignore[arg-type]
+        if response + measurements.ROUNDING in found.table.columns:
+            unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
         if number == 0:
             print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
         audit = factorial.audit_design(design, published, response_unit=unit, resolution=resolution)
@@ -169,12 +171,12 @@ def print_prediction(
     )
     source = _opened(path, renames)
     if isinstance(source, Dataset):
-        found, of_stations = csv.of_run(source), stations(source)
+        found, of_stations = measurements.of_run(source), stations(source)
     else:
         found, of_stations = source, None
     systems = fit.fit_systems(
         found.table,
-        csv.configuration(source),
+        measurements.configuration(source),
         asked,
         constant=found.constant,
         stations=of_stations,

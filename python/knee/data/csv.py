@@ -1,8 +1,7 @@
-"""Measurements for the analyses that need no windows: a CSV from elsewhere, or a run folder.
+"""Reads measurements from a CSV.
 
 A CSV has a header and a row per observation. Known columns have fixed names and units (KNOWN); every other column is a
-factor. What a file calls them is given with `--map theirs=ours`. No assumption is silent: `notes`
-lists them.
+factor. `--map theirs=ours` renames a column. No assumption is silent: `notes` lists them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,54 +20,22 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.data import is_run_folder
-from knee.data.observations import observations
-from knee.data.trim import RUN
+from knee.data.measurements import (
+    RESPONSES,
+    ROUNDING,
+    Measurements,
+    columns_in_words,
+    is_known,
+    left_out,
+    station_column,
+)
 from knee.errors import MeasurementsError
 from knee.stats.intervals import counted, listed
 
 if TYPE_CHECKING:
-    from knee.data import Dataset
-
-KNOWN: Mapping[str, str] = {
-    "repetition": "number of the repetition, from 1",
-    "run_order": "place of the observation in the order of the runs",
-    "clients": "N, virtual clients over all load hosts",
-    "pipeline": "requests that each client keeps in flight; 1 unless given",
-    "rate": "λ, requests per second that an open loop asked for",
-    "throughput": "X, requests per second",
-    "response_ms": "R, mean response time",
-    "think_ms": "Z, mean think time",
-    "queueing_ms": "mean waiting time",
-    "service_ms": "mean service time",
-    "queue_length": "mean number of waiting requests",
-    "middleware_throughput": "X as the middlewares counted it",
-    "middleware_response_ms": "R as the middlewares saw it",
-    "request_type": "which requests the row is about",
-    "visits": "requests of that type in a round of a client",
-}
-"""Columns that are no factors, besides those of stations."""
-
-STATION_QUANTITIES: Mapping[str, str] = {
-    "utilization": "U, mean share of the station's servers that are busy, 0 to 1",
-    "servers": "m, customers that it serves at a time; 1 unless given",
-    "visits": "V, how often a request comes to it; 1 unless given",
-    "throughput": "visits that it completed, per second",
-    "service_ms": "S, mean time that a server is busy with a visit",
-    "response_ms": "W, mean time of a visit, waiting included",
-    "queue_length": "Q, mean number of customers there",
-}
-"""Columns `QUANTITY_STATION`: what a row says of a station, such as `utilization_database`."""
-
-ROUNDING = " rounding"
-"""Ends the name of a column that says how far the column of that name may have been rounded, in the same unit."""
-
-RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_length")
-"""What a factorial analysis can explain, as far as it was measured."""
+    pass
 
 ROWS_MAX = 1_000_000
-
-CLIENTS = "load.clients"
-"""The factor of a run over which a knee is sought; every combination of the others is a configuration."""
 
 _LEVELS_SET = 4
 """Fractions that are set, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
@@ -103,7 +69,6 @@ _RESERVED = (
 )
 """Columns of a run folder's observations that a file cannot have."""
 
-_STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 _UTILIZATION_MAX = 1.05
 """A share a little above one is rounding; far above it is a percentage."""
 
@@ -114,29 +79,6 @@ _HEADER_MAX = 100
 """Characters of a header that an error repeats: it may be the first line of any file."""
 _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Measurements, checked.
-
-    table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
-               there. From a file also `line`, where a row begins in it, and beside each known number how far it may
-               have been rounded (ROUNDING); from a run folder also what :mod:`observations` has, and `run_order`
-    factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` where
-               they are not settled by the others; in the file's order
-    responses  which of RESPONSES were measured
-    constant   settings that were the same in every row, with what they were: columns that are no factors therefore, and
-               everything that an experiment says
-    notes      what was assumed or left out
-    """
-
-    source: str
-    table: pl.DataFrame
-    factors: tuple[str, ...]
-    responses: tuple[str, ...]
-    notes: tuple[str, ...]
-    constant: Mapping[str, object]
 
 
 def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
@@ -153,55 +95,12 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
     return parse(_text(path), str(path), renames)
 
 
-def of_run(dataset: Dataset) -> Measurements:
-    """The trimmed observations of a run folder, in the same form; runs are ordered by their start seconds."""
-    starts = dataset.points.select(*RUN, pl.col("start_unix_s").cast(pl.Float64).alias("run_order"))
-    table = observations(dataset).join(starts, on=RUN, how="left", maintain_order="left")
-    factors = tuple(name for name in dataset.factors if table[name].n_unique() > 1)
-    constant = {name: table[name][0] for name in dataset.factors if name not in factors and not table.is_empty()}
-    responses = tuple(name for name in RESPONSES if table[name].is_not_null().any())
-    notes = (_left_out(constant),) if constant else ()
-    return Measurements(str(dataset.path), table, factors, responses, notes, dataset.constant | constant)
-
-
-def configuration(found: Measurements | Dataset) -> list[str]:
-    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
-
-    Unless the clients alone leave rows that only those tell apart: 2 hosts of 4 clients each, and 4 of 2. Of a run
-    folder it is known which factor sets the clients: every other one.
-    """
-    if not isinstance(found, Measurements):
-        return [name for name in found.factors if name != CLIENTS]
-    others = [name for name in found.factors if name not in ("clients", "request_type")]
-    if "clients" not in found.table.columns or "clients" in found.factors:
-        return others
-
-    def moves_clients(factor: str) -> bool:
-        rest = [name for name in others if name != factor]
-        counts = found.table.group_by(rest) if rest else found.table.group_by(pl.lit(0))
-        return bool((counts.agg(pl.col("clients").n_unique())["clients"] > 1).any())
-
-    apart = [name for name in others if not moves_clients(name)]
-    keys = [*apart, "clients", "repetition", *(["request_type"] if "request_type" in found.table.columns else [])]
-    return others if found.table.select(keys).is_duplicated().any() else apart
-
-
-def is_open_loop(table: pl.DataFrame) -> bool:
-    """Whether no row has clients that wait for an answer before the next request; False without rows."""
-    return bool(table.height and table["think_ms"].is_null().all())
-
-
-def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
-    """A combination of levels in words; empty without factors. An open or a closed loop may lack some levels."""
-    return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
-
-
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
     """As :func:`read`, from a CSV's text; `source` is what messages call it."""
     header, rows = _rows(text, source, _EXAMPLE)
     names = _renamed(header, renames, source)
     if not any(name in RESPONSES or station_column(name) for name in names):
-        if len(names) == 1 and not _is_known(names[0]):
+        if len(names) == 1 and not is_known(names[0]):
             raise _no_csv(names[0], source, _EXAMPLE)
         raise MeasurementsError(
             f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; {columns_in_words(names)}; "
@@ -213,18 +112,12 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
         cells = [(line, cells[number]) for line, cells in rows]
         columns.append(_column(name, cells, problems))
         quantity = (station_column(name) or (name, ""))[0]
-        if _is_known(name) and quantity not in _TEXT | _EXACT:
+        if is_known(name) and quantity not in _TEXT | _EXACT:
             halves = [_half_digit(cell) for _, cell in cells]
             columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
     if problems:
         raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
     return _measurements(source, pl.DataFrame(columns))
-
-
-def station_column(name: str) -> tuple[str, str] | None:
-    """The quantity and the station of a column of a station; None for every other column."""
-    found = None if name in KNOWN or name.endswith(ROUNDING) else _STATION.fullmatch(name)
-    return (found[1], found[2]) if found else None
 
 
 def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
@@ -281,7 +174,7 @@ def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[i
                 if not header:
                     header = cells
                 elif len(cells) != len(header):
-                    if len(header) == 1 and not _is_known(header[0]):
+                    if len(header) == 1 and not is_known(header[0]):
                         raise _no_csv(header[0], source, example)
                     raise MeasurementsError(
                         f"{source}:{line}: {counted(len(cells), 'cell')}, but the header has "
@@ -312,11 +205,6 @@ def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
     )
 
 
-def columns_in_words(names: Sequence[str]) -> str:
-    """What columns there are to choose from."""
-    return f"the columns are {', '.join(names)}" if len(names) > 1 else f"the only column is {names[0]}"
-
-
 def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str]:
     if missing := [number for number, name in enumerate(header, 1) if not name]:
         raise MeasurementsError(f"{source}: column {missing[0]} has no name in the header")
@@ -342,7 +230,7 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
 def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.Series:
     if name in _TEXT:
         return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
-    if _is_known(name):
+    if is_known(name):
         numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
         whole = name in _WHOLE or (name == "rate" and all(_is_whole(number) for number in numbers))
         return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
@@ -428,10 +316,10 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     if problems := _neither_closed_nor_open(table, source):
         raise MeasurementsError("\n".join(_shortened(problems)))
     notes: list[str] = []
-    unknown = [name for name in table.columns if name != "line" and not _is_known(name.removesuffix(ROUNDING))]
+    unknown = [name for name in table.columns if name != "line" and not is_known(name.removesuffix(ROUNDING))]
     varied = [name for name in unknown if table[name].n_unique() > 1]
     if constant := {name: table[name][0] for name in unknown if name not in varied}:
-        notes.append(_left_out(constant))
+        notes.append(left_out(constant))
     measured = _measured(table, varied)
     factors = [name for name in varied if name not in measured]
     if measured:
@@ -497,19 +385,6 @@ def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
     if "clients" in table.columns and table["clients"].n_unique() > 1:
         others.append("clients")
     return suspects if others else []
-
-
-def _left_out(constant: Mapping[str, object]) -> str:
-    return f"The same in every row, so no factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
-
-
-def constant_in_words(name: str, level: object) -> str:
-    """What a setting was that did not vary."""
-    return f"{name} was not set" if level is None else f"{name} was {level} throughout"
-
-
-def _is_known(name: str) -> bool:
-    return name in KNOWN or station_column(name) is not None
 
 
 def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:

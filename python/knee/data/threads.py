@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.csv import configuration
+from knee.data.measurements import configuration
 from knee.data.trim import RUN, trim
 
 if TYPE_CHECKING:

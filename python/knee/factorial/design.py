@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from knee.data.csv import ROUNDING, columns_in_words
+from knee.data.measurements import ROUNDING, columns_in_words
 from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction

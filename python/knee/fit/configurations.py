@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from knee.data.csv import constant_in_words, label_of
+from knee.data.measurements import constant_in_words, label_of
 from knee.errors import FitError
 from knee.fit.curve import CONNECTIONS, WORKERS, Curve, curve_of, knows_connections
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting

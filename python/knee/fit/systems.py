@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from knee.data.csv import is_open_loop
+from knee.data.measurements import is_open_loop
 from knee.errors import FitError
 from knee.fit.configurations import (
     configurations,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from knee.data.csv import label_of
+from knee.data.measurements import label_of
 from knee.data.utilization import SATURATED
 from knee.laws.bounds import BoundCheck, bound_checks, light_of, saturation_of
 from knee.laws.configuration import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from knee.data.csv import is_open_loop, label_of
+from knee.data.measurements import is_open_loop, label_of
 from knee.data.trim import RUN
 from knee.laws.demands import DemandReport, service_demands
 from knee.laws.flow import ConservationCheck, conserved

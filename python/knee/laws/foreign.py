@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from knee.data.csv import ROUNDING, STATION_QUANTITIES, Measurements, configuration, station_column
+from knee.data.measurements import ROUNDING, STATION_QUANTITIES, Measurements, configuration, station_column
 from knee.data.trim import RUN
 from knee.errors import MeasurementsError
 from knee.laws.findings import LawReport, check_laws

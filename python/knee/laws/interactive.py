@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from knee.data.csv import ROUNDING
+from knee.data.measurements import ROUNDING
 from knee.data.trim import RUN
 from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware, traces
 from knee.laws.residual import (

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy import stats
 
-from knee.data.csv import ROUNDING
+from knee.data.measurements import ROUNDING
 from knee.stats.intervals import Floats, Interval, mean_intervals
 
 TOLERANCE = 0.02

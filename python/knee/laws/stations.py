@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from knee.data.csv import ROUNDING
+from knee.data.measurements import ROUNDING
 from knee.data.trim import RUN
 from knee.laws.residual import TOLERANCE, Comparison, Law, Starts, Verdict, compare, grouped, judge
 from knee.stats.intervals import LEVEL, Floats

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.csv import configuration
 from knee.data.foreign_stores import foreign_stores
+from knee.data.measurements import configuration
 from knee.data.observations import observations
 from knee.data.pools import waited_for
 from knee.data.threads import threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from knee.data.csv import Measurements
+from knee.data.measurements import Measurements
 from knee.report.sheet import Sheet
 from knee.report.tables import folded, mapping, table
 from knee.stats.intervals import counted

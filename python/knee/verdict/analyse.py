@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.csv import Measurements, configuration
+from knee.data.measurements import Measurements, configuration
 from knee.errors import DesignError
 from knee.factorial import Findings as Effects
 from knee.factorial import analyse as analyse_effects

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from knee.data.csv import is_open_loop, label_of
+from knee.data.measurements import is_open_loop, label_of
 from knee.data.trim import RUN
 from knee.laws import Demand, LawReport
 from knee.laws.foreign import ALL

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.csv import Measurements, of_run, station_column
+from knee.data.measurements import Measurements, of_run, station_column
 from knee.data.trim import RUN
 from knee.data.utilization import SATURATED, cpu_shares, utilizations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from knee.data.csv import Measurements
+from knee.data.measurements import Measurements
 from knee.factorial import Findings as Effects
 from knee.fit import Outlooks, outlooks
 from knee.laws import LawReport

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from knee.data.csv import is_open_loop
+from knee.data.measurements import is_open_loop
 from knee.stats.comparisons import scattered_mean, shares_apart
 from knee.stats.intervals import LEVEL, Floats, Interval
 from knee.verdict.knee import PLATEAU

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from knee.data.csv import label_of
+from knee.data.measurements import label_of
 from knee.stats.intervals import counted
 from knee.verdict.arrivals import Arrivals
 from knee.verdict.configuration import Verdict
@@ -40,7 +40,7 @@ class Naming:
 
     verdicts      those verdicts
     all_arrivals  of the whole measurement
-    others        factors that tell configurations apart, see :func:`knee.data.csv.configuration`
+    others        factors that tell configurations apart, see :func:`knee.data.measurements.configuration`
     observations  one row per point and repetition
     """
 

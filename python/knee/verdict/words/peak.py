@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knee.data.csv import label_of
+from knee.data.measurements import label_of
 from knee.stats.comparisons import EQUAL
 from knee.stats.intervals import NAMED_MAX, cannot_tell, counted, is_vague, listed, number, percent
 from knee.verdict.peak import Peak

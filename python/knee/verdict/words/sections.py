@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from knee import factorial, laws
-from knee.data.csv import label_of
+from knee.data.measurements import label_of
 from knee.fit import parameter_sentence, selection_sentence
 from knee.laws import LawReport
 from knee.verdict.findings import Findings, Unexplained
