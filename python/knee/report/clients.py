@@ -64,7 +64,7 @@ _AGAINST = {
 
 
 def title(sheet: Sheet) -> str:
-    """Without a curve to draw, the number of clients."""
+    """The axis; for a single client count its number."""
     if sheet.axis.field == "rate":
         return "Against the arrival rate"
     clients = counted(sheet.naming.counts[0], "client") if len(sheet.naming.counts) == 1 else ""

@@ -26,7 +26,7 @@ FACTORS_MAX = 6
 INTERACTIONS_MAX = 4
 
 ROWS_MAX = 256
-"""Of a table."""
+"""Rows of a table."""
 
 OBSERVATIONS_MAX = 2000
 """Residuals that a figure shows, so that the page stays small."""
@@ -41,7 +41,7 @@ def section(sheet: Sheet) -> str:
 
 
 class _Part:
-    """What one response has to show."""
+    """The figures and tables of one response."""
 
     def __init__(self, sheet: Sheet, findings: Findings) -> None:
         self._sheet = sheet
@@ -196,7 +196,7 @@ class _Part:
             )
 
     def _pairs(self) -> list[tuple[Sequence[str], str]]:
-        """The two-factor interactions to draw, with what is known of each: those that matter, or else the largest."""
+        """The two-factor interactions to draw, with captions: those that matter, or else the largest."""
         analysis = self._analysis
         if analysis.error.source == "highest interaction" and len(analysis.design.factors) == 2:
             names = [factor.name for factor in analysis.design.factors]
@@ -239,12 +239,12 @@ class _Part:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The ends of the axis on which all means are drawn, that of the cells': so a small effect looks small."""
+        """The ends of the axis for all means: those of the cells, so that a small effect looks small."""
         means = [cell.mean for cell in self._analysis.cells]
         low, high = min(mean.estimate for mean in means), max(mean.estimate for mean in means)
         lowest = min(mean.estimate if mean.low is None else mean.low for mean in means)
         highest = max(mean.estimate if mean.high is None else mean.high for mean in means)
-        # Intervals have room as far as the means stay the larger part of the picture.
+        # Intervals get room as long as the means fill most of the picture.
         if self._ratios:
             room = max((high / low) ** 0.3, 1.05)
             return max(lowest / 1.02, low / room), min(highest * 1.02, high * room)
@@ -292,7 +292,7 @@ class _Part:
 
 
 def _label(term: Term) -> str:
-    """A term on an axis: its letters first, which are left when the rest is cut off."""
+    """A term on an axis: its letters first, since long names are cut off."""
     return f"{term.name}  {term_label(term)}"
 
 

@@ -13,7 +13,7 @@ from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
 
 CHECKS_MAX = 1000
-"""Of a kind, drawn and in a table, so that the page stays small."""
+"""Checks of a kind that are drawn and tabulated, so that the page stays small."""
 
 
 def section(sheet: Sheet) -> str:
@@ -60,7 +60,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
             named, {point: sheet.naming.short(label) for point, label in laws.labels.items()} if apart else {}
         )
 
-    # With one client count all of them would stand above it.
+    # With one client count, all residuals would stand above it.
     apart = len({check.clients for check in of_all}) == 1 and len(set(laws.labels.values())) > 1
     across = sheet.naming.configurations_title if apart else "Clients"
     band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
@@ -93,7 +93,7 @@ def _on_log_axes(*numbers: float) -> bool:
 
 
 def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]], places: Mapping[int, str]) -> Rows:
-    """The residuals that there are, a measured zero has none; `places` are points' if not their numbers of clients."""
+    """All residuals; a measured zero has none. `places` replace the points' numbers of clients."""
     rows: Rows = []
     for name, check, comparison in named:
         estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
@@ -239,7 +239,7 @@ def _bound_table(laws: LawReport) -> str:
 def _numbers(
     title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]], leave_out: Sequence[str] = (), note: str = ""
 ) -> str:
-    """A folded table, without columns that say nothing; empty without rows."""
+    """A folded table without empty columns; empty without rows."""
     if not rows:
         return ""
     said = [

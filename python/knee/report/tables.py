@@ -14,14 +14,14 @@ Cell = str | int | float | None | Interval
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool = False) -> str:
-    """A table; text stands left, numbers right, three significant digits; what is missing is a dash.
+    """A table; text stands left, numbers right with three significant digits; a missing value is a dash.
 
     `wrap` lets text break over lines.
     """
     body = [list(row) for row in rows]
     texts = [[row[column] for row in body if isinstance(row[column], str)] for column in range(len(header))]
     is_text = [bool(column) for column in texts]
-    # Only names of many words want room to break in.
+    # Only long names need room to break.
     long = bool(texts[0]) and max(len(str(name)) for name in texts[0]) > _NAME_CHARACTERS
     head = "".join(_cell("th", escape(name), text, False) for name, text in zip(header, is_text, strict=True))
     lines = [

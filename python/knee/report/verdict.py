@@ -17,11 +17,11 @@ from knee.verdict.configuration import Verdict
 from knee.verdict.knee import Knee
 
 _LEAD_CHARACTERS_MAX = 300
-"""Of a finding in large type; a longer one is a paragraph."""
+"""Length of a sentence in large type; a longer one is a paragraph."""
 
 
 def section(sheet: Sheet) -> str:
-    """Where there are several combinations, a table of them all, the first in full and the others folded away."""
+    """A single configuration in full; of several a table, the first in full and the others folded."""
     findings = sheet.findings
     if not findings.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
@@ -96,7 +96,7 @@ def _without_knee(sheet: Sheet) -> str:
 
 
 def _measured(sheet: Sheet, verdict: Verdict) -> tuple[Interval, Interval] | tuple[()]:
-    """Throughput and response time of a configuration that is one point; nothing of any other."""
+    """Throughput and response time of a configuration that is a single point; otherwise empty."""
     observations = sheet.findings.observations
     if len(verdict.points) != 1 or not {"throughput", "response_ms"} <= set(observations.columns):
         return ()
@@ -147,13 +147,13 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
 
 
 def _throughput_caption(knee: Knee) -> str:
-    """What is drawn, and no more: asymptotes of some curves only, and a knee of fewer."""
+    """The parts of the chart: not every curve has asymptotes, and fewer have a knee."""
     first = counted(knee.levels[0].clients, "client")
     bars = any(level.throughput.half_width is not None for level in knee.levels)
     said = f"Measured throughput (dots{', with error bars' if bars else ''})"
     if knee.bounds(1) is None:
         return f"{said}."
-    # What was largest is not all that the system can do, where it did not stay so.
+    # Without a plateau, the largest mean is not the capacity.
     stays = knee.status in ("found", "saturated from the start")
     most = "what the system does at most" if stays else "the mean of the largest that were measured"
     said += f" and two asymptotes: throughput if requests took no longer than at {first}, and {most}."
@@ -231,7 +231,7 @@ def _finding(kind: str, lines: Sequence[str], confidence: str = "") -> str:
 
 
 def _knee_figure(verdict: Verdict) -> tuple[str, str]:
-    """The knee as a figure, and its interval or what kind of bound it is."""
+    """The knee as a figure, with its interval or its kind of bound."""
     knee = verdict.knee
     if knee.clients is None:
         return "–", "cannot tell"

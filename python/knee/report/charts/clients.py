@@ -1,4 +1,4 @@
-"""What was measured, against the load."""
+"""Measured quantities against the load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from knee.report.charts.vega import Axis, Rows, Spec, highest, layered
 
 _LEGEND_CHARACTERS = 44
-"""In a row of a legend: what a narrow page has room for, markers included."""
+"""Width of a legend's row on a narrow page, markers included."""
 
 
 def against_load(

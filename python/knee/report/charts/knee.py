@@ -46,7 +46,7 @@ def _level(clients: int, interval: Any) -> dict[str, Any]:
 
 
 def has_knee(knee: Knee) -> bool:
-    """Whether a knee is drawn: one that was found among the client counts that were measured."""
+    """Whether a knee is drawn: it was found within the measured client counts."""
     if knee.clients is None or knee.status != "found":
         return False
     return knee.levels[0].clients <= knee.clients.estimate <= knee.levels[-1].clients
@@ -98,7 +98,7 @@ def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
 
 
 def _light(curve: Rows, y: Spec) -> list[Spec]:
-    """The light-load asymptote, named right of its end, where neither knee nor curve is, if there is room."""
+    """The name of the light-load asymptote, right of its end, if there is room."""
     if not curve:
         return []
     room = len(curve) < 0.75 * _CURVE_POINTS

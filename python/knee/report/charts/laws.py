@@ -1,4 +1,4 @@
-"""Measurements against what the operational laws say of them."""
+"""Measurements against the operational laws."""
 
 from __future__ import annotations
 

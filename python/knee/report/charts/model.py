@@ -13,7 +13,7 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
     `curve`: `clients, series, value, low, high, beyond`; what lies beyond the measured counts is drawn lighter, and
     dashed. `measured`: `clients, series, value, low, high`, the latter two null without repetitions.
     """
-    # A band of hopeless measurements would leave nothing of the curve to see.
+    # A very wide band would flatten the curve.
     top = min(max(row["high"] for row in curve), 2.5 * max(row["value"] for row in [*curve, *measured]))
     y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top], "nice": True}}
     x = {"field": "clients", "type": "quantitative"}

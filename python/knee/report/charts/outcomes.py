@@ -1,4 +1,4 @@
-"""Reads by what came of them."""
+"""Reads by outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knee.report.charts.vega import Axis, Rows, Spec, choose, choose_point, laye
 def clusters_of_outcomes(
     values: Rows, ends: Rows, points: Sequence[tuple[int, str]], chosen: int, outcomes: Sequence[str]
 ) -> Spec:
-    """The distribution of each outcome of a point's reads, one colour each, and what parts the clusters of all.
+    """The distribution of each outcome of a point's reads, one colour each, and the ends of all clusters.
 
     `values`: `point, outcome, low_ms, high_ms, share`; `ends`: `point, end_ms`.
     """
@@ -64,7 +64,7 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
         "scale": {"type": "log", "domain": [low, high], "nice": False},
         "axis": log_axis(low, high),
     }
-    # A logarithmic axis has no place for what lies at zero or below.
+    # A logarithmic axis has no place for zero or less.
     bars = [row | {"low": max(row["low"], low)} for row in values if row["low"] is not None]
     dashed = {"condition": {"test": "datum.outcome === 'all reads'", "value": [4, 3]}, "value": [1, 0]}
     chart = layered(

@@ -10,14 +10,14 @@ from knee.report.charts.vega import Rows, Spec, choose_point
 def timeline(
     values: Rows, shades: Rows, field: str, title: str, points: Sequence[tuple[int, str]], chosen: int
 ) -> Spec:
-    """A point's run second by second, one line per repetition; what is trimmed lies in the shade."""
+    """A point's run second by second, one line per repetition; the trimmed parts are shaded."""
     y = {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}}
     color: Spec = {"field": "repetition", "type": "nominal", "title": "Repetition"}
     return choose_point(_shaded(values, shades, y, color), points, chosen)
 
 
 def operation_timeline(values: Rows, shades: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
-    """Each operation's response times at a point, second by second; what is trimmed lies in the shade.
+    """Each operation's response times at a point, second by second; the trimmed parts are shaded.
 
     `values`: `point, middle_s, op, response_ms`.
     """

@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 _CURVE_STEPS = 60
 
 _ABREAST_CHARACTERS = 40
-"""What names below an axis may have together to stand level; longer ones are tilted, so that none is left out."""
+"""Total length of level names below an axis; longer ones are tilted, so that all fit."""
 
 
 class Axis(LoadAxis):
