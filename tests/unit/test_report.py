@@ -19,6 +19,8 @@ from knee.data.hdr import Histogram
 from knee.report import is_report, write
 from knee.report.charts.vega import Axis
 from knee.report.page import html
+from knee.report.tables import ends
+from knee.stats.intervals import Interval
 from knee.verdict import analyse
 from knee.verdict.distributions import densities, merged, percentiles
 
@@ -204,6 +206,11 @@ def test_largest_throughput_stands_in_the_verdict() -> None:
     # More than a sentence names stand in a table.
     assert "The 12 configurations that may be the largest</summary>" in noisy
     assert "Largest throughput" not in page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+
+
+def test_interval_over_more_than_two_decades_is_not_printed() -> None:
+    assert ends(Interval(0.0568, 0.000049, 65.9e12, 0.95, 2)) == (0.0568, "cannot tell from two repetitions", None)
+    assert ends(Interval(5.0, 0.5, 50.0, 0.95, 5)) == (5.0, 0.5, 50.0)
 
 
 def captions(page: str) -> dict[str, str]:
