@@ -124,5 +124,5 @@ def _is_level(asked: Setting, measured: object) -> bool:
 
 
 def _level_in_words(level: object) -> str:
-    """As :func:`knee.data.csv.label_of` writes it."""
+    """As :func:`knee.data.measurements.label_of` writes it."""
     return "none" if level is None else str(level)

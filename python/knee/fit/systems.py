@@ -45,7 +45,7 @@ def fit_systems(
     Parameters
     ----------
     table
-        A row per observation (:mod:`knee.data.csv`).
+        A row per observation (:mod:`knee.data.measurements`).
     others
         Factors besides the clients.
     settings
