@@ -49,6 +49,15 @@ impl Level {
         self.set(now, self.value + change);
     }
 
+    /// The value has been changed by `change` since `from`, but this is known only `now`. The time before this window
+    /// is not corrected.
+    #[inline]
+    pub fn add_from(&mut self, from: Instant, now: Instant, change: i64) {
+        self.add(now, change);
+        let late_ns = elapsed_ns(from.max(self.began), self.since);
+        self.area_ns += i128::from(change) * i128::from(late_ns);
+    }
+
     /// Ends the window at `now`, begins the next one, and tells what the ended one saw.
     pub(crate) fn read(&mut self, now: Instant) -> LevelReading {
         self.set(now, self.value);
@@ -143,6 +152,22 @@ mod tests {
             prop_assert!((total.seconds * 1e9 - now_ns as f64).abs() < 1e-3);
             prop_assert_eq!((total.end, total.max), (value, max));
         }
+    }
+
+    #[test]
+    fn late_change_counts_from_its_time() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let mut level = Level::new(start);
+        level.add_from(at(1), at(3), 2);
+        assert_eq!(level.read(at(4)).area_s, 6.0);
+        // Two seconds lie before the window, which is reported already.
+        level.add_from(at(2), at(5), -1);
+        let reading = level.read(at(6));
+        assert_eq!((reading.area_s, reading.end), (2.0, 1));
+        // Nothing is later than now.
+        level.add_from(at(8), at(7), 1);
+        assert_eq!(level.read(at(8)).area_s, 3.0);
     }
 
     #[test]
