@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::loads::peers::{Load, count};
 use knee_testkit::{Memcached, eventually};
+
+use crate::loads::peers::{Load, count};
 
 fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()

@@ -1,4 +1,4 @@
-//! knee-load as a process, which ends when a test drops it.
+//! `knee-load memcached` as a process, which ends when a test drops it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

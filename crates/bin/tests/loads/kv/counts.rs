@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use knee_testkit::wait_until;
 use serde_json::Value;
 
-use super::store::{
-    ALL, READS, Store, WRITES, count, errors, finished, load, run, sum, summary, until,
-};
+use super::store::{ALL, READS, Store, WRITES, count, errors, finished, load, run, sum, summary};
 
 #[test]
 fn grpc_counts_are_those_of_the_server() {
@@ -202,7 +201,7 @@ fn expired_values_count_as_missing() {
         populated(3600);
         assert_eq!(read(), 0, "{protocol}");
         populated(1);
-        until("all have expired", || read() == 40);
+        wait_until("all have expired", || read() == 40);
         // Later writes have newer versions.
         let mut load = load(&format!(
             "{flags} --mix read:2,put:1,insert:1 --ttl-s 1 --rate 100 --arrivals constant \

@@ -2,9 +2,11 @@
 
 use std::net::TcpListener;
 
+use knee_testkit::wait_until;
+
 use super::relay::Relay;
 use super::store::{
-    Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary, until,
+    Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary,
 };
 use crate::program::{LOAD, Program};
 
@@ -18,10 +20,10 @@ fn write_with_lost_answer_is_sent_again_and_done_once() {
              --seconds 60 --verify",
             relay.address
         ));
-        until("it has written", || store.stats().last_commit > 20);
+        wait_until("it has written", || store.stats().last_commit > 20);
         relay.hold();
         // The store does writes whose answers are held back.
-        until("answers are held back", || relay.held() >= 3);
+        wait_until("answers are held back", || relay.held() >= 3);
         relay.cut(6);
         let end = ended_when_reconnected(load, 6);
         let line = summary(&end);
@@ -39,7 +41,7 @@ fn restart_of_a_server_costs_errors_only() {
     let (mortal, other) = (Store::start(&[]), Store::start(&[]));
     let servers = format!("{},{}", mortal.grpc, other.grpc);
     let load = load(&format!("--server {servers} --clients 6 --seconds 60"));
-    until("it has read", || mortal.stats().reads > 10);
+    wait_until("it has read", || mortal.stats().reads > 10);
     let Store { program, grpc } = mortal;
     program.signal(libc::SIGKILL);
     program.end();
@@ -90,7 +92,7 @@ fn connections_to_a_dead_server_count_as_lost() {
 fn loss_of_an_idle_connection_costs_no_error() {
     let store = Store::start(&[]);
     let load = store.load("--mix read:1 --think-ms 3000 --seconds 60");
-    until("it has read", || store.stats().reads > 0);
+    wait_until("it has read", || store.stats().reads > 0);
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
@@ -104,7 +106,7 @@ fn loss_of_an_idle_connection_costs_no_error() {
 fn server_that_turns_connections_away_is_reported() {
     let store = Store::start(&[]);
     let load = store.load("--mix read:1 --think-ms 1 --seconds 60");
-    until("it has read", || store.stats().reads > 0);
+    wait_until("it has read", || store.stats().reads > 0);
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
@@ -123,7 +125,7 @@ fn due_requests_are_sent_after_the_end() {
     let store = Store::start(&[]);
     let flags = "--mix read:1 --rate 50 --clients 2 --seconds 60";
     let mut load = load(&format!("--server {} {flags}", store.grpc));
-    until("it has read", || store.stats().reads > 0);
+    wait_until("it has read", || store.stats().reads > 0);
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
@@ -149,13 +151,13 @@ fn server_that_goes_away_is_asked_on_a_new_connection() {
              --mix put:2,append:1 --seconds 60 --verify",
             relay.address
         ));
-        until("it has written", || store.stats().last_commit > 20);
+        wait_until("it has written", || store.stats().last_commit > 20);
         relay.hold();
-        until("answers are held back", || relay.held() >= clients);
+        wait_until("answers are held back", || relay.held() >= clients);
         relay.go_away();
         if pace.starts_with("--rate") {
             // Requests that become due do not wait for the old connection.
-            until("it has asked elsewhere", || relay.asked(clients) > 3);
+            wait_until("it has asked elsewhere", || relay.asked(clients) > 3);
         }
         relay.release();
         let end = ended_when_reconnected(load, clients as u64);
@@ -174,13 +176,13 @@ fn reset_request_is_an_error_of_its_own() {
             "--server {} {pace} --clients {clients} --mix put:1 --seconds 60 --verify",
             relay.address
         ));
-        until("it has written", || store.stats().last_commit > 20);
+        wait_until("it has written", || store.stats().last_commit > 20);
         relay.hold();
-        until("answers are held back", || relay.held() >= clients);
+        wait_until("answers are held back", || relay.held() >= clients);
         relay.reset();
         relay.release();
         let before = store.stats().last_commit;
-        until("it writes on", || store.stats().last_commit > before + 20);
+        wait_until("it writes on", || store.stats().last_commit > before + 20);
         load.signal(libc::SIGTERM);
         let end = finished(load);
         let line = summary(&end);
@@ -205,11 +207,11 @@ fn lost_answers_of_an_old_connection_keep_the_limit() {
         "--server {} --clients 1 --keys 100 --mix read:1 --rate 100 --seconds 60",
         relay.address
     ));
-    until("it has read", || store.stats().reads > 20);
+    wait_until("it has read", || store.stats().reads > 20);
     relay.hold();
-    until("an answer is held back", || relay.held() > 0);
+    wait_until("an answer is held back", || relay.held() > 0);
     relay.go_away();
-    until("it asks on a newer connection", || relay.asked(1) > 3);
+    wait_until("it asks on a newer connection", || relay.asked(1) > 3);
     relay.hold();
     load.line_when("as many are in flight as may be", |line| line["in_flight"] == 256);
     relay.cut(1);

@@ -1,15 +1,13 @@
 //! A store and a load on it as processes, which end when a test drops them.
 
 use std::process::Output;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{StatsRequest, StatsResponse};
-use knee_testkit::free_address;
+use knee_testkit::{free_address, wait_until};
 use serde_json::Value;
 
-use crate::program::{End, KV, LOAD, PATIENCE, Program, refused, talk};
+use crate::program::{End, KV, LOAD, Program, refused, talk};
 
 pub(crate) const ALL: &str =
     "read:40,insert:5,update:5,put:10,append:5,delete:5,scan:2,atomic_scan:2,bulk_put:5";
@@ -60,7 +58,7 @@ impl Store {
     /// Runs a load until the server has counted enough.
     pub(crate) fn loaded_until(&self, flags: &str, enough: impl Fn(&StatsResponse) -> bool) -> End {
         let load = self.load(&format!("{flags} --seconds 60"));
-        until("it has asked enough", || enough(&self.stats()));
+        wait_until("it has asked enough", || enough(&self.stats()));
         load.signal(libc::SIGTERM);
         finished(load)
     }
@@ -87,15 +85,6 @@ pub(crate) fn finished(load: Program) -> End {
     let end = load.end();
     assert_eq!(end.code, Some(0), "{}", end.errors);
     end
-}
-
-/// Waits until something holds.
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        sleep(Duration::from_millis(10));
-    }
 }
 
 /// Ends a load when it has opened so many connections again.

@@ -1,6 +1,8 @@
 //! `--verify` finds wrong values and versions.
 
-use super::store::{Store, finished, load, summary, until};
+use knee_testkit::wait_until;
+
+use super::store::{Store, finished, load, summary};
 
 #[test]
 fn changed_value_is_found() {
@@ -25,7 +27,7 @@ fn version_that_goes_back_is_found() {
     let store = Store::start(&[]);
     store.loaded("--keys 1 --mix put:1 --rate 100 --arrivals constant --seconds 0.2");
     let load = store.load("--keys 1 --mix read:1 --seconds 60 --think-ms 5 --verify");
-    until("it has read", || store.stats().reads > 0);
+    wait_until("it has read", || store.stats().reads > 0);
     let Store { program, grpc } = store;
     program.signal(libc::SIGKILL);
     program.end();
@@ -33,7 +35,7 @@ fn version_that_goes_back_is_found() {
     let store = Store::at(grpc, &[]);
     store.populate("--keys 1 --populate 1");
     let before = store.stats().reads;
-    until("it has read again", || store.stats().reads > before + 1);
+    wait_until("it has read again", || store.stats().reads > before + 1);
     load.signal(libc::SIGTERM);
     let end = finished(load);
     assert!(summary(&end)["wrong_values"].as_u64().unwrap() > 0, "{}", end.errors);
