@@ -93,7 +93,7 @@ impl Drop for Memcached {
 fn run(port: u16, flags: &[String]) -> Child {
     let program = std::env::var_os("KNEE_MEMCACHED").unwrap_or_else(|| "memcached".into());
     Command::new(program)
-        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", "1", "-u", "root"])
+        .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-t", "1", "-u", "nobody"])
         .args(flags)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
