@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_load_that_was_cut_off_goes_on_without_losing_or_doubling_an_edge(
+    fn load_after_cuts_neither_loses_nor_doubles_an_edge(
         edges in any_edges(),
         commit_edges in 1..40_usize,
         cuts in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>()), 0..6),
@@ -75,26 +75,26 @@ proptest! {
         for (in_reading, cut) in cuts {
             let store = open(&directory.0, consistency);
             if in_reading {
-                // Behind what is read again, or within it.
+                // Within the edges that are read again, or behind them.
                 let input = CutOff(&list, cut.index(list.len() + 1));
-                let told = |progress: &Progress| {
+                let on_commit = |progress: &Progress| {
                     safe = progress.position.edges;
                     ControlFlow::Continue(())
                 };
-                let _ = load(&store, input, &named("list", commit_edges), told);
+                let _ = load(&store, input, &named("list", commit_edges), on_commit);
             } else {
                 let mut left = cut.index(5);
-                let told = |progress: &Progress| {
+                let on_commit = |progress: &Progress| {
                     safe = progress.position.edges;
                     left = left.saturating_sub(1);
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 };
-                load(&store, &list[..], &named("list", commit_edges), told).expect("it is a list");
+                load(&store, &list[..], &named("list", commit_edges), on_commit).expect("it is a list");
             }
         }
         let store = open(&directory.0, consistency);
         let done = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
-        prop_assert!(done.resumed.edges >= safe, "what was told of is there");
+        prop_assert!(done.resumed.edges >= safe, "a safe edge is lost");
         prop_assert_eq!(done.position.edges, edges.len() as u64);
         prop_assert_eq!(done.position.bytes, list.len() as u64);
         prop_assert_eq!(stored(&store), followers(&edges));
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_crash_leaves_of_a_load_can_be_gone_on_with(
+    fn load_after_a_crash_resumes_at_its_last_commit(
         edges in any_edges(), commit_edges in 1..40_usize, at: proptest::sample::Index,
     ) {
         let (directory, list) = (Directory::new(), text(&edges));
@@ -119,16 +119,16 @@ proptest! {
             }
             ControlFlow::Continue(())
         }).expect("it is a list");
-        let (copy, told) = crashed.expect("there are as many commits");
+        let (copy, position) = crashed.expect("there are as many commits");
         let store = open(&copy.0, Consistency::Linearizable);
         let done = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
-        prop_assert_eq!(done.resumed, told);
+        prop_assert_eq!(done.resumed, position);
         prop_assert_eq!(stored(&store), followers(&edges));
     }
 }
 
 #[test]
-fn a_load_whose_mark_is_taken_away_says_so() {
+fn load_that_loses_its_mark_ends_as_cleared() {
     let list: String = (0..100).map(|follower| format!("1\t{follower}\n")).collect();
     for flushes in [true, false] {
         let store = in_memory();
@@ -155,7 +155,7 @@ fn a_load_whose_mark_is_taken_away_says_so() {
 }
 
 #[test]
-fn a_load_that_takes_its_time_appends_to_nothing_that_ended_meanwhile() {
+fn load_that_outlasts_a_value_does_not_append_to_it() {
     static CLOCK: AtomicU32 = AtomicU32::new(1);
     let store = in_memory();
     let action = Action::Put { flags: 0, expiry: Expiry::at(10), marks: 0, value: b"3\n" };
@@ -177,7 +177,7 @@ fn a_load_that_takes_its_time_appends_to_nothing_that_ended_meanwhile() {
 }
 
 #[test]
-fn a_user_may_have_a_million_followers_and_a_list_several_parts() {
+fn graph_of_a_million_followers_and_two_lists_is_loaded_whole() {
     let store = in_memory();
     let graph = SyntheticGraph::new(1_500_000, 1_200_000, 1.3, 5).expect("there is one");
     assert!(graph.followers_of_rank(1) > 1_000_000);
@@ -198,7 +198,7 @@ fn a_user_may_have_a_million_followers_and_a_list_several_parts() {
 }
 
 #[test]
-fn a_wrong_line_ends_a_load_that_goes_on_once_it_is_right() {
+fn load_stopped_by_a_wrong_line_resumes_once_it_is_right() {
     let store = in_memory();
     let error = load(&store, &b"1 2\n1 3\n4\n5 6\n"[..], &named("list", 1), on);
     let Err(LoadError::Line(error)) = error else { panic!("{error:?}") };
@@ -211,7 +211,7 @@ fn a_wrong_line_ends_a_load_that_goes_on_once_it_is_right() {
 }
 
 #[test]
-fn another_list_under_the_same_name_is_refused() {
+fn other_list_of_a_known_name_is_refused() {
     let store = in_memory();
     load(&store, &b"1 2\n3 4\n"[..], &named("list", 10), on).expect("it is a list");
     for other in [&b"1 2\n3 5\n6 7\n"[..], b"1 2\n", b""] {
@@ -224,14 +224,14 @@ fn another_list_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn two_loads_of_one_name_at_a_time_are_refused() {
+fn load_overtaken_by_another_of_its_name_is_refused() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let store = Store::in_memory(options(consistency), 1 << 28).expect("memory");
         let list = b"1 2\n3 4\n5 6\n7 8\n";
         let mut once = false;
         let error = load(&store, &list[..], &named("list", 1), |_| {
             if !std::mem::replace(&mut once, true) {
-                load(&store, &list[..], &named("list", 2), on).expect("nobody else writes now");
+                load(&store, &list[..], &named("list", 2), on).expect("the other load pauses");
             }
             ControlFlow::Continue(())
         });
@@ -246,7 +246,7 @@ fn two_loads_of_one_name_at_a_time_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_told() {
+fn load_with_a_spoilt_mark_or_too_large_a_value_is_refused() {
     let small = StoreOptions { value_bytes_max: 1000, ..options(Consistency::Linearizable) };
     let store = Store::in_memory(small, 1 << 28).expect("memory");
     let list: String = (0..400).map(|follower| format!("9 {follower}\n")).collect();
