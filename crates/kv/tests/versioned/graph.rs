@@ -89,7 +89,8 @@ proptest! {
                     left = left.saturating_sub(1);
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 };
-                load(&store, &list[..], &named("list", commit_edges), on_commit).expect("it is a list");
+                load(&store, &list[..], &named("list", commit_edges), on_commit)
+                    .expect("it is a list");
             }
         }
         let store = open(&directory.0, consistency);
