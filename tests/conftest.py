@@ -13,8 +13,8 @@ from hypothesis import settings
 # tests that interrupt it, and the programs they start, need it as at a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something about the machine, not about the code. What holds is to hold for everybody:
-# the examples are the same in each run, and others only where somebody asks for them.
+# How long an example takes depends on the machine, so there is no deadline. Examples are the same in each run, but for
+# KNEE_SOAK.
 settings.register_profile("knee", deadline=None, derandomize="KNEE_SOAK" not in os.environ)
 settings.load_profile("knee")
 

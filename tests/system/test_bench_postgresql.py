@@ -24,7 +24,7 @@ DATABASE_OF_THEIR_OWN = {
     "PGOPTIONS": "-c no_such_setting=1",
     "PGSERVICE": "another",
 }
-"""The environment of whoever uses PostgreSQL besides: none of it is about the comparisons'."""
+"""Variables for another PostgreSQL: the comparisons ignore them."""
 # Time in user space and in the kernel of what has ended are whole ticks each.
 ROUNDED_S = 2 / TICKS_PER_S
 

@@ -142,7 +142,7 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     (total,) = dataset.totals.filter(role="load").iter_rows(named=True)
     assert (total["op"], total["errors"]) == (OPERATION, 0)
     assert total["count"] > 0
-    # It logs its transactions, but prints no rate meanwhile.
+    # pgbench logs its transactions, but prints no rate.
     assert "  repetition 1  done  (" in said
     assert not left_behind(tmp_path)
 

@@ -18,7 +18,7 @@ ON_LOAD = pl.col("role") == "load"
 
 
 def standing(connections: pl.Expr, reconnects: pl.Expr | None = None, *, clients: int = 8) -> Dataset:
-    """Runs of 30 s, of which 5 to 25 count; so many connections stand in every second, and the others are missing."""
+    """Runs of 30 s, seconds 5 to 25 count. `connections` stand in each second; the others are missing."""
     dataset = synthetic_dataset(System(), (clients,), noise=0.0)
     counts = {
         "connections": connections,
@@ -38,7 +38,7 @@ def gone(first_s: int, until_s: int, *, repetition: int = 2, left: int = 0, clie
 
 
 def cutting(cut: pl.Expr, *, clients: int = 8) -> Dataset:
-    """The same with all connections, of which some are cut and opened again at once."""
+    """The same with all connections; some are cut and opened again at once."""
     dataset = standing(pl.lit(clients), clients=clients)
     dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(cut).cast(pl.Int64).alias("cut"))
     return dataset

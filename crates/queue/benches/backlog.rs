@@ -1,6 +1,6 @@
 //! What removing the top message costs, whatever lies behind it and before it: `cargo bench -p
 //! knee-queue --bench backlog [-- BACKLOG...]`. For each backlog, messages are sent and removed in turns;
-//! then again while somebody holds a snapshot that is older than 100,000 removed messages. Each time with
+//! then again beside a transaction whose snapshot is older than 100,000 removed messages. Each time with
 //! the floors that the middleware keeps, and without. The disk is not waited for: it would hide the rest.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -164,8 +164,7 @@ impl Database for Remote {
     }
 }
 
-/// Checks histories of clients of so many servers, of which one or another is killed so often under load, each time
-/// once `loaded`. A database's `sessions` with a server outlast it: they go on with the calls that they have.
+/// Checks histories of clients while `kills` of the `servers` die under load, each once the server is `loaded`. A database's `sessions` with a server outlast it: they go on with the calls that they have.
 async fn check_killed(
     flags: impl Fn(usize) -> Vec<String>,
     (servers, kills): (usize, usize),

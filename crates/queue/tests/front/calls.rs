@@ -146,7 +146,7 @@ async fn who_reads_all_slowly_holds_no_worker() {
     assert_eq!(last, 20);
 }
 
-/// A part that has no room is not sent; by then the page behind it has been asked for, and nobody polls that.
+/// A part without room is not sent. The next page is requested by then, but not polled.
 #[tokio::test]
 async fn reader_that_stops_within_a_page_holds_no_worker() {
     let ledger = Ledger::held();

@@ -83,8 +83,8 @@ async fn who_never_says_anything_is_left() {
     assert!(is_closed(&mut silent));
 }
 
-/// Somebody who asked for a message of a MiB and does not read it, beside a server that has room for
-/// one of them, and one worker.
+/// A client that requested a message of 1 MiB and does not read it. The server has room for one such message, and one
+/// worker.
 struct Unread {
     server: Server,
     _reader: (Client, Response<Streaming<ReadAllResponse>>),

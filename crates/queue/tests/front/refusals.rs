@@ -82,12 +82,12 @@ async fn invalid_utf8_is_refused_and_its_connection_stays() {
     let mut to_server = TcpStream::connect(server.address()).await.unwrap();
     tokio::spawn(async move {
         let (mut from_client, _) = listener.accept().await.unwrap();
-        let (mut told, mut tell) = from_client.split();
+        let (mut requests, mut replies) = from_client.split();
         let (mut answers, mut asks) = to_server.split();
         let spoil = async {
             let mut buffer = vec![0; 64 << 10];
             loop {
-                let length = told.read(&mut buffer).await.unwrap();
+                let length = requests.read(&mut buffer).await.unwrap();
                 let bytes = &mut buffer[..length];
                 if let Some(at) = bytes.windows(8).position(|word| word == b"spoil me") {
                     bytes[at] = 0xff;
@@ -97,7 +97,7 @@ async fn invalid_utf8_is_refused_and_its_connection_stays() {
         };
         tokio::select! {
             () = spoil => {}
-            answered = tokio::io::copy(&mut answers, &mut tell) => drop(answered),
+            answered = tokio::io::copy(&mut answers, &mut replies) => drop(answered),
         }
     });
     let mut client = QueueClient::connect(through).await.unwrap();

@@ -7,7 +7,7 @@ use tonic::{Code, Status, Streaming};
 use super::ledger::Ledger;
 use super::server::{Client, Server, create, register, send, settings};
 
-/// Begins to read what nobody will take, until that is refused.
+/// Opens streams that stay unread, until the server refuses one.
 async fn fill(client: &mut Client, request: ReadAllRequest) -> Vec<Streaming<ReadAllResponse>> {
     let mut slow = Vec::new();
     loop {

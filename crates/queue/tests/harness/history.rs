@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
 use super::judge::{Operation, Recorded, contradiction, is_fifo};
 
-/// Clients, each of which sends and takes.
+/// Each client sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
 pub(crate) const QUEUES: usize = 4;
 /// With leases, the queue with a limit of attempts, and its dead letters.

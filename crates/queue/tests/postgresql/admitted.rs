@@ -232,7 +232,7 @@ async fn calls_read_committed_whatever_the_setting() {
     assert_eq!(contents(&desk.remove(client, queue, 1).await), ["read committed"]);
 }
 
-/// Of some errors nobody knows whether they came behind the commit.
+/// Some errors do not say whether the commit came first.
 #[tokio::test]
 async fn failed_change_is_unknown_where_it_may_be_done() {
     let cluster = Cluster::shared();

@@ -141,7 +141,7 @@ async fn read_is_repeated_only_after_a_lost_connection() {
     desk.send(client, client, queue, "x").await;
 }
 
-/// Though whoever has a connection first takes others along, who came earlier.
+/// The first call to get a connection takes earlier waiting calls along.
 #[tokio::test]
 async fn combined_call_is_answered_by_any_free_connection() {
     let cluster = Cluster::shared();
@@ -224,7 +224,7 @@ async fn opening_connection_is_kept_for_the_next_request() {
     connections(7).await;
     lock.batch_execute("COMMIT").await.unwrap();
     ends(held).await;
-    // Whoever comes has the connection that is free, and takes along who still opens one.
+    // The next call gets the free connection, and takes along the call that still opens one.
     ends(sending(&desk, client, queue)).await;
     ends(opens).await;
     proxy.hold(false);
@@ -240,7 +240,7 @@ async fn opening_connection_is_kept_for_the_next_request() {
     assert_eq!(proxy.connections(), 7);
 }
 
-/// What is under way ends, is told of here and elsewhere, and has its connection until then.
+/// A send whose client left keeps its connection until it ends. Both servers announce its message.
 #[tokio::test]
 async fn send_of_a_client_that_left_is_announced() {
     let cluster = Cluster::shared();
@@ -259,7 +259,7 @@ async fn send_of_a_client_that_left_is_announced() {
         sending.abort();
         assert!(sending.await.unwrap_err().is_cancelled());
         // By the other one of the two connections.
-        timeout(PATIENCE, desk.counts()).await.expect("others are answered meanwhile");
+        timeout(PATIENCE, desk.counts()).await.expect("the other connection answers");
         lock.batch_execute("COMMIT").await.unwrap();
         for arrivals in &mut arrivals {
             heard(arrivals, Arrival { queue, receiver: client }).await;

@@ -63,7 +63,7 @@ async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
     .await;
 }
 
-/// Whoever waits for the one queue does not have the other.
+/// A transaction that waits for one queue has no lock on the other.
 #[tokio::test]
 async fn crossed_dead_letters_do_not_deadlock() {
     let cluster = Cluster::shared();
@@ -96,7 +96,7 @@ async fn crossed_dead_letters_do_not_deadlock() {
     let (mut one, mut other, ()) =
         tokio::join!(release(&first, &there), release(&second, &back), async {
             wait(&desk, &look, 2).await;
-            look.batch_execute(&lock(upper)).await.expect("nobody has it");
+            look.batch_execute(&lock(upper)).await.expect("it is unlocked");
             holder.batch_execute("COMMIT").await.unwrap();
         });
     one.append(&mut other);

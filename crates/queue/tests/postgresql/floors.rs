@@ -12,8 +12,8 @@ use crate::harness::cluster::Cluster;
 use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
 
-/// Returns when somebody who removes waits for a lock. A keeper may wait for it, too. Who looks may have no
-/// transaction open: what others do is seen as at its first look.
+/// Returns when a remover waits for a lock. A keeper may wait for it, too. `look` must have no open transaction: it
+/// would keep the view of its first query.
 async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
         AND datname = current_database() AND query ~ 'knee_queue\\.take\\('";
@@ -24,8 +24,8 @@ async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
     .await;
 }
 
-/// Its own and nobody's come in the order in which they arrived, also where some arrive, and others are
-/// removed, while they are looked for.
+/// A client's own messages and those for any client come in order of arrival, even if some arrive or go during the
+/// remove.
 #[tokio::test]
 async fn messages_sent_during_a_remove_do_not_overtake() {
     let cluster = Cluster::shared();
@@ -35,7 +35,7 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
     let [other, look] =
         [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
     // Where what was there is gone, there is what came for it.
-    for (count, meanwhile, first, rest) in
+    for (count, change, first, rest) in
         [(10, "", "1", vec!["2", "3"]), (1, "DELETE FROM knee_queue.message;", "2", vec!["3"])]
     {
         let queue = desk.queue(client).await;
@@ -46,7 +46,7 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
         let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
         remover_is_held_up(&desk, &look).await;
         let send = format!(
-            "{meanwhile} SELECT knee_queue.send({client}, {client}, {queue}, '2');
+            "{change} SELECT knee_queue.send({client}, {client}, {queue}, '2');
              SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
         );
         other.batch_execute(&send).await.unwrap();
@@ -55,8 +55,7 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
     }
 }
 
-/// While somebody looks for messages, the one that he has seen is removed, and one below his floor comes back:
-/// there is a message at any time.
+/// During a remove, the message that it saw goes, and a message below its floor comes back: there is one at any time.
 #[tokio::test]
 async fn message_put_back_during_a_remove_is_found() {
     let cluster = Cluster::shared();
@@ -81,11 +80,11 @@ async fn message_put_back_during_a_remove_is_found() {
         );
         let (taken, ()) = tokio::join!(remover.query(&take, &[]), async {
             remover_is_held_up(&desk, &look).await;
-            let meanwhile = format!(
+            let change = format!(
                 "SELECT knee_queue.release('{{{low}}}', '{{1}}');
                  DELETE FROM knee_queue.message WHERE id = {high}; COMMIT"
             );
-            other.batch_execute(&meanwhile).await.unwrap();
+            other.batch_execute(&change).await.unwrap();
         });
         let taken = taken.unwrap();
         assert_eq!(taken[0].get::<_, Option<&str>>(3), Some("low"), "{receiver} {count}");
@@ -159,7 +158,7 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
         FROM knee_queue.message";
     let left = database.query_one(left, &[]).await.unwrap();
     assert_eq!([0, 1, 2].map(|column| left.get::<_, i64>(column)), [16, 18, 34]);
-    // Whoever did not know has ended; other databases' transactions count as well.
+    // Transactions that may not know of the deletion have ended, also those of other databases.
     let gone = async {
         while begin().await.1 != [3] {
             sleep(Duration::from_millis(10)).await;
@@ -173,7 +172,7 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
 /// A put back message is below every floor.
 #[tokio::test]
 async fn floors_do_not_hide_returning_messages() {
-    // Of its own: floors stand still while somebody writes for long in any database.
+    // A cluster of its own: a long write in any database stops the floors.
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     cluster.log_calls(name(&options)).await;
@@ -206,7 +205,7 @@ async fn floors_do_not_hide_returning_messages() {
     assert_eq!(back.content, "0");
 }
 
-/// Whoever has a number, and takes his time, is found below those who were quicker.
+/// A slow send keeps its number, and is found below the quicker ones.
 #[tokio::test]
 async fn floors_do_not_hide_late_sends() {
     let cluster = Cluster::shared();

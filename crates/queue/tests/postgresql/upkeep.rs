@@ -1,4 +1,4 @@
-//! What is done though nobody asks for it.
+//! Upkeep: work that no call requests.
 
 use std::time::Duration;
 
@@ -144,9 +144,8 @@ const QUEUES: i32 = 1000;
 /// What a call may find in indexes: what it asks for, and what others before it have left there.
 const FOUND_MAX: i64 = 100;
 
-/// Indexes hold only messages that are leased, or only those that are not: whoever does not say which he
-/// asks for looks through all of them. So does who has to pass what others may have, or what is from others; and who has
-/// a choice where few leases, or few queues, are known, as when there were few when the table was last analysed.
+/// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all.
+/// So does a query that skips leased or foreign messages, and a plan made while the table had few leases or queues.
 #[tokio::test]
 async fn no_call_scans_all_messages() {
     let cluster = Cluster::shared();
