@@ -33,14 +33,14 @@ impl Rate {
 
 /// The requests to come of the clients of one server, merged in the order in which they are due.
 ///
-/// Due requests that cannot be sent yet stay in the schedules, without memory of their own.
+/// A backlog takes no memory: due requests stay in their schedules until they are sent.
 pub(crate) struct Arrivals {
     streams: Vec<Stream>,
-    /// The next request of each stream that is due by `seen`, and the stream.
+    /// The time of the next request and the stream, for streams due by `seen`.
     due: BinaryHeap<Reverse<(Duration, u32)>>,
     /// The same for streams that are due later.
     later: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// The latest time of a `due_by`.
+    /// The latest `now` given to `due_by`.
     seen: Duration,
     /// No request is due from here on.
     end: Duration,
@@ -84,8 +84,8 @@ impl Arrivals {
         self.due.peek().or(self.later.peek()).map(|Reverse((due, _))| *due)
     }
 
-    /// How many clients have a request that is due by `now`, and when another client's is. Costs time only for requests
-    /// that became due since the last call.
+    /// How many clients have a request due by `now`, and when the next client's becomes due. Takes time in proportion to
+    /// the clients that became due since the last call.
     fn due_by(&mut self, now: Duration) -> (usize, Option<Duration>) {
         self.seen = self.seen.max(now);
         while let Some(next) = self.later.peek_mut().filter(|next| next.0.0 <= self.seen) {
@@ -121,9 +121,9 @@ impl Arrivals {
     }
 }
 
-/// The connections to one server, and which of them takes the next request.
+/// The connections to one server.
 ///
-/// The connection that is idle longest, so that no arrival waits behind another without need. Busy ones take turns.
+/// The next request goes to the connection that has been idle longest. If none is idle, busy connections take turns.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     connections: Vec<u32>,
@@ -213,8 +213,8 @@ impl Destination {
         destinations
     }
 
-    /// The lost connections to open again by `now`, and when more may be wanted. With those that are being opened, they
-    /// are as many as clients have a due request.
+    /// The lost connections to reopen now, and when more may be needed. For each client with a due request, at most one
+    /// connection is being opened.
     pub(crate) fn open_again(&mut self, now: Duration) -> (Vec<u32>, Option<Duration>) {
         if self.lost.is_empty() {
             return (Vec::new(), None);

@@ -46,8 +46,8 @@ fn first_line(raw: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Whether a line or a key has a NUL, a tab or another C space but the blank: where versions of
-/// memcached end a line or a word. Other control characters are part of a key for all of them.
+/// Whether the text has a NUL or a C white-space byte other than the blank. Some versions of memcached end a line or a
+/// word there. Other control characters are part of a key for all of them.
 fn has_hidden_end(text: &[u8]) -> bool {
     // Without an early end: the compiler compares many bytes at once.
     text.iter().fold(false, |found, &byte| found | (byte == 0) | (byte.wrapping_sub(b'\t') < 5))
@@ -120,7 +120,7 @@ impl Proxy {
     }
 
     fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
-        // What one version of memcached takes for one request may be none or two for another.
+        // These bytes may be one request to one version of memcached, and none or two to another.
         if has_hidden_end(first_line(raw)) || is_ambiguous(request) {
             return self.answer_here(io, conn, BAD_LINE);
         }
@@ -148,8 +148,8 @@ impl Proxy {
         self.launch(io, id, request);
     }
 
-    /// A value too large for any server was refused here: as memcached, which would have refused it,
-    /// the old value is not left to be read.
+    /// Deletes a key whose new value the proxy refused as too large: memcached deletes the old value, too, when it
+    /// refuses a new one.
     fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
         // No server has such a key: no request with one is sent to servers.
         if has_hidden_end(key) || key == NOREPLY {
@@ -228,8 +228,8 @@ impl Proxy {
                 break;
             }
         }
-        // Slots that were idle when this thread was called may have been taken by its own clients
-        // since: what it leaves is for the next one.
+        // This thread was woken for its idle slots, but its own clients may have taken them. Another thread with idle
+        // slots then takes the rest.
         if std::mem::take(&mut self.must_drain_queue) && !self.shared.is_empty() {
             self.shared.call_idle(self.thread);
         }

@@ -66,8 +66,8 @@ impl Slots {
 }
 
 impl Slot {
-    /// Since when it is busy. A waiter has it from the release on, which precedes its wake-up: without that time, a
-    /// pool of one that is always wanted would not look busy. With more slots a later release of another may count.
+    /// When the slot became busy. A waiter's slot is busy from the previous holder's release, not from the wake-up:
+    /// otherwise a saturated pool of one would not show 100 % busy. With several slots, a later release may count.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }

@@ -49,8 +49,8 @@ impl Level {
         self.set(now, self.value + change);
     }
 
-    /// The value has been changed by `change` since `from`, but this is known only `now`. The time before this window
-    /// is not corrected.
+    /// Adds a change that happened at `from` but is reported at `now`. Corrects the area back to `from`, but not before
+    /// this window's start.
     #[inline]
     pub fn add_from(&mut self, from: Instant, now: Instant, change: i64) {
         self.add(now, change);

@@ -16,8 +16,8 @@ from knee.queueing import QueueingError
 from knee.stats.intervals import Floats
 
 TIE = 1.25
-"""How many times the best model's error a simpler one's may be: with few client counts the standard error of the
-difference is itself little but chance, and would excuse anything."""
+"""A simpler model may have at most this multiple of the best model's error. With few client counts the standard error
+of the difference is too uncertain to be the only criterion."""
 
 ALIKE = 1.05
 """The same for models whose errors differ by too little to matter, however surely."""
@@ -75,9 +75,10 @@ class Trial:
     def ties_with(self, best: Trial) -> bool:
         """Whether nothing but chance may have made `best` the better one.
 
-        The mean difference of their squares lies within one standard error of it, paired by client count (Breiman,
-        Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error rule; paired, as all models meet the same
-        outliers), and the errors within a factor of TIE; or within one of ALIKE, or NEGLIGIBLE, whatever the rest.
+        Two models tie in any of three cases. (1) The mean difference of their squares is at most one standard error,
+        and the scores differ by at most TIE (Breiman, Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error
+        rule; paired by client count, as all models meet the same outliers). (2) The scores differ by at most ALIKE.
+        (3) This score is at most NEGLIGIBLE.
         """
         worse = self.squares - best.squares
         error = float(worse.std(ddof=1)) / math.sqrt(worse.size)
@@ -91,9 +92,11 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Every model that there were data for, in the order of :func:`knee.fit.models.candidates`, and the one that was
-    chosen: of those that tie with the best the one with the fewest parameters. Of equally many parameters the better
-    one, or where that makes no difference the first."""
+    """Every model that the data allow, in the order of :func:`knee.fit.models.candidates`, and the chosen one.
+
+    Among the models that tie with the best, Knee chooses the one with the fewest parameters. Of several such models it
+    takes the more accurate. If their errors hardly differ, it takes the first in order.
+    """
 
     curve: Curve
     trials: tuple[Trial, ...]
@@ -123,7 +126,7 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
 
 
 def _try(model: Model, curve: Curve) -> Trial | None:
-    """The trial of a model; None where the search left what the model can be solved for."""
+    """The trial of a model; None if the search reached parameters for which the model has no solution."""
     try:
         fit = fit_model(model, curve)
         errors = [_left_out(model, curve, count) for count in curve.counts[1:]]
@@ -143,7 +146,8 @@ def _left_out(model: Model, curve: Curve, count: float) -> Floats:
     """Mean logarithmic errors at a client count, predicted from the others: of its points, throughput and response
     time, shape (points, 2).
 
-    The search knows nothing of the fit to all counts: what only the one left out determines would stay as that made it.
+    The search does not start from the fit to all counts: a parameter that only the hidden count determines would keep
+    that fit's value.
     """
     out = curve.customers == count
     fit, own = fit_model(model, curve.where(~out)), curve.where(out)

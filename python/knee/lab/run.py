@@ -31,7 +31,7 @@ from knee.stats.intervals import counted
 _ABORT_GRACE_S = 2
 _STARTS_MAX = 3
 _LEAD_GROWTH = 2
-"""How many times as long as they took, or were given, late clients get at the next attempt."""
+"""After a late start, the next lead is this factor times the larger of the last lead and the time taken."""
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 """File systems that are memory."""
@@ -109,7 +109,7 @@ class Lab:
         try:
             outcome = self._measure(run, started, room)
         except (KeyboardInterrupt, ProcessError) as error:
-            # What fails after an interrupt replaces it, but does not undo it.
+            # A later error hides the interrupt in the chain of exceptions; the run still counts as interrupted.
             is_interrupted = any(isinstance(one, KeyboardInterrupt) for one in _chain(error))
             reasons = ["interrupted"] * is_interrupted + [
                 str(one) for one in _chain(error) if isinstance(one, KneeError)

@@ -21,7 +21,8 @@ LEVELS_MIN = 3
 """Fewer client counts cannot show both a slope and a plateau."""
 
 PLATEAU = 0.02
-"""Throughputs within this share of the largest count as the plateau, or within the noise where that is larger."""
+"""Throughputs within this share of the largest form the plateau; within the noise where that is larger, up to
+NOISE_MAX."""
 
 NOISE_MAX = 0.10
 """Where two equal levels may seem further apart than this share, growth may be noise."""
@@ -66,8 +67,8 @@ class Obstacle:
     """Why the knee is unknown.
 
     missing  columns without a value, of a table
-    growth   of throughput from the lightest load, as a share, where the noise is larger than NOISE_MAX; to the largest
-             client count, where it may be noise
+    growth   relative growth of throughput. "noise": from the lightest load to the largest throughput; "unclear growth":
+             the last step, to the largest client count
     noise    how far apart equal levels may seem, as a share
     """
 
@@ -164,7 +165,7 @@ class Knee:
 class _Curve:
     """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R + Z (ms).
 
-    R + Z, the cycle, is what scatters alike at all levels, as X does: where Z is long, a short R scatters far more.
+    The cycle R + Z has about the same relative scatter at all levels, as X has. R alone does not where Z is long.
     `think_ms` is that of the lightest level.
     """
 
@@ -334,7 +335,7 @@ def _power_clients(levels: Sequence[Level]) -> int | None:
 
 
 def _widened(clients: Interval, heights: Floats) -> Interval:
-    """The bootstrap's interval, at least as wide as the plateau's levels leave the plateau's height open.
+    """Widens the bootstrap's interval to the range of N* with each plateau level's throughput as X_max.
 
     A plateau at finite N still climbs a little; without noise the bootstrap would not know of it.
     `heights` are the levels' throughputs relative to their mean.

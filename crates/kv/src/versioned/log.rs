@@ -37,11 +37,11 @@ pub(crate) struct Log {
     /// What its active segment still takes, for who asks before it commits.
     room: AtomicUsize,
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
-    /// Bytes of all of `segments`, which may be larger or smaller than those that are made now.
+    /// Bytes of all `segments`. Older segments may differ in size from new ones.
     taken: AtomicU64,
-    /// The least that they have been since it was opened.
+    /// The smallest value of `taken` since the log was opened.
     taken_least: AtomicU64,
-    /// Changes with `segments`: who keeps some of them looks whether they are still the same.
+    /// Counts changes of `segments`. Tables that cache segments compare it.
     generation: AtomicU64,
     /// Where segments are kept, if anywhere.
     directory: Option<Directory>,
@@ -49,7 +49,7 @@ pub(crate) struct Log {
     segment_bytes: usize,
     /// The most that one of `segments` took when it was opened.
     largest: usize,
-    /// Bytes of the longest record in them.
+    /// Bytes of the longest record in `segments`.
     longest: usize,
     bytes_max: AtomicU64,
     /// The next segments.
@@ -72,7 +72,7 @@ pub(crate) struct Log {
 pub(crate) struct Forgotten {
     /// Versions before this commit may have been dropped.
     pub(crate) compacted: Sequence,
-    /// No key that was forgotten had a larger version, where versions count the writes of each key.
+    /// With `sequential` consistency: no forgotten key had a version above this.
     pub(crate) floor: Version,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Recovered {
     pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
-    /// Bytes of the longest record, or of what it may become once it is moved.
+    /// Bytes of the longest record. A record that a move may lengthen counts at its new length.
     pub(crate) longest: usize,
 }
 
@@ -121,11 +121,11 @@ impl Log {
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
         let mut shortage = None;
-        // What frees space has the reserved ones, also behind a start.
+        // Deletes and moves have their reserve right after a start, too.
         if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
             match new_segment(directory.as_ref(), next, segment_bytes) {
                 Ok(segment) => spare.push_back(segment),
-                // What is there is read all the same, and what frees space finds some.
+                // The store opens and serves reads. Deletes and moves use the recovered spares.
                 Err(error) if is_full(&error) && !segments.is_empty() => {
                     shortage = Some(error);
                 }
@@ -216,8 +216,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. To have a segment back,
-    /// two beyond the limit may be taken, one more than for what frees space.
+    /// Begins to move a record of an earlier commit to the end of the log. A move that frees a segment may take two
+    /// segments beyond the limit; a delete may take one.
     pub(crate) fn begin_move(
         &self,
         record: &Record<'_>,
@@ -239,8 +239,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
     }
 
-    /// A segment for a record of so many bytes, `before` which others are taken, for one that may go
-    /// so many `beyond` the limit, and takes so many of the reserved.
+    /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may take
+    /// `beyond` segments above the limit, and as many of the reserve.
     fn fresh_segment(
         &self,
         bytes: usize,
@@ -299,9 +299,8 @@ impl Log {
         Ok(is_over)
     }
 
-    /// Ends the segment that is written to, where so many bytes of it are dead: until it is full they could
-    /// not be had back. Returns whether they can be now, or once it is on the disk. Not where the disk has
-    /// no room: what is reserved there is for what is moved.
+    /// Closes the active segment if at least `dead_least` of its bytes are dead: only closed segments are reclaimed.
+    /// Returns whether it did. On a full disk it does nothing: the reserve there is for moves.
     pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
         let mut head = lock(&self.head);
         let (filled, live) = (head.active.filled() as u64, head.active.live());
@@ -346,7 +345,7 @@ impl Log {
         lock(&self.head).active.id
     }
 
-    /// When a commit is on the disk, if there is one.
+    /// The durability; `None` for a log in memory.
     pub(crate) fn durability(&self) -> Option<Durability> {
         self.directory.is_some().then_some(self.durability)
     }
@@ -362,8 +361,8 @@ impl Log {
             let end = lock(&self.head).end();
             self.write_out()?;
             if self.durability == Durability::None {
-                // What has moved is not to be lost where what it was moved from was not; and the
-                // system says only once that something did not reach the disk.
+                // A moved record must be on the disk before its original goes. The system reports a failed write
+                // only once, so this sync must see it.
                 directory.sync().map_err(|error| self.broken_by(&error))?;
                 self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
             }
@@ -401,7 +400,7 @@ impl Log {
         Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
     }
 
-    /// What is known of the disk. Up to where the log is on it is always the end of a commit.
+    /// What is known to be on the disk. `settled` is always the end of a commit.
     fn on_disk(&self) -> OnDisk {
         OnDisk {
             settled: Location::from_bits(self.settled.load(Ordering::Relaxed)),

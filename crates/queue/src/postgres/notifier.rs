@@ -1,8 +1,8 @@
 //! Arrivals: this server's own calls are woken at once, those of other servers by NOTIFY.
 //!
-//! A transaction that notifies holds a lock of the whole database until its commit is on the disk: senders would
-//! commit one after the other. So their server notifies afterwards, of many messages at once. A notification may be
-//! lost; waiting calls look every second anyway.
+//! NOTIFY locks the whole database until its commit is on the disk. If each send notified, sends would commit one by
+//! one. So the server notifies afterwards, once for many messages. A notification may be lost: waiting calls also poll
+//! ([`crate::waiters`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -36,7 +36,7 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 /// Wakes waiting calls, here and at other servers.
 #[derive(Debug)]
 pub(super) struct Notifier {
-    /// Its notifications begin with it, so that it ignores them itself.
+    /// This server's name. Each of its notifications starts with it, so that the sender ignores its own.
     name: String,
     arrivals: broadcast::Sender<Arrival>,
     /// Messages that other servers have not been notified of.

@@ -1,7 +1,7 @@
 //! Segments made before they are needed: to make one takes the disk some milliseconds.
 //!
-//! The last [`RESERVED`] of them are for what frees space. Writers leave all of these, deletes leave one, and moves
-//! take the last. So a full disk takes deletes, and has back what they free. Writers are refused while some of them
+//! The last [`RESERVED`] spares are a reserve. Puts use none of them, deletes may use one, moves may use both. So a
+//! full disk still accepts deletes, and reclaims their space. Writers are refused while some of them
 //! are missing.
 
 use std::collections::VecDeque;
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use crate::versioned::segment::Segment;
 use crate::versioned::types::{Unwritable, lock};
 
-/// Segments that writers leave: one for what frees space, and one more for what is moved, without
-/// which a disk that is full would stay full.
+/// Segments that puts do not use: one for deletes and one for moves. Without the second, a full disk would stay full.
 pub(crate) const RESERVED: usize = 2;
 
 /// Writers are refused for so long after the disk had no room, without asking it again. The keeper asks as often.
@@ -137,7 +136,7 @@ impl Spares {
         Some(Kept(self))
     }
 
-    /// Takes one and leaves so many.
+    /// Takes a spare; leaves at least `left`.
     pub(super) fn take(
         &self,
         left: usize,
@@ -203,7 +202,7 @@ impl Spares {
         ))
     }
 
-    /// No other one is needed: whether there would be room is no longer known.
+    /// No further segment is needed, so the last failure no longer counts.
     pub(super) fn forget_shortage(&self) {
         *lock(&self.failure) = None;
     }
