@@ -143,8 +143,11 @@ impl Watch {
                 events.push(event);
             }
         }
-        // The last commit may have more events.
-        let is_part = self.next_sequence() == Some(seen);
+        // The last commit may have more events: in the channel, or lost where the channel was full.
+        let is_part = match self.next_sequence() {
+            Some(next) => next == seen,
+            None => self.events.is_closed(),
+        };
         let commit = seen - u64::from(is_part);
         (!events.is_empty()).then_some(Batch { response: WatchResponse { events, commit }, seen })
     }

@@ -181,6 +181,40 @@ async fn commit_is_named_after_all_of_its_events() {
     assert!(answers > 1);
 }
 
+/// The channel of a watch takes the first of these commits, and not all of the second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commit_that_overflows_a_watch_is_not_named() {
+    const KEYS: u8 = 50;
+    const WINDOW: u32 = 1 << 16;
+    let store = Store::start();
+    let mut slow = store
+        .client_with(|endpoint| {
+            endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
+        })
+        .await;
+    let (mut watch, _) = watch(&mut slow, all_values()).await;
+    let mut client = store.client().await;
+    let mut versions = Vec::new();
+    for _ in 0..2 {
+        let changes = (0..KEYS).map(|number| changed(&[number], &[number; 64 << 10])).collect();
+        versions.push(bulk_put(&mut client, changes).await.unwrap());
+    }
+    let (mut events, mut commit) = (0, 0);
+    let status = loop {
+        match watch.message().await {
+            Ok(response) => {
+                let response = response.expect("it goes on");
+                events += response.events.len();
+                commit = response.commit;
+            }
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Aborted, "{status}");
+    assert!((usize::from(KEYS)..2 * usize::from(KEYS)).contains(&events), "{events}");
+    assert_eq!(commit, versions[0]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_without_events_outlives_the_stall_limit() {
     let reader_idle_max = Duration::from_millis(200);
