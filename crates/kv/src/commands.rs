@@ -5,6 +5,7 @@
 
 mod classic;
 mod meta;
+mod meta_answer;
 mod stats;
 
 use std::sync::Arc;

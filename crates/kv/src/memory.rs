@@ -14,6 +14,7 @@
 
 mod hash;
 mod index;
+mod layout;
 mod log;
 mod reclaim;
 
@@ -21,7 +22,8 @@ use crate::engine::{Change, Engine, Figures, Item, KEY_BYTES_MAX, Refused, Secon
 
 pub(crate) use hash::KeyHash;
 use index::Index;
-use log::{Head, Location, Log, SEGMENT_BYTES_MAX, item_bytes};
+use layout::{Head, Location, SEGMENT_BYTES_MAX, item_bytes};
+use log::Log;
 
 /// Memory is divided into at least so many segments, as long as they are not too small.
 const SEGMENTS_MIN: usize = 64;

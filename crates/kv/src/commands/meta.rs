@@ -1,11 +1,12 @@
 //! The meta commands.
 
-use knee_proto::{
-    ArithVerb, Meta, MetaFlag, MetaVerb, Status, StoreVerb, encode, quiet_suppresses,
-};
+use knee_proto::{ArithVerb, Meta, MetaVerb, Status, StoreVerb, encode, quiet_suppresses};
 use knee_telemetry::Op;
 
 use super::classic::{Condition, Sum, Verdict};
+use super::meta_answer::{
+    expiry_after, show_counter, show_item, show_request_flag, show_request_flags,
+};
 use super::{Answered, BINARY_KEY, Commands, NON_NUMERIC, STALE, WON, expiry};
 use crate::counters::Counter;
 use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
@@ -310,134 +311,5 @@ impl<E: Engine> Commands<E> {
         }
         encode::line_end(out);
         Answered::looked_up(Op::Other, hit)
-    }
-}
-
-/// The expiry of an item after the flags, in their order.
-fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> Expiry {
-    meta.flags().fold(before, |end, flag| match flag.letter {
-        b'T' => expiry(meta.options.exptime, now),
-        b'N' if created => expiry(meta.options.vivify_exptime, now),
-        _ => end,
-    })
-}
-
-/// Appends the answer to an `mg` that found or `created` the item. Returns whether this client won, and so
-/// recaches it. The flags apply in their order.
-fn show_item(
-    meta: &Meta<'_>,
-    key: &[u8],
-    item: &Item<'_>,
-    created: bool,
-    now: Second,
-    out: &mut Vec<u8>,
-) -> bool {
-    let with_value = meta.has(b'v');
-    if with_value {
-        encode::meta_value_header(item.value.len(), out);
-    } else {
-        out.extend_from_slice(encode::META_DONE);
-    }
-    let mut end = item.expiry;
-    let mut won = false;
-    for flag in meta.flags() {
-        match flag.letter {
-            b'T' => end = expiry(meta.options.exptime, now),
-            b'N' if created => {
-                end = expiry(meta.options.vivify_exptime, now);
-                won = true;
-            }
-            b'R' => {
-                let recache = expiry(meta.options.recache_exptime, now);
-                won |= !created && item.marks & WON == 0 && end != Expiry::NEVER && end < recache;
-            }
-            b's' => encode::meta_flag_number(b's', item.value.len() as u64, out),
-            b't' => show_time_left(end, now, out),
-            b'c' => encode::meta_flag_number(b'c', item.version, out),
-            b'f' => encode::meta_flag_number(b'f', item.flags.into(), out),
-            b'l' => {
-                encode::meta_flag_number(b'l', now.saturating_sub(item.used_at).into(), out);
-            }
-            b'h' => encode::meta_flag_number(b'h', item.read.into(), out),
-            b'O' => encode::meta_flag(b'O', flag.argument, out),
-            b'k' => encode::meta_key(key, item.marks & BINARY_KEY != 0, out),
-            _ => {}
-        }
-    }
-    if item.marks & WON != 0 {
-        encode::meta_flag(b'Z', b"", out);
-    }
-    if item.marks & STALE != 0 {
-        encode::meta_flag(b'X', b"", out);
-        won |= item.marks & WON == 0;
-    }
-    if won {
-        encode::meta_flag(b'W', b"", out);
-    }
-    encode::line_end(out);
-    if with_value {
-        out.extend_from_slice(item.value);
-        encode::line_end(out);
-    }
-    won
-}
-
-/// Appends the answer to an `ma` that changed the counter, whose expiry was `old_expiry`, or that
-/// created it.
-fn show_counter(
-    meta: &Meta<'_>,
-    key: &[u8],
-    value: u64,
-    version: Version,
-    old_expiry: Option<Expiry>,
-    now: Second,
-    out: &mut Vec<u8>,
-) {
-    let with_value = meta.has(b'v');
-    if with_value {
-        let digits = value.checked_ilog10().map_or(1, |log| log as usize + 1);
-        encode::meta_value_header(digits, out);
-    } else {
-        out.extend_from_slice(encode::META_DONE);
-    }
-    let mut end = old_expiry.unwrap_or(Expiry::NEVER);
-    for flag in meta.flags() {
-        match flag.letter {
-            b'T' => end = expiry(meta.options.exptime, now),
-            b'N' if old_expiry.is_none() => end = expiry(meta.options.vivify_exptime, now),
-            b't' => show_time_left(end, now, out),
-            b'c' => encode::meta_flag_number(b'c', version, out),
-            _ => show_request_flag(meta, key, flag, out),
-        }
-    }
-    encode::line_end(out);
-    if with_value {
-        encode::number_line(value, out);
-    }
-}
-
-/// The flag `t`: seconds left, -1 for ever.
-fn show_time_left(end: Expiry, now: Second, out: &mut Vec<u8>) {
-    match end.second() {
-        None => encode::meta_flag(b't', b"-1", out),
-        // An expired item is shown only to the request that expired it; memcached counts below zero there, in
-        // 32 bits.
-        Some(end) => encode::meta_flag_number(b't', end.wrapping_sub(now).into(), out),
-    }
-}
-
-/// Appends the flags that an answer repeats, and the end of the line.
-fn show_request_flags(meta: &Meta<'_>, key: &[u8], out: &mut Vec<u8>) {
-    for flag in meta.flags() {
-        show_request_flag(meta, key, flag, out);
-    }
-    encode::line_end(out);
-}
-
-fn show_request_flag(meta: &Meta<'_>, key: &[u8], flag: MetaFlag<'_>, out: &mut Vec<u8>) {
-    match flag.letter {
-        b'O' => encode::meta_flag(b'O', flag.argument, out),
-        b'k' => encode::meta_key(key, meta.has(b'b'), out),
-        _ => {}
     }
 }

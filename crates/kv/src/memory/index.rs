@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::log::Location;
+use super::layout::Location;
 
 /// Bits of an entry that hold the location; the others hold bits of the hash.
 const LOCATION_BITS: u32 = 40;

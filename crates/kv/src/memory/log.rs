@@ -2,65 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::{Expiry, Item, Second, Version};
-
-/// An item's bytes: header, key, value, padding to [`UNIT_BYTES`].
-///
-/// ```text
-/// 0        8       12      16          20       24       25     26     27
-/// version  expiry  flags   value_len   used_at  key_len  marks  state  key … value …
-/// ```
-pub(crate) const HEADER_BYTES: usize = 27;
-const EXPIRY: usize = 8;
-const FLAGS: usize = 12;
-const VALUE_LEN: usize = 16;
-const USED_AT: usize = 20;
-const KEY_LEN: usize = 24;
-const MARKS: usize = 25;
-const STATE: usize = 26;
-
-/// Bits of the state: the item is no longer in the index.
-const DEAD: u8 = 1;
-/// It was used since it was put or last spared from eviction.
-const USED: u8 = 2;
-/// It was read since it was put.
-const READ: u8 = 4;
-
-/// Items begin at multiples of this.
-const UNIT_BYTES: usize = 8;
-const OFFSET_BITS: u32 = 17;
-/// The largest segment that a location can point into, except at its front.
-pub(crate) const SEGMENT_BYTES_MAX: usize = UNIT_BYTES << OFFSET_BITS;
-/// A location has 40 bits: 17 for the offset in units, 23 for the segment.
-const SEGMENTS_MAX: usize = 1 << 23;
-
-/// Where an item is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Location(pub(crate) u64);
-
-impl Location {
-    fn new(segment: u32, offset: usize) -> Location {
-        Location(u64::from(segment) << OFFSET_BITS | (offset / UNIT_BYTES) as u64)
-    }
-
-    fn segment(self) -> usize {
-        (self.0 >> OFFSET_BITS) as usize
-    }
-
-    fn offset(self) -> usize {
-        (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * UNIT_BYTES
-    }
-}
-
-/// What is written with a new item, beside its key and value.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Head {
-    pub(crate) version: Version,
-    pub(crate) expiry: Expiry,
-    pub(crate) flags: u32,
-    pub(crate) marks: u8,
-    pub(crate) used_at: Second,
-}
+use super::layout::{
+    DEAD, EXPIRY, FLAGS, HEADER_BYTES, Head, KEY_LEN, Location, MARKS, READ, SEGMENT_BYTES_MAX,
+    SEGMENTS_MAX, STATE, USED, USED_AT, VALUE_LEN, item_bytes, u32_at, write_head,
+};
+use crate::engine::{Expiry, Item, Second};
 
 /// One stretch of memory. Either of the common size, for many items, or made for one large item.
 #[derive(Debug, Default)]
@@ -93,12 +39,6 @@ pub(crate) struct Log {
     filled: VecDeque<u32>,
     allocated: usize,
     live: usize,
-}
-
-/// Bytes that an item takes.
-#[inline]
-pub(crate) fn item_bytes(key_len: usize, value_len: usize) -> usize {
-    (HEADER_BYTES + key_len + value_len).next_multiple_of(UNIT_BYTES)
 }
 
 impl Log {
@@ -415,19 +355,4 @@ impl Log {
     fn bytes_mut(&mut self, at: Location) -> &mut [u8] {
         &mut self.segments[at.segment()].bytes[at.offset()..]
     }
-}
-
-fn write_head(bytes: &mut [u8], head: &Head) {
-    bytes[..EXPIRY].copy_from_slice(&head.version.to_le_bytes());
-    bytes[EXPIRY..FLAGS].copy_from_slice(&head.expiry.to_bits().to_le_bytes());
-    bytes[FLAGS..VALUE_LEN].copy_from_slice(&head.flags.to_le_bytes());
-    bytes[USED_AT..KEY_LEN].copy_from_slice(&head.used_at.to_le_bytes());
-    bytes[MARKS] = head.marks;
-}
-
-#[inline]
-fn u32_at(bytes: &[u8], start: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[start..start + 4]);
-    u32::from_le_bytes(word)
 }

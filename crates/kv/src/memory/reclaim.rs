@@ -1,7 +1,7 @@
 //! How room is made for new items: by compaction while there is dead space, else by eviction.
 
 use super::Memory;
-use super::log::Location;
+use super::layout::Location;
 use crate::engine::{Refused, Second};
 
 /// A segment with no more than these parts of a whole alive is worth compacting.
