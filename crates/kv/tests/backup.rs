@@ -13,6 +13,8 @@ use knee_kv::versioned::{
     ReadError, Snapshot, Store, StoreOptions, Unwritable, Visited, Write, WriteError,
 };
 
+use crate::harness::alone;
+
 const SEGMENT_BYTES: usize = 1 << 21;
 
 fn options(consistency: Consistency) -> StoreOptions {
@@ -239,5 +241,30 @@ fn damaged_store_leaves_no_copy() {
     fs::write(&segment, bytes).expect("writable");
     let refused = store.backup(&place.0.join("copy"));
     assert!(matches!(refused, Err(BackupError::Damage(_))), "{refused:?}");
+    assert_eq!(place.names(), ["store"]);
+}
+
+#[test]
+fn full_disk_leaves_no_copy() {
+    alone("backup::without_room_a_copy_is_refused");
+}
+
+#[test]
+#[ignore = "limits the files of its process, so it has one of its own"]
+fn without_room_a_copy_is_refused() {
+    let place = Place::new("no-room");
+    let store = open(&place.0.join("store"), Consistency::Linearizable);
+    made(&store, b"key", put(b"value"));
+    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is read while the call lasts, and the signal is ignored.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
+    let refused = store.backup(&place.0.join("copy"));
+    match refused {
+        Err(BackupError::Io(..) | BackupError::Log(Unwritable::NoSpace(_))) => {}
+        other => panic!("{other:?}"),
+    }
     assert_eq!(place.names(), ["store"]);
 }

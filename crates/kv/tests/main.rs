@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod backup;
-mod backup_full;
 mod descriptors;
 mod front;
 mod full_disk;

@@ -103,9 +103,10 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     let shown = directory.escape_debug();
     match error {
         BackupError::Occupied(_) => Status::already_exists(format!("'{shown}' is there already")),
-        BackupError::InUse(_) => {
-            Status::already_exists(format!("'{shown}' is being made by another process"))
-        }
+        BackupError::InUse(_) => Status::already_exists(format!(
+            "'{shown}' is being made, or an earlier server left it unfinished: name another one, or start the \
+             server again"
+        )),
         BackupError::Store(why) => unwritable(why),
         BackupError::Log(why) if why.is_full() => {
             Status::resource_exhausted(format!("the copy '{shown}' cannot be written: {why}"))
