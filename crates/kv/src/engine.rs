@@ -218,7 +218,7 @@ pub trait Engine {
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R);
 
-    /// As [`Engine::update`], for who decides without a look at the value: where that is in many pieces, they
+    /// As [`Engine::update`], for a decision that needs no value: pieces of a long value
     /// are not put together.
     fn update_by_head<'c, R>(
         &mut self,
@@ -259,7 +259,7 @@ pub trait Engine {
     /// How full it is.
     fn figures(&mut self) -> Figures;
 
-    /// What it has no room for at present though it should, and what that means, for who operates it.
+    /// Why it takes no changes at present, and what that means for its operator.
     fn shortage(&mut self) -> Option<String> {
         None
     }

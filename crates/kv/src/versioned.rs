@@ -12,8 +12,8 @@
 //! 3. `log`, `recovery`, `order`, `table`: the order of all records, and the places of each key's.
 //! 4. `clearing`, `pressure`, `requests`, `snapshots`, `watch`: what a store keeps beside its tables.
 //! 5. `store`.
-//! 6. `read`, `scan`, `snapshot`, `write`, `change`, `clear`, `waiting`, `items`: what clients do.
-//! 7. `reclaim`, `backup`, `open`, `keeper`: upkeep.
+//! 6. `read`, `scan`, `snapshot`, `planned`, `write`, `change`, `clear`, `waiting`, `items`: what clients do.
+//! 7. `sweep`, `reclaim`, `backup`, `open`, `keeper`: upkeep.
 
 mod action;
 mod backup;
@@ -28,6 +28,7 @@ mod log;
 mod open;
 mod order;
 mod place;
+mod planned;
 mod pressure;
 mod read;
 mod reclaim;
@@ -40,6 +41,7 @@ mod segment;
 mod snapshot;
 mod snapshots;
 mod store;
+mod sweep;
 mod table;
 mod types;
 mod waiting;

@@ -32,7 +32,7 @@ pub(crate) const COPY_NAME_BYTES_MAX: usize = 255 - UNFINISHED.0.len() - UNFINIS
 pub enum BackupError {
     /// The directory of the copy is not empty.
     Occupied(PathBuf),
-    /// Another copy of that name is being made.
+    /// Another copy of that name is being made, or was left unfinished in this directory.
     InUse(PathBuf),
     /// The system refused something.
     Io(PathBuf, io::Error),
@@ -57,7 +57,8 @@ impl std::fmt::Display for BackupError {
             BackupError::InUse(path) => {
                 write!(
                     f,
-                    "{}: another copy of this name is being made; name another one",
+                    "{}: another copy of this name is being made, or was left unfinished; name another one, or \
+                     remove that directory",
                     path.display()
                 )
             }
@@ -293,7 +294,7 @@ impl Copied {
                 key: &key.key,
                 value,
             };
-            self.log.begin_move(&record, true)?.append_moved(&record);
+            self.log.begin_move(&record)?.append_moved(&record);
             self.unwritten += record.bytes();
         }
         if self.unwritten >= self.segment_bytes {

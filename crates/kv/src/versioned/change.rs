@@ -1,4 +1,4 @@
-//! One key's item: shown as a whole, and changed by who has seen it, in one step.
+//! One key's item: shown as a whole, and changed in the same step.
 //!
 //! Every change is a commit of one key. What an engine changes in place is a new record here: only
 //! an append costs no more than what it brings.
@@ -6,13 +6,14 @@
 use std::sync::MutexGuard;
 
 use super::action::{Action, Condition, KEY_BYTES_MAX, Write};
+use super::planned::Planned;
 use super::pressure::Patience;
 use super::record::{HEAD_BYTES, Kind, Sequence, record_bytes};
 use super::room::Room;
 use super::store::Store;
 use super::table::{Damage, Expired, SlotId, Table, View};
 use super::types::Unwritable;
-use super::write::{Planned, WriteError};
+use super::write::WriteError;
 use crate::engine::{Change, Figures, Item, Refused, Second, Version};
 
 /// Slots that are looked at under one lock for whether their keys' time is over.
@@ -29,7 +30,7 @@ pub(crate) struct Changed {
     pub(crate) put: bool,
 }
 
-/// What of an item is shown to who decides what to change.
+/// The part of an item that the decision sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
     /// All of it.

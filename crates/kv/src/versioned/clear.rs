@@ -30,8 +30,8 @@ impl Store {
         Ok(self.take_all_away(|_| true)?)
     }
 
-    /// Takes every key away, if the time that was given for that has come. Where the log takes nothing, writers
-    /// and the keeper try it again, and who reads goes on.
+    /// Takes every key away once the time given for it has come. Where the log takes nothing, reads go on, and
+    /// writers and the keeper try again.
     #[inline]
     pub(super) fn clear_if_due(&self, now: Second) {
         let Clearing { due, is_late, .. } = &self.0.clearing;
@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// The same for who writes: what came behind that time is not to be taken away with the rest.
+    /// The same before a write: a write after that time must not be taken away with the rest.
     ///
     /// # Errors
     /// When the log takes nothing.
@@ -85,8 +85,8 @@ impl Store {
         self.0.clearing.unfinished.load(Ordering::Acquire)
     }
 
-    /// Up to which commit all keys that were taken away say so themselves, to who sees commits from `horizon`
-    /// on and no others; not behind that.
+    /// The last commit, at most `horizon`, for which all keys that were taken away have records of their own that say
+    /// so, as far as readers of commits from `horizon` on can see.
     pub(super) fn said_by_keys(&self, horizon: Sequence) -> Sequence {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let is_done = self.clearing() == 0;
@@ -280,7 +280,7 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
-    /// A log that is full has room for some deletes only, and for more when what they free is had back.
+    /// A full log has room for some deletes only, and for more once their space is reclaimed.
     #[test]
     fn clearing_a_full_log_resumes_where_it_stopped() {
         let store = Store::in_memory(options(1, 1000), 64 << 10).unwrap();

@@ -28,7 +28,7 @@ const EXPIRED: Duration = Duration::from_secs(30);
 /// How often a store without durability writes to its files.
 const LAZY: Duration = Duration::from_secs(1);
 
-/// How long what was replaced is kept for those who ask for old versions.
+/// How long replaced versions are kept for readers of old versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     /// Until [`Store::compact`].
@@ -52,6 +52,8 @@ impl Keeper {
     pub fn start(store: Store, history: History) -> io::Result<Keeper> {
         let mut keeper = Keeper { over: Arc::default(), threads: Vec::new() };
         store.retain(0);
+        // Before clients come: the first write makes no segment. Writers and readers report a failure.
+        let _ = store.0.log.prepare();
         return_to_limit(&store, history);
         let write_every = match store.durability() {
             Some(Durability::Interval(ms)) => Some(Duration::from_millis(u64::from(ms))),
@@ -136,7 +138,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let mut is_refused =
             [cleared, finished].into_iter().any(|done| done.is_err_and(Refused::is_full));
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
-            // Where there is no room for it, what it has freed is had back first, and it goes on there.
+            // Where there is no room for it, space is reclaimed first, and it goes on from there.
             let deleted = store.delete_expired(&mut expired_from, now, over);
             let is_later = deleted.is_err_and(|why| why.is_full() || why == Refused::Failed);
             expired = (!is_later).then(Instant::now);
@@ -153,7 +155,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             // One that is damaged is left alone from then on.
             !is_over && matches!(store.reclaim(), Ok(true) | Err(ReclaimError::Damage(_)))
         };
-        // All else has its turn also while there is always something to be had back.
+        // The other duties have their turn, too, while there is always a segment to reclaim.
         if (0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
             continue;
         }

@@ -15,7 +15,6 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
 
-pub(crate) use self::commit::Commit;
 use self::head::{Head, Turns};
 pub(crate) use self::spares::RESERVED;
 use self::spares::{Spares, is_full, refused};
@@ -34,7 +33,7 @@ const SEGMENT_BYTES_MIN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Log {
     head: Mutex<Head>,
-    /// What its active segment still takes, for who asks before it commits.
+    /// Bytes that its active segment still takes, for callers that ask before they commit.
     room: AtomicUsize,
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
     /// Bytes of all `segments`. Older segments may differ in size from new ones.
@@ -131,7 +130,7 @@ impl Log {
                 }
                 Err(error) => return Err(error),
             }
-            next += 1;
+            next = next.saturating_add(1);
         }
         let active = match &shortage {
             None => Arc::new(spare.pop_front().expect("one was made")),
@@ -174,93 +173,6 @@ impl Log {
         })
     }
 
-    /// Begins a commit of records of these lengths. Nothing can fail once it has begun. One that only
-    /// `frees` space may take a segment beyond the limit.
-    pub(crate) fn begin(
-        &self,
-        record_bytes: impl Iterator<Item = usize> + Clone,
-        frees: bool,
-    ) -> Result<Commit<'_>, Unwritable> {
-        let beyond = usize::from(frees);
-        let mut head = lock(&self.head);
-        if let Some(why) = self.broken.get() {
-            return Err(Unwritable::Broken(why.clone()));
-        }
-        // The segment that is written to may be one of the reserve.
-        if self.is_beyond_limit(0, beyond) {
-            return Err(self.limit_reached());
-        }
-        if self.is_in_reserve(beyond) {
-            self.spares.fill(self.left(beyond), false, || self.make_segment())?;
-        }
-        let mut fresh = Vec::new();
-        let mut room = head.room();
-        for bytes in record_bytes {
-            if bytes > room {
-                match self.fresh_segment(bytes, fresh.len(), beyond) {
-                    Ok(segment) => fresh.push(segment),
-                    Err(error) => {
-                        self.spares.give_back(fresh);
-                        return Err(error);
-                    }
-                }
-                room = self.segment_bytes - HEAD_BYTES;
-            }
-            room -= bytes;
-        }
-        let fresh = self.enter(fresh);
-        self.forget_full(&mut head);
-        head.last += 1;
-        let (sequence, on_disk) = (head.last, self.on_disk());
-        let room = &self.room;
-        Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
-    }
-
-    /// Begins to move a record of an earlier commit to the end of the log. A move that frees a segment may take two
-    /// segments beyond the limit; a delete may take one.
-    pub(crate) fn begin_move(
-        &self,
-        record: &Record<'_>,
-        frees: bool,
-    ) -> Result<Commit<'_>, Unwritable> {
-        let mut head = lock(&self.head);
-        if let Some(why) = self.broken.get() {
-            return Err(Unwritable::Broken(why.clone()));
-        }
-        let mut fresh = Vec::new();
-        if record.bytes() > head.room() {
-            let beyond = if frees { RESERVED } else { 0 };
-            fresh.push(self.fresh_segment(record.bytes(), 0, beyond)?);
-        }
-        let fresh = self.enter(fresh);
-        self.forget_full(&mut head);
-        let on_disk = self.on_disk();
-        let (sequence, room) = (record.sequence, &self.room);
-        Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
-    }
-
-    /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may take
-    /// `beyond` segments above the limit, and as many of the reserve.
-    fn fresh_segment(
-        &self,
-        bytes: usize,
-        before: usize,
-        beyond: usize,
-    ) -> Result<Segment, Unwritable> {
-        if bytes > self.segment_bytes - HEAD_BYTES {
-            return Err(Unwritable::Full(format!("a record of {bytes} bytes fits no segment")));
-        }
-        if self.is_beyond_limit(before + 1, beyond) {
-            return Err(self.limit_reached());
-        }
-        self.spares.take(self.left(beyond), beyond > 0, || self.make_segment())
-    }
-
-    fn limit_reached(&self) -> Unwritable {
-        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
-        Unwritable::Full(format!("the limit of {bytes_max} bytes is reached"))
-    }
-
     /// Memory is not reserved: that there is some does not depend on this log.
     fn reserved(&self) -> usize {
         if self.is_durable() { RESERVED } else { 0 }
@@ -277,7 +189,10 @@ impl Log {
     }
 
     fn make_segment(&self) -> io::Result<Segment> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
+            .map_err(|_| io::Error::other("the log has used all numbers of segments"))?;
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
     }
 
@@ -293,7 +208,7 @@ impl Log {
             self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
         let next = usize::from(allowed && (half || self.spares.is_wanted()));
         let needed = self.reserved() + next;
-        self.spares.fill(needed, true, || self.make_segment())?;
+        self.spares.fill(needed, 0, true, || self.make_segment())?;
         let is_over = was_short && !self.is_short();
         self.spares.forget_shortage();
         Ok(is_over)
@@ -369,7 +284,10 @@ impl Log {
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
             // At once, before another process takes the blocks. A commit that needs one reports a failure.
-            let _ = self.spares.fill(RESERVED, true, || self.make_segment());
+            let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
+        }
+        if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
+            self.spares.forget_unmoved();
         }
         self.replace(id, None);
         self.spares.freed();

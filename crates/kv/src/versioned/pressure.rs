@@ -33,9 +33,9 @@ pub(super) struct State {
     pub(super) keepers: usize,
     /// The thread of one, once it runs.
     pub(super) keeper: Option<Thread>,
-    /// How often something was had back, or may have become so.
+    /// How often space was reclaimed, or may have become reclaimable.
     pub(super) freed: u64,
-    /// Where the log ended when nothing could be had back, unless something may be by now.
+    /// Where the log ended when nothing was reclaimable, unless something may be by now.
     pub(super) fruitless: Option<Location>,
 }
 
@@ -56,7 +56,7 @@ pub struct Patience(Option<Begun>);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) until: Instant,
-    /// How often something had been had back by then.
+    /// How often space had been reclaimed by then.
     pub(super) freed: u64,
     /// The same, when it looked last.
     pub(super) looked: u64,
@@ -98,13 +98,12 @@ impl Pressure {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// How often something was had back, or may have become so.
+    /// How often space was reclaimed, or may have become reclaimable.
     pub(super) fn freed(&self) -> u64 {
         lock(&self.state).freed
     }
 
-    /// There was nothing to be had back when the log ended there, unless something has become so since
-    /// it was asked how often that was.
+    /// Nothing was reclaimable when the log ended there, unless `freed` has changed since it was read.
     pub(super) fn note_fruitless(&self, end: Location, freed: u64) {
         let mut state = lock(&self.state);
         if state.freed == freed {
@@ -113,7 +112,7 @@ impl Pressure {
         }
     }
 
-    /// Something was had back, or may be now.
+    /// Space was reclaimed, or may be reclaimable now.
     pub(super) fn note_freed(&self) {
         let mut state = lock(&self.state);
         state.freed += 1;

@@ -126,7 +126,7 @@ impl Store {
         }
         let found = self.in_version(&table, slot, version, now, visit);
         let shown = match &found {
-            // Who keeps its version may have been written again since.
+            // A change that kept the version may have come since.
             Ok(Some(shown)) => shown.sequence,
             Err(ReadError::Compacted(first)) if !by_key => *first.min(&last),
             _ => 0,

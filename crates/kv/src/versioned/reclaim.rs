@@ -6,7 +6,7 @@
 
 use std::iter::once_with;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::log::Forgotten;
@@ -14,9 +14,8 @@ use super::place::{ALIGN, Location, SegmentId};
 use super::record::{HEAD_BYTES, Kind, Record, Sequence};
 use super::segment::Segment;
 use super::store::Store;
-use super::table::{Damage, Table};
+use super::table::Damage;
 use super::types::{Consistency, Unwritable, lock};
-use crate::engine::{Refused, Second};
 
 /// For so long requests are recognised also after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
@@ -81,7 +80,7 @@ impl Store {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
             // Space that was never written is no gain: the segment that takes the rest may lose as much.
             let dead = (segment.filled() as u64).saturating_sub(live);
-            // Each life begins with a segment of its own, be it beyond the limit: there is room in it.
+            // Each life begins a segment, even beyond the limit: there is room in it.
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
@@ -154,56 +153,6 @@ impl Store {
         is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
     }
 
-    /// Forgets what was replaced and is not asked for any more, of every key; returns up to which commit.
-    pub(super) fn sweep(&self) -> Sequence {
-        // Before it is known what is asked for: who replaces something later says so again.
-        self.0.has_past.store(false, Ordering::Relaxed);
-        let last = self.0.log.last();
-        let horizon = self.horizon(last);
-        if horizon < last {
-            self.0.has_past.store(true, Ordering::Relaxed);
-        }
-        for stripe in 0..self.stripes() {
-            let mut table = self.stripe(stripe);
-            for slot in table.slots_with_past() {
-                table.prune(slot, horizon);
-            }
-            self.forget_clears(&mut table, horizon);
-        }
-        horizon
-    }
-
-    /// Whether [`Store::sweep`] may find more than it did up to a commit.
-    pub(super) fn is_to_sweep(&self, swept: Sequence) -> bool {
-        self.0.has_past.load(Ordering::Relaxed) && self.horizon(self.0.log.last()) != swept
-    }
-
-    /// To be called once all keys of a stripe have been pruned.
-    fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
-        // Until all is done of one, some keys do not say themselves that they are gone; and what those say
-        // that do has not been pruned where it came behind the horizon.
-        table.forget_clears(self.said_by_keys(horizon));
-    }
-
-    /// Deletes the keys whose time is over, from a stripe and a slot of it on; says in `from` where to go
-    /// on if it ends before its time. Clients do not see them, but they take space.
-    pub(super) fn delete_expired(
-        &self,
-        from: &mut (usize, usize),
-        now: Second,
-        over: &AtomicBool,
-    ) -> Result<(), Refused> {
-        while from.0 < self.stripes() {
-            if over.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            let next = self.delete_expired_from(from.0, from.1, now)?;
-            *from = next.map_or((from.0 + 1, 0), |slot| (from.0, slot));
-        }
-        *from = (0, 0);
-        Ok(())
-    }
-
     /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what
     /// that frees.
     ///
@@ -257,6 +206,7 @@ impl Store {
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
+            self.0.log.refill();
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,
@@ -275,7 +225,7 @@ impl Store {
                     if let Some(known) = self.said_without(record.sequence) {
                         self.0.dropped.fetch_max(known, Ordering::Relaxed);
                     } else {
-                        self.0.log.begin_move(&record, true)?.append_moved(&record);
+                        self.0.log.begin_move(&record)?.append_moved(&record);
                     }
                 }
                 continue;
@@ -285,7 +235,7 @@ impl Store {
             let slot = match table.find(hash, record.key) {
                 Ok(Some(slot)) => slot,
                 Ok(None) => continue,
-                // What its key is now cannot be read, be it in another segment: that one stays.
+                // The key's newest record cannot be read, perhaps in another segment, which stays.
                 Err(_) => match table.slot_at(hash, from) {
                     Some(slot) => slot,
                     None => {
@@ -312,7 +262,7 @@ impl Store {
                 table.forget(slot);
                 continue;
             }
-            let mut moving = self.0.log.begin_move(&record, true)?;
+            let mut moving = self.0.log.begin_move(&record)?;
             let to = moving.append_moved(&record);
             drop(moving);
             table.relocate(slot, entry, to);
@@ -326,7 +276,7 @@ impl Store {
             let cleared = self.clearing();
             if segment.has_clear() && cleared != 0 {
                 let record = Record::of_no_key(Kind::Clear, cleared);
-                self.0.log.begin_move(&record, true)?.append_moved(&record);
+                self.0.log.begin_move(&record)?.append_moved(&record);
             }
             // What that was is unknown.
             self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
@@ -435,37 +385,5 @@ mod tests {
         drop(store);
         fs::remove_dir_all(&path).unwrap();
         fs::remove_dir_all(&copy).unwrap();
-    }
-
-    #[test]
-    fn expiry_resumes_where_the_log_had_no_room() {
-        let options = StoreOptions {
-            consistency: Consistency::Linearizable,
-            stripes: 4,
-            value_bytes_max: 1000,
-            segment_bytes: 4096,
-        };
-        let store = Store::in_memory(options, 1 << 20).unwrap();
-        let put = |number: u32| {
-            let key = number.to_le_bytes();
-            let action = Action::Put { flags: 0, expiry: Expiry::at(10), marks: 0, value: b"" };
-            let write = Write { key: &key, condition: Condition::Always, action };
-            store.write(&[write], None, 1).unwrap();
-        };
-        (0..400).for_each(put);
-        // For the keys of a stripe or two: with what is left for what frees space, two segments.
-        store.0.log.set_bytes_max(store.0.log.bytes().0 + 4096);
-        let (mut from, over) = ((0, 0), AtomicBool::new(false));
-        assert_eq!(store.delete_expired(&mut from, 20, &over), Err(Refused::Full));
-        assert!((1..4).contains(&from.0), "{from:?}");
-        // What comes where it has been is not met before the next time.
-        store.0.log.set_bytes_max(1 << 20);
-        let is_of_first =
-            |number: &u32| store.stripe_of(store.0.hash.hash(&number.to_le_bytes())) == 0;
-        put((0..400).find(is_of_first).unwrap());
-        for keys in [1, 0] {
-            assert_eq!(store.delete_expired(&mut from, 20, &over), Ok(()));
-            assert_eq!((from, store.keys()), ((0, 0), keys));
-        }
     }
 }

@@ -2,8 +2,7 @@
 //!
 //! While it is written, its bytes are in anonymous memory; a durable one is copied to its file
 //! with each commit. Once it is full, a durable segment is read through a read-only mapping of the
-//! file. So nothing that a full disk does can hurt who writes: the file's space was reserved when
-//! the segment was made.
+//! file. A full disk cannot hurt a writer: the file's space was reserved when the segment was made.
 
 use std::fs::File;
 use std::io;
@@ -213,7 +212,7 @@ impl Segment {
         self.tally.clears.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has one, be it damaged.
+    /// Whether it has one, damaged or not.
     pub(crate) fn has_clear(&self) -> bool {
         self.tally.clears.load(Ordering::Relaxed)
     }
@@ -223,7 +222,7 @@ impl Segment {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
     }
 
-    /// Whether no record of a key in it may still be read, be it damaged.
+    /// Whether no record of a key in it, damaged or not, may still be read.
     pub(crate) fn is_dead(&self) -> bool {
         self.tally.live.load(Ordering::Acquire) < LIVE_RECORD
     }

@@ -147,12 +147,12 @@ impl Store {
         self.0.log.last()
     }
 
-    /// Keeps what was replaced behind this commit, for who asks for old versions.
+    /// Keeps versions that were replaced after this commit, for readers of old versions.
     pub(super) fn retain(&self, behind: Sequence) {
         self.0.retained.store(behind, Ordering::Relaxed);
     }
 
-    /// Writes everything to the disk, whether or not anybody is to wait for it.
+    /// Writes everything to the disk, also commits that no client waits for.
     ///
     /// # Errors
     /// When the disk refuses: writes without a caller that waits may be lost.

@@ -1,13 +1,15 @@
 //! The keys of one stripe: where their versions are in the log.
 //!
-//! A key has a slot with the place of its newest record; what it was before, as far as anybody may
-//! still ask for it, is in a chain of places, oldest first. Slots are found by the key's hash, and
-//! visited in the order of the keys. Keys themselves are in the log only.
+//! A key has a slot with the place of its newest record. The places of older records that may still be
+//! read are in a chain, oldest first. Slots are found by the key's hash, and visited in the order of the
+//! keys. Keys themselves are in the log only.
 
+mod chain;
 mod prune;
 mod restore;
 mod segments;
 mod view;
+mod visit;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +19,7 @@ use hashbrown::HashTable;
 
 use segments::Segments;
 pub(crate) use view::View;
+pub(crate) use visit::Expired;
 
 use super::log::Log;
 use super::order::Order;
@@ -73,13 +76,6 @@ struct Gone {
     newest: SegmentId,
     /// Bytes of the record that says so.
     bytes: usize,
-}
-
-/// Keys whose time is over.
-pub(crate) struct Expired {
-    pub(crate) keys: Vec<(Vec<u8>, SlotId)>,
-    /// The number of the slot to go on with; nothing at the end.
-    pub(crate) next: Option<usize>,
 }
 
 /// Old versions of one key.
@@ -169,7 +165,7 @@ impl Table {
         self.segments.get(id).expect("a segment with records of a table is there")
     }
 
-    /// The record of an entry, as it was written: for what is not shown to anybody.
+    /// The record of an entry, unchecked: for uses that no client sees.
     #[inline]
     fn trusted(&self, at: Location) -> Record<'_> {
         self.segment(at.segment).record(at.offset())
@@ -229,26 +225,8 @@ impl Table {
         self.checked(at).map(|record| record.key == key)
     }
 
-    /// Entries of a slot, the newest included.
-    fn entries(&self, slot: SlotId) -> usize {
-        self.chain(slot).len() + 1
-    }
-
-    fn chain(&self, slot: SlotId) -> &[Location] {
-        match self.slots[slot.0 as usize].chain {
-            0 => &[],
-            chain => &self.chains[chain as usize - 1].places,
-        }
-    }
-
-    #[inline]
-    fn entry(&self, slot: SlotId, index: usize) -> Location {
-        let chain = self.chain(slot);
-        if index < chain.len() { chain[index] } else { self.slots[slot.0 as usize].newest }
-    }
-
-    /// The key of a slot, for who finds its place among others: checked against the bits of its
-    /// hash that the slot has, and so without a look at the value.
+    /// The key of a slot, for the order: checked against the bits of its hash that the slot has,
+    /// and so without a look at the value.
     fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
         let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
         let segment = self.segment(newest.segment);
@@ -256,14 +234,6 @@ impl Table {
             Some(key) if !segment.is_file() || tag(self.hash.hash(key)) == known => Ok(key),
             _ => Err(Damage { segment: newest.segment, offset: newest.offset() }),
         }
-    }
-
-    /// The same for the order, which has to go on: what is damaged is noted.
-    fn key_noting<'a>(&'a self, slot: u32, damaged: &Cell<Option<(u32, Damage)>>) -> &'a [u8] {
-        self.key(SlotId(slot)).unwrap_or_else(|damage| {
-            damaged.set(Some((slot, damage)));
-            &[]
-        })
     }
 
     /// When it was last used, and whether it was read since it was put.
@@ -318,38 +288,10 @@ impl Table {
         self.reorder_without(id);
     }
 
-    /// The slot's key is another one than it was, or gone: if it was the one that could not be
-    /// read, all are put in their order anew.
-    fn reorder_without(&mut self, id: SlotId) {
-        if self.disordered.as_ref().is_none_or(|(slot, _)| *slot != id.0) {
-            return;
-        }
-        let (mut order, damaged) = (Order::default(), Cell::new(None));
-        let key_of = |slot| self.key_noting(slot, &damaged);
-        for SlotId(slot) in self.slots() {
-            order.insert(slot, key_of(slot), key_of);
-        }
-        (self.order, self.disordered) = (order, damaged.into_inner());
-    }
-
     /// The order of a record among those of its key.
     fn place(&self, at: Location) -> (Sequence, u32) {
         let record = self.trusted(at);
         (record.sequence, record.part)
-    }
-
-    /// The slot's chain, perhaps a new one.
-    fn chain_of(&mut self, slot: SlotId) -> u32 {
-        let chain = self.slots[slot.0 as usize].chain;
-        if chain != 0 {
-            return chain;
-        }
-        let chain = self.chains_free.pop().unwrap_or_else(|| {
-            self.chains.push(Chain::default());
-            self.chains.len() as u32
-        });
-        self.slots[slot.0 as usize].chain = chain;
-        chain
     }
 
     fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
@@ -411,84 +353,6 @@ impl Table {
         self.note_there(slot);
         self.keys -= 1;
         self.deleted -= usize::from(deleted);
-    }
-
-    /// Has another chain for the slot's.
-    fn replace_chain(&mut self, slot: SlotId, places: Vec<Location>) {
-        if let Some(chain) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) {
-            let with = Chain { places, needed_before: 0 };
-            self.past += with.places.len();
-            self.past -= std::mem::replace(&mut self.chains[chain], with).places.len();
-        }
-    }
-
-    /// The slot has no chain any more.
-    fn free_chain(&mut self, slot: SlotId) {
-        let chain = std::mem::take(&mut self.slots[slot.0 as usize].chain);
-        let chain_before = std::mem::take(&mut self.chains[chain as usize - 1]);
-        self.past -= chain_before.places.len();
-        self.chains_free.push(chain);
-    }
-
-    /// The slots of keys from `key` on, in order.
-    pub(crate) fn slots_from(
-        &self,
-        key: &[u8],
-    ) -> Result<impl Iterator<Item = SlotId> + use<'_>, Damage> {
-        let damaged = Cell::new(self.disordered.clone());
-        let slots = self.order.from(key, &|slot| self.key_noting(slot, &damaged));
-        damaged.into_inner().map_or(Ok(slots.map(SlotId)), |(_, damage)| Err(damage))
-    }
-
-    /// All slots that keys have.
-    pub(crate) fn slots(&self) -> Vec<SlotId> {
-        let has_key = |(_, slot): &(usize, &Slot)| !slot.free;
-        self.slots.iter().enumerate().filter(has_key).map(|(id, _)| SlotId(id as u32)).collect()
-    }
-
-    /// Slots with older versions.
-    pub(crate) fn slots_with_past(&self) -> Vec<SlotId> {
-        let has_past = |(_, slot): &(usize, &Slot)| slot.chain != 0;
-        self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
-    }
-
-    /// Those of so many slots from number `first` on whose keys' time is over. Not in the order of
-    /// the keys, which one that is damaged may have upset; it keeps no other from going, and stays
-    /// itself.
-    pub(crate) fn expired_from(&self, first: usize, slots_max: usize, now: Second) -> Expired {
-        let end = self.slots.len().min(first + slots_max);
-        let is_over = |record: &Record<'_>| record.expiry.is_over(now);
-        let expired = |number: usize| {
-            let Slot { newest, deleted, free, .. } = self.slots[number];
-            // Only what seems to be over is looked at as a whole.
-            if free || deleted || !is_over(&self.trusted(newest)) {
-                return None;
-            }
-            let record = self.checked(newest).ok().filter(is_over)?;
-            Some((record.key.to_vec(), SlotId(number as u32)))
-        };
-        let keys = (first..end).filter_map(expired).collect();
-        Expired { keys, next: (end < self.slots.len()).then_some(end) }
-    }
-
-    /// What was there before this commit is gone.
-    pub(crate) fn clear(&mut self, commit: Sequence) {
-        let at = self.cleared.partition_point(|&other| other < commit);
-        self.cleared.insert(at, commit);
-    }
-
-    /// Forgets the commits that took all keys away up to `horizon`: every key has been pruned for them, and says
-    /// itself that it is gone.
-    pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
-        // The last one not behind it says all that those before say.
-        let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
-        self.cleared.drain(..first);
-    }
-
-    /// How many are remembered.
-    #[cfg(test)]
-    pub(crate) fn clears(&self) -> usize {
-        self.cleared.len()
     }
 
     /// Whether this record is what the slot's key is.

@@ -78,7 +78,7 @@ pub enum Unwritable {
 }
 
 impl Unwritable {
-    /// Whether it is for want of room: some may be had back.
+    /// Whether the log has no room: the keeper may reclaim some.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Unwritable::Full(_) | Unwritable::NoSpace(_))

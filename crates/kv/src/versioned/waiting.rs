@@ -12,8 +12,8 @@ use super::room::Room;
 use super::store::Store;
 use super::types::lock;
 
-/// Once nothing could be had back it is not looked for again before the log has grown by this part of a
-/// segment, or the keeper has looked by itself: looking takes longer than a write.
+/// After a fruitless search the keeper is not asked again before the log has grown by this part of a segment, or the
+/// keeper has searched by itself: a search takes longer than a write.
 const GROWN_PART: usize = 16;
 
 /// A keeper reclaims space for waiting writers until this is dropped.
@@ -42,9 +42,8 @@ impl Drop for Keeping {
 }
 
 impl Store {
-    /// Waits, behind a write that the log was too full for, until it has this room, and returns whether to
-    /// try again: not where the keeper has found nothing to be had back, or does not get anywhere. Nothing
-    /// may be locked.
+    /// Waits after a write that a full log refused, until the log has this room. Returns whether to try again; the
+    /// answer is no once the keeper has found nothing to reclaim, or takes too long. The caller holds no lock.
     pub fn wait_for_room(&self, room: Room, patience: &mut Patience) -> bool {
         let pressure = &self.0.pressure;
         let mut waiting = None;
@@ -94,7 +93,7 @@ impl Store {
         }
         if begun.is_over {
             if state.freed == begun.freed {
-                // Nor will those who come next have any.
+                // Later writers have none either.
                 state.fruitless = Some(self.0.log.end());
             }
             return Some(false);

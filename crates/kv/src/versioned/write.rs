@@ -5,13 +5,14 @@ use std::iter;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use super::action::{Action, Condition, Growing, KEY_BYTES_MAX, PIECE_BYTES_MAX, Write, pieces};
+use super::action::{Action, Condition, KEY_BYTES_MAX, PIECE_BYTES_MAX, Write};
+use super::planned::Planned;
 use super::record::{HEAD_BYTES, Kind, OnDisk, Record, RequestId, Sequence, record_bytes};
 use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
 use super::types::{Committed, Consistency, StoreOptions, Unwritable, lock};
 use super::watch::{Event, What};
-use crate::engine::{Expiry, Second, Version};
+use crate::engine::{Second, Version};
 
 /// Why a write did not happen. Nothing of it did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Whether it is for want of room: some may be had back.
+    /// Whether the log has no room: the keeper may reclaim some.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, WriteError::Log(why) if why.is_full())
@@ -155,7 +156,7 @@ impl Store {
         if write.key.is_empty() || write.key.len() > KEY_BYTES_MAX {
             return Err(WriteError::Key(index));
         }
-        // What is damaged makes way for who does not ask what it was.
+        // An unconditional write replaces a damaged record.
         let asks =
             write.condition != Condition::Always || matches!(write.action, Action::Append(_));
         let found = table.find(hash, write.key).and_then(|slot| {
@@ -216,7 +217,7 @@ impl Store {
             Action::Append(tail) => view.map_or(0, |view| view.value_bytes) + tail.len(),
             Action::Delete => 0,
         };
-        // A record is in one segment, be it one of the smallest.
+        // A record fits one segment, also the smallest.
         let piece = match write.action {
             Action::Put { value, .. } | Action::Append(value) => value.len().min(PIECE_BYTES_MAX),
             Action::Delete => 0,
@@ -300,10 +301,9 @@ impl Store {
                 },
             });
         }
-        // Others may commit from here on: the log is everybody's, and finding a new key's place in
-        // the order of all takes longer than the record. A thread that sees this commit in the log, a
-        // snapshot or who takes segments apart, finds its keys only behind their stripes' locks,
-        // which are held until all is in the tables.
+        // Others may commit from here on: finding a new key's place in the order of all takes longer than
+        // the record. A snapshot or a reclaim that sees this commit in the log finds its keys only
+        // behind their stripes' locks, which are held until all is in the tables.
         drop(commit);
         // Not before the commit has its place: a snapshot that is taken now sees it, or is known.
         let horizon = self.horizon(sequence);
@@ -346,51 +346,6 @@ fn holds(condition: Condition, view: Option<&View>) -> bool {
         Condition::Absent => view.is_none(),
         Condition::Present => view.is_some(),
         Condition::Version(version) => view.is_some_and(|view| view.version == version),
-    }
-}
-
-/// A write that will happen.
-pub(super) struct Planned<'a> {
-    pub(super) write: Write<'a>,
-    pub(super) hash: u64,
-    pub(super) slot: Option<SlotId>,
-    pub(super) view: Option<View>,
-    /// By the key.
-    pub(super) version: Version,
-    /// The version that it keeps, instead of a new one.
-    pub(super) keeps: Option<Version>,
-}
-
-impl<'a> Planned<'a> {
-    fn attributes(&self) -> (u32, Expiry, u8) {
-        match (self.write.action, &self.view) {
-            (Action::Put { flags, expiry, marks, .. }, _) => (flags, expiry, marks),
-            (Action::Append(_), Some(view)) => (view.flags, view.expiry, view.marks),
-            _ => (0, Expiry::NEVER, 0),
-        }
-    }
-
-    /// What the value is before the first piece.
-    fn growing(&self) -> Growing {
-        match (self.write.action, &self.view) {
-            (Action::Append(_), Some(view)) => Growing {
-                whole: view.value_bytes as u64,
-                last: (view.sequence, view.part),
-                records: view.records() as u32,
-            },
-            _ => Growing { whole: 0, last: (0, 0), records: 0 },
-        }
-    }
-
-    /// The records' kinds and values.
-    fn pieces(&self) -> impl Iterator<Item = (Kind, &'a [u8])> + Clone + use<'a> {
-        let (first, value) = match self.write.action {
-            Action::Put { value, .. } => (Kind::Put, value),
-            Action::Append(tail) if self.view.is_some() => (Kind::Append, tail),
-            Action::Append(tail) => (Kind::Put, tail),
-            Action::Delete => (Kind::Delete, &[][..]),
-        };
-        pieces(first, value)
     }
 }
 

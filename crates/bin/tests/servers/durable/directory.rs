@@ -59,12 +59,6 @@ impl Directory {
         assert!(bytes <= bytes_max, "{bytes} bytes in {files} files, more than {bytes_max}");
     }
 
-    /// Segments with all their blocks.
-    pub(crate) fn made(&self) -> usize {
-        let sizes = self.segments().into_iter().filter_map(|path| path.metadata().ok());
-        sizes.filter(|metadata| metadata.blocks() * 512 > 1 << 20).count()
-    }
-
     pub(crate) fn segments(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
         let mut logs: Vec<_> =

@@ -16,7 +16,7 @@ impl Log {
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
-            || self.spares.ready() >= needed + self.left(beyond)
+            || self.spares.ready() >= self.spares.needed(needed, self.left(beyond))
             || self.is_beyond_limit(needed, beyond)
             || (beyond == 0 && self.spares.refusal().is_some())
     }
@@ -28,7 +28,7 @@ impl Log {
         if is_there || self.is_beyond_limit(needed, beyond) {
             return Ok(());
         }
-        self.spares.fill(needed + self.left(beyond), beyond > 0, || self.make_segment())
+        self.spares.fill(needed, self.left(beyond), beyond > 0, || self.make_segment())
     }
 
     /// Bytes of records that the segment that is written to still takes.
@@ -42,7 +42,7 @@ impl Log {
         self.is_beyond_limit(needed, beyond)
             || ((needed > 0 || self.is_in_reserve(beyond))
                 && self.is_short()
-                && self.spares.ready() < needed + self.left(beyond))
+                && self.spares.ready() < self.spares.needed(needed, self.left(beyond)))
     }
 
     /// Whether such a commit would find the segments that it may need, were nothing else in the log.
@@ -74,7 +74,7 @@ impl Log {
     /// Whether fewer segments are ready than a commit of this kind leaves to others. The segment that is written to
     /// may be one of those.
     pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
-        self.is_durable() && self.spares.ready() < self.left(beyond)
+        self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
     }
 
     /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
@@ -114,8 +114,16 @@ impl Log {
 
     /// Spare segments that a commit leaves, which may go so many segments beyond the limit.
     pub(super) fn left(&self, beyond: usize) -> usize {
-        let reserved = self.reserved().saturating_sub(beyond);
-        if beyond < RESERVED { reserved.max(self.spares.kept()) } else { reserved }
+        self.reserved().saturating_sub(beyond)
+    }
+
+    /// Makes the reserved segments that a move has used, unless the disk had no room for one just now. Called with
+    /// nothing locked: otherwise the next write makes them with the log locked.
+    pub(crate) fn refill(&self) {
+        if self.is_in_reserve(0) {
+            // Writers are refused, and report it.
+            let _ = self.spares.fill(0, RESERVED, false, || self.make_segment());
+        }
     }
 }
 

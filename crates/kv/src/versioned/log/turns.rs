@@ -1,4 +1,4 @@
-//! What is appended gets to the disk: one writes for everybody, one after the other.
+//! Appended records get to the disk: one thread at a time writes for all that wait.
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ impl Part {
         if filled < HEAD_BYTES {
             return Err(DirectoryError::Damaged(path, "it was cut short".into()));
         }
-        let mut read = vec![0; filled].into_boxed_slice();
+        let is_hole = is_hole(&file);
+        let mut read = vec![0; if is_hole { 0 } else { filled }].into_boxed_slice();
         let unreadable = read_what_can_be(&file, &mut read).map_err(failed)?;
         let scan = scan(&read, id, salt);
         let short = (filled < bytes).then_some((bytes - filled) as u64);
@@ -189,6 +191,13 @@ impl Scan {
             self.tail = Some(Tail { at, sequence, more, began });
         }
     }
+}
+
+/// Whether nothing was written behind the head of a file: a spare segment is not read, as it is all zeros.
+fn is_hole(file: &File) -> bool {
+    // SAFETY: a call with a descriptor that is open.
+    let data = unsafe { libc::lseek(file.as_raw_fd(), FILE_HEAD_BYTES as i64, libc::SEEK_DATA) };
+    data == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
 }
 
 /// Reads the records of a file, and zeros for what the disk cannot read; returns where that is.

@@ -45,6 +45,26 @@ impl Table {
         self.view_by(slot, |record| record.sequence <= at, |sequence| sequence < cleared)
     }
 
+    /// What was there before this commit is gone.
+    pub(crate) fn clear(&mut self, commit: Sequence) {
+        let at = self.cleared.partition_point(|&other| other < commit);
+        self.cleared.insert(at, commit);
+    }
+
+    /// Forgets the commits that took all keys away up to `horizon`: every key has been pruned for them, and says
+    /// itself that it is gone.
+    pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
+        // The last one not behind it says all that those before say.
+        let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
+        self.cleared.drain(..first);
+    }
+
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(crate) fn clears(&self) -> usize {
+        self.cleared.len()
+    }
+
     /// The last commit up to this one that took all keys away.
     fn cleared_before(&self, at: Sequence) -> Sequence {
         let known = self.cleared.partition_point(|&commit| commit <= at);

@@ -1,0 +1,29 @@
+//! The lock of a directory: one store at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// The lock of a directory, released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that is just being started has a copy of the descriptor until it executes its program.
+        // SAFETY: a call with a descriptor that is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// Locks a directory for one store; [`io::ErrorKind::WouldBlock`] where another store has it.
+pub(super) fn lock(path: &Path) -> io::Result<Lock> {
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;
+    // SAFETY: a call with a descriptor that is open.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(Lock(file)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
