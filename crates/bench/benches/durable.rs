@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use heed::types::Bytes;
 use heed::{Database, EnvOpenOptions};
-use knee_kv::engine::Expiry;
-use knee_kv::versioned::{
+use knee_kv_cache::engine::Expiry;
+use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, History, Keeper, Store,
     StoreOptions, Write,
 };

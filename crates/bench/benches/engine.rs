@@ -4,9 +4,9 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use knee_kv::engine::{Change, Engine, Expiry};
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
-use knee_kv::{Memory, MemoryLimits};
+use knee_kv_cache::engine::{Change, Engine, Expiry};
+use knee_kv_cache::{Memory, MemoryLimits};
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
 
 const NOW: u32 = 1_700_000_000;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use knee_kv::graph::{Edge, EdgeReader, LoadOptions, SyntheticGraph, load};
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
 
 const EDGES: u64 = 1_000_000;
 

@@ -6,9 +6,9 @@
 use std::process::Command;
 use std::{env, fs};
 
-use knee_kv::engine::{Change, Engine, Expiry};
-use knee_kv::versioned::{Consistency, Items, Store, StoreOptions};
-use knee_kv::{Memory, MemoryLimits};
+use knee_kv_cache::engine::{Change, Engine, Expiry};
+use knee_kv_cache::{Memory, MemoryLimits};
+use knee_kv_store::{Consistency, Items, Store, StoreOptions};
 
 const NOW: u32 = 1_700_000_000;
 const MEMORY_BYTES: usize = 8 << 30;

@@ -10,11 +10,11 @@ mod stats;
 
 use std::sync::Arc;
 
+use knee_kv_cache::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 use knee_proto::{Request, encode};
 use knee_telemetry::Op;
 
 use crate::counters::{Counter, Counters, Facts};
-use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 
 /// Longer expiry times are seconds of the epoch.
 const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;

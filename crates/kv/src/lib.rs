@@ -7,12 +7,9 @@
 //!
 //! # Layout
 //!
-//! * [`engine`]: the trait between the memcached front and the items: one read, and one atomic
-//!   read-decide-change.
-//! * [`Memory`]: the volatile engine. `stripes` shares several of them among threads.
+//! * [`knee_kv_cache`]: the trait of an engine, between the memcached front and the items, and the volatile engine.
+//! * [`knee_kv_store`]: the store that keeps versions, in memory or in a directory; its `Items` are an engine, too.
 //! * [`graph`]: follower graphs, from a text into a versioned store.
-//! * [`versioned`]: the store that keeps versions, in memory or in a directory; its `Items` are an
-//!   engine, too.
 //! * `commands`: memcached's requests as decisions on an engine's items.
 //! * `server`: connections; batches of requests in, one write of their answers out.
 //! * `counters`: the numbers of `stats`.
@@ -24,23 +21,17 @@
 //! once, from the engine into the connection's output.
 
 pub mod cli;
-pub mod engine;
 pub mod graph;
 pub mod grpc;
 
-mod calendar;
 mod commands;
 mod counters;
 mod memcached;
-mod memory;
 mod server;
 mod settings;
-mod stripes;
 mod trace;
-pub mod versioned;
 
 pub use memcached::{EndError, MemcachedServer, StartError};
-pub use memory::{Memory, MemoryLimits};
 pub use settings::MemcachedSettings;
 
 /// The program's name, in messages.

@@ -4,20 +4,19 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
 
+use knee_kv_cache::engine::Engine;
+use knee_kv_cache::{Memory, Stripes};
+use knee_kv_store::Items;
+use knee_kv_store::calendar::Calendar;
 use knee_proto::Limits;
 use knee_reactor::{Config, Group, Shutdown};
 use knee_server::Trace;
 use knee_telemetry::{Moment, Reporter, Running, Store, StoreGauges};
 
-use crate::calendar::Calendar;
 use crate::commands::Commands;
 use crate::counters::{Counters, Facts};
-use crate::engine::Engine;
-use crate::memory::Memory;
 use crate::server::Server;
 use crate::settings::MemcachedSettings;
-use crate::stripes::Stripes;
-use crate::versioned::{self, Items};
 
 /// Input of a connection beside a value: more than any line but a retrieval's.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -114,7 +113,7 @@ impl MemcachedServer {
     /// # Errors
     /// When the system refuses a socket, a poll or a thread.
     pub fn start_over(
-        store: &versioned::Store,
+        store: &knee_kv_store::Store,
         settings: &MemcachedSettings,
         listener: TcpListener,
         reporter: Reporter<Store>,

@@ -3,6 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use knee_kv_cache::engine::{Engine, Figures, Second};
+use knee_kv_store::calendar::Calendar;
 use knee_proto::{Decoded, ErrorKind, Limits, RequestDecoder};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 use knee_server::Trace;
@@ -10,12 +12,10 @@ use knee_telemetry::{
     Moment, Op, Recorder, Sample, Store, StoreTimes, VersionGauges, elapsed_ns, tell,
 };
 
-use crate::calendar::Calendar;
+use crate::PROGRAM;
 use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
-use crate::engine::{Engine, Figures, Second};
 use crate::trace::Traced;
-use crate::{PROGRAM, versioned};
 
 /// Output of a connection before its client must read some: a client that does not read costs this and one
 /// value.
@@ -28,7 +28,7 @@ const DRAIN: u64 = 1;
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// Figures of a store that keeps versions, and of its commits.
-type VersionFigures = (versioned::Figures, versioned::CommitFigures);
+type VersionFigures = (knee_kv_store::Figures, knee_kv_store::CommitFigures);
 
 /// State of a connection between requests.
 struct Connection {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::memory::MemoryLimits;
+use knee_kv_cache::MemoryLimits;
 
 /// How the memcached front serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use knee_kv_store::Consistency;
+
 use crate::harness::graph::{Directory, NOW, followers, named, on, open, stored, text};
 use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
-use knee_kv::versioned::Consistency;
 
 const KILLED_EDGES: u64 = 40_000;
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,14 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod backup;
-mod descriptors;
 mod front;
-mod full_disk;
+mod graph;
 mod graph_killed;
 mod grpc;
 mod harness;
 mod linearizability;
 mod memcached;
 mod unread;
-mod versioned;

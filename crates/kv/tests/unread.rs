@@ -4,7 +4,9 @@
 
 use std::io::Read;
 
-use crate::harness::{Store, alone, settings};
+use knee_testkit::alone;
+
+use crate::harness::{Store, settings};
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -3,6 +3,7 @@
 //! * [`free_port`], [`free_address`]: a port for a server that takes it from its command line.
 //! * [`Memcached`]: Debian's memcached on such a port.
 //! * [`Disk`]: a small disk that only one test sees, to fill it.
+//! * [`alone`]: an ignored test in a process of its own.
 //! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
 
 #![cfg(target_os = "linux")]
@@ -11,9 +12,11 @@
 mod disk;
 mod memcached;
 mod ports;
+mod process;
 mod waiting;
 
 pub use disk::Disk;
 pub use memcached::Memcached;
 pub use ports::{free_address, free_port};
+pub use process::alone;
 pub use waiting::{PATIENCE, eventually, wait_until};

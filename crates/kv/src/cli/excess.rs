@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use knee_kv_store::Store;
 use knee_telemetry::tell;
 
 use crate::PROGRAM;
-use crate::versioned::Store;
 
 /// To be called once the keeper has started, which returns to the limit where a kill left the log a little beyond.
 pub(super) fn report_excess(store: &Store, directory: &Path, mebibytes: u64) {

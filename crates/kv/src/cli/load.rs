@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Durability, History, Keeper, Store};
 use knee_server::program::Failure;
 use knee_telemetry::tell;
 
 use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
 use super::store::{Order, StoreFlags, durability, write_out};
 use crate::PROGRAM;
-use crate::calendar::now;
 use crate::graph::{self, COMMIT_EDGES, LoadOptions, Progress};
-use crate::versioned::{Durability, History, Keeper, Store};
 
 /// Locks of the store, which has one writer.
 const STRIPES: usize = 8;

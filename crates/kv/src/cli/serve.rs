@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use knee_kv_cache::MemoryLimits;
+use knee_kv_store::{Durability, History, Keeper, Store, remove_unfinished_copies};
 use knee_reactor::Shutdown;
 use knee_server::Trace;
 use knee_server::program::{
@@ -14,9 +16,7 @@ use knee_telemetry::{Reporter, Store as Recorded, tell};
 
 use super::store::{MIB, Order, StoreFlags, durability, write_out};
 use crate::memcached::{MemcachedServer, StartError};
-use crate::memory::MemoryLimits;
 use crate::settings::MemcachedSettings;
-use crate::versioned::{Durability, History, Keeper, Store, remove_unfinished_copies};
 use crate::{PROGRAM, grpc};
 
 /// Longer times than these thirty years are a mistake, and would overflow the clock.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
+use knee_kv_store::{
+    Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Store, StoreOptions,
+};
 use knee_server::program::Failure;
 use knee_telemetry::tell;
 
 use super::stopping::PROGRESS_INTERVAL;
 use crate::PROGRAM;
-use crate::versioned::{
-    Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Store, StoreOptions,
-};
 
 pub(super) const MIB: usize = 1 << 20;
 /// Sizes of a log's segments: the smallest takes the largest piece of a value.

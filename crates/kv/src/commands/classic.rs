@@ -1,11 +1,11 @@
 //! The classic commands.
 
+use knee_kv_cache::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 use knee_proto::{ArithVerb, Get, Store, StoreVerb, encode};
 use knee_telemetry::Op;
 
 use super::{Answered, Commands, NON_NUMERIC, Outcome, Progress, counter_value, expiry};
 use crate::counters::Counter;
-use crate::engine::{Change, Engine, Expiry, Head, Item, Refused, Second, Version};
 
 /// `cache_memlimit` takes no less, in MiB.
 const MEMLIMIT_MB_MIN: u32 = 8;

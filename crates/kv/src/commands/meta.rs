@@ -1,5 +1,6 @@
 //! The meta commands.
 
+use knee_kv_cache::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
 use knee_proto::{ArithVerb, Meta, MetaVerb, Status, StoreVerb, encode, quiet_suppresses};
 use knee_telemetry::Op;
 
@@ -9,7 +10,6 @@ use super::meta_answer::{
 };
 use super::{Answered, BINARY_KEY, Commands, NON_NUMERIC, STALE, WON, expiry};
 use crate::counters::Counter;
-use crate::engine::{Change, Engine, Expiry, Item, Refused, Second, Version};
 
 impl<E: Engine> Commands<E> {
     pub(super) fn meta_get(&mut self, meta: &Meta<'_>, now: Second, out: &mut Vec<u8>) -> Answered {

@@ -1,9 +1,9 @@
 //! The answers of the meta commands, flag by flag.
 
+use knee_kv_cache::engine::{Expiry, Item, Second, Version};
 use knee_proto::{Meta, MetaFlag, encode};
 
 use super::{BINARY_KEY, STALE, WON, expiry};
-use crate::engine::{Expiry, Item, Second, Version};
 
 /// The expiry of an item after the flags, in their order.
 pub(super) fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> Expiry {

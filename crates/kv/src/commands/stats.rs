@@ -1,9 +1,9 @@
 //! `stats`: the statistics that memcached's clients and tools look for.
 
+use knee_kv_cache::engine::{Engine, Second};
 use knee_proto::encode;
 
 use super::{Commands, VERSION, counter_value};
-use crate::engine::{Engine, Second};
 
 impl<E: Engine> Commands<E> {
     /// Answers `stats args`. Returns false when there are no such statistics.

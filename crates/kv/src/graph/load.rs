@@ -4,13 +4,13 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use knee_kv_cache::engine::{Expiry, Second, Version};
+use knee_kv_store::{
+    Action, Condition, Damage, Patience, Room, Store, Unwritable, Write, WriteError,
+};
 use knee_proto::encode;
 
 use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
-use crate::engine::{Expiry, Second, Version};
-use crate::versioned::{
-    Action, Condition, Damage, Patience, Room, Store, Unwritable, Write, WriteError,
-};
 
 /// Edges of a commit by default.
 ///

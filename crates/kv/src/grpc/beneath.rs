@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use tonic::Status;
 
-use crate::versioned::COPY_NAME_BYTES_MAX;
+use knee_kv_store::COPY_NAME_BYTES_MAX;
 
 /// Opens a file beneath `directory` for reading.
 pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {

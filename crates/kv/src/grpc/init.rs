@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Store, WriteError};
 use knee_rpc::kv::InitResponse;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
@@ -14,9 +16,7 @@ use tonic::Status;
 use super::beneath::open_beneath;
 use super::blocking::blocking;
 use super::refusal::{check_key, damaged, unwritable};
-use crate::calendar::now;
 use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, load};
-use crate::versioned::{Store, WriteError};
 
 /// One load at a time.
 #[derive(Debug, Clone, Default)]

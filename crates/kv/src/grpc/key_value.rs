@@ -3,6 +3,8 @@
 use std::pin::Pin;
 
 use futures_util::Stream;
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Action, Condition};
 use knee_rpc::kv::key_value_server::KeyValue;
 use knee_rpc::kv::{
     AppendRequest, BackupRequest, BackupResponse, BulkPutRequest, CompactRequest, CompactResponse,
@@ -19,8 +21,6 @@ use super::refusal::missing;
 use super::service::Service;
 use super::watch::Watch;
 use super::write::{in_version, put};
-use crate::calendar::now;
-use crate::versioned::{Action, Condition};
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 

@@ -12,7 +12,7 @@ use cel::context::VariableResolver;
 use cel::{Context, Env, Program, Value};
 use tonic::Status;
 
-use crate::engine::Version;
+use knee_kv_cache::engine::Version;
 
 /// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1024;

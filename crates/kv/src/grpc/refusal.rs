@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 
 use tonic::Status;
 
-use crate::engine::Version;
-use crate::versioned::{
+use knee_kv_cache::engine::Version;
+use knee_kv_store::{
     BackupError, Condition, Damage, DirectoryError, KEY_BYTES_MAX, ReadError, ReclaimError,
     Unwritable, Write, WriteError,
 };

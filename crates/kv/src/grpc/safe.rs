@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use knee_kv_store::{Store, Unwritable};
 use knee_server::Shards;
 use knee_telemetry::Store as Recorded;
 use tokio::sync::oneshot;
 use tonic::Status;
 
 use super::refusal::unwritable;
-use crate::versioned::{Store, Unwritable};
 
 /// One thread that syncs for all calls, so that none blocks a thread of the runtime. Calls that come during a
 /// sync share the next one.

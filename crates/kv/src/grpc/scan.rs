@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use knee_kv_cache::engine::Second;
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Shown, Snapshot, Store, Visited};
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
@@ -24,9 +27,6 @@ use super::predicate::{Item, Predicate};
 use super::refusal::{check_range, damaged};
 use super::safe::Safe;
 use super::tally::Tally;
-use crate::calendar::now;
-use crate::engine::Second;
-use crate::versioned::{Shown, Snapshot, Store, Visited};
 
 /// Bytes in the buffers of all stripes, and a key for each of them.
 const BUFFER_BYTES: usize = 1 << 20;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use knee_kv_store::Store;
 use knee_rpc::honu::storage_server::StorageServer;
 use knee_rpc::kv::key_value_server::KeyValueServer;
 use knee_server::{
@@ -18,7 +19,6 @@ use super::safe::Safe;
 use super::service::Service;
 use super::settings::GrpcSettings;
 use super::storage::Honu;
-use crate::versioned::Store;
 
 /// Threads for scans and other calls that take long, at most.
 const BLOCKING_THREADS_MAX: usize = 64;

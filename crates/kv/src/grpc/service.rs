@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use knee_kv_cache::engine::{Second, Version};
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Action, Committed, Condition, Past, Patience, Room, Store, Write};
 use knee_rpc::kv::{
     self, BackupRequest, BackupResponse, BulkPutRequest, CompactResponse, HistoryRequest,
     HistoryResponse, InitRequest, InitResponse, ReadAtRequest, ReadResponse, ScanRequest,
@@ -27,9 +30,6 @@ use super::settings::GrpcSettings;
 use super::tally::Tally;
 use super::watch::Watch;
 use super::write::{Refused, Tried, Turn, written, written_at_once};
-use crate::calendar::now;
-use crate::engine::{Second, Version};
-use crate::versioned::{Action, Committed, Condition, Past, Patience, Room, Store, Write};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
@@ -381,10 +381,11 @@ fn past(Past { version, deleted, appended, bytes }: Past) -> kv::Past {
 
 #[cfg(test)]
 mod tests {
+    use knee_kv_store::{Consistency, StoreOptions};
+
     use super::super::meter::Telemetry;
     use super::super::write::put;
     use super::*;
-    use crate::versioned::{Consistency, StoreOptions};
 
     /// A key that is not copied holds the whole request that it came in.
     #[tokio::test]

@@ -3,15 +3,15 @@
 //! As in honu, the reply carries the error and the call's status is OK, except for messages without room or
 //! that cannot be decoded.
 
+use knee_kv_cache::engine::{Expiry, Version};
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Action, Condition, Write};
 use knee_rpc::honu::storage_server::Storage;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest};
 use knee_telemetry::Op;
 use tonic::{Code, Request, Response, Status};
 
 use super::service::Service;
-use crate::calendar::now;
-use crate::engine::{Expiry, Version};
-use crate::versioned::{Action, Condition, Write};
 
 /// honu's server answers this unless it logs when a write reached its replicas.
 const NOT_TRACKED: &str = "warning: replicas are not tracking visibility";

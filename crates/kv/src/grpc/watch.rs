@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use knee_kv_store::{Event, Store, What};
 use knee_rpc::kv::{self, WatchRequest, WatchResponse, past};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tonic::Status;
@@ -16,7 +17,6 @@ use tonic::Status;
 use super::blocking::blocking;
 use super::refusal::check_range;
 use super::safe::Safe;
-use crate::versioned::{Event, Store, What};
 
 /// Bytes in a channel at most, unless one event is larger.
 const CHANNEL_BYTES: usize = 4 << 20;

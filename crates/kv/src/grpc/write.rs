@@ -1,13 +1,13 @@
 //! The writes in messages.
 
+use knee_kv_cache::engine::{Expiry, Second};
+use knee_kv_store::calendar::now;
+use knee_kv_store::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
 use knee_rpc::kv::{self, BulkPutRequest, Change, Value, change};
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
 use super::refusal::unwritten;
-use crate::calendar::now;
-use crate::engine::{Expiry, Second};
-use crate::versioned::{Action, Committed, Condition, RequestId, Room, Store, Write, WriteError};
 
 /// The turn to make segments.
 pub(super) type Turn = OwnedMutexGuard<()>;

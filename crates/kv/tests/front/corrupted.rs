@@ -4,17 +4,16 @@
 use std::fs;
 use std::path::PathBuf;
 
+use knee_kv_store::{Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions};
+
 use crate::harness::{Directory, Store, settings};
-use knee_kv::versioned::{
-    self, Consistency, DirectoryError, DirectoryOptions, Durability, StoreOptions,
-};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 const KEYS: usize = 150;
 const CASES: usize = 300;
 
-fn open(directory: &Directory) -> Result<versioned::Store, DirectoryError> {
+fn open(directory: &Directory) -> Result<knee_kv_store::Store, DirectoryError> {
     let options = StoreOptions {
         consistency: Consistency::Linearizable,
         stripes: 4,
@@ -23,11 +22,11 @@ fn open(directory: &Directory) -> Result<versioned::Store, DirectoryError> {
     };
     let path = directory.0.clone();
     let directory = DirectoryOptions { path, durability: Durability::Always, repair: false };
-    versioned::Store::open(options, &directory, 1 << 30).map(|(store, _)| store)
+    knee_kv_store::Store::open(options, &directory, 1 << 30).map(|(store, _)| store)
 }
 
 /// A store with its front, for what clients are served.
-fn served(store: &versioned::Store) -> Store {
+fn served(store: &knee_kv_store::Store) -> Store {
     Store::over(store, settings())
 }
 
@@ -60,7 +59,7 @@ fn written() -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// The number of keys, which must be the first ones that were written.
-fn there(store: &versioned::Store, happened: &str) -> usize {
+fn there(store: &knee_kv_store::Store, happened: &str) -> usize {
     let front = served(store);
     let mut client = front.client();
     let keys: String = (0..KEYS).map(|key| format!(" k{key}")).collect();

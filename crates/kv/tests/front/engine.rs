@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use knee_kv::engine::{Change, Engine, Expiry, Item, Refused, Second};
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
-use knee_kv::{Memory, MemoryLimits};
+use knee_kv_cache::engine::{Change, Engine, Expiry, Item, Refused, Second};
+use knee_kv_cache::{Memory, MemoryLimits};
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Items, Store, StoreOptions};
 use proptest::prelude::*;
 
 const VALUE_BYTES_MAX: usize = 2000;

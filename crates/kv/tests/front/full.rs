@@ -3,7 +3,7 @@
 use std::thread;
 
 use knee_kv::MemcachedSettings;
-use knee_kv::versioned::{self, Consistency, StoreOptions};
+use knee_kv_store::{Consistency, StoreOptions};
 
 use crate::harness::{Store, settings};
 
@@ -19,7 +19,7 @@ fn touch_in_a_full_log_answers_once_and_succeeds() {
         value_bytes_max: 40_000,
         segment_bytes: SEGMENT_BYTES,
     };
-    let store = versioned::Store::in_memory(options, 24 * SEGMENT_BYTES as u64).unwrap();
+    let store = knee_kv_store::Store::in_memory(options, 24 * SEGMENT_BYTES as u64).unwrap();
     let store = Store::kept(&store, MemcachedSettings { threads: CLIENTS, ..settings() });
     let value = "x".repeat(20_000);
     assert_eq!(store.client().answer(&format!("set k 0 0 20000\r\n{value}\r\n")), "STORED\r\n");

@@ -3,8 +3,10 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use knee_kv_cache::MemoryLimits;
+
 use crate::harness::{Client, Store, settings};
-use knee_kv::{MemcachedSettings, MemoryLimits};
+use knee_kv::MemcachedSettings;
 
 /// A table test of the protocol: requests and their answers.
 fn converse(rows: &[(&str, &str)]) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::remove_unfinished_copies;
+use knee_kv_store::remove_unfinished_copies;
 use knee_rpc::kv::{BackupRequest, BackupResponse};
 use tonic::{Code, Status};
 

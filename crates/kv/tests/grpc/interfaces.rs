@@ -1,7 +1,7 @@
 //! The two interfaces beside reads and writes of one key.
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::{Consistency, Store as Versioned, StoreOptions};
+use knee_kv_store::{Consistency, Store as Versioned, StoreOptions};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetReply, GetRequest, PutReply, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::StoreOptions;
+use knee_kv_store::StoreOptions;
 use knee_rpc::Message;
 use knee_rpc::kv::{BulkPutRequest, Change, ScanRequest};
 use tokio::task::JoinSet;

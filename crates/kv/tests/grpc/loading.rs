@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::Store as Versioned;
+use knee_kv_store::Store as Versioned;
 use knee_rpc::kv::{InitRequest, InitResponse};
 use tonic::{Code, Status};
 

@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
-use knee_kv::engine::{Change, Engine, Expiry, Item};
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::{History, Items, Keeper, Store as Versioned, StoreOptions};
+use knee_kv_cache::engine::{Change, Engine, Expiry, Item};
+use knee_kv_store::{History, Items, Keeper, Store as Versioned, StoreOptions};
 use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;

@@ -1,7 +1,7 @@
 //! Each refusal has its status and its reason.
 
 use bytes::Bytes;
-use knee_kv::versioned::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
+use knee_kv_store::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
 use knee_rpc::kv::{
     AppendRequest, Change, HistoryRequest, PutRequest, ReadAtRequest, ScanRequest, WatchRequest,
 };

@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use knee_kv::engine::Expiry;
 use knee_kv::grpc::{GrpcServer, GrpcSettings, Telemetry};
-use knee_kv::versioned::{
+use knee_kv_cache::engine::Expiry;
+use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Store as Versioned, StoreOptions,
     Write,
 };

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
+use knee_kv_cache::MemoryLimits;
+use knee_kv_store::Store as Versioned;
+
 use knee_kv::grpc::{self, Telemetry};
-use knee_kv::versioned::Store as Versioned;
-use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
+use knee_kv::{MemcachedServer, MemcachedSettings};
 use knee_rpc::honu::storage_client::StorageClient;
 use knee_rpc::honu::{GetRequest, PutRequest as HonuPutRequest};
 use knee_rpc::kv::{Change, HistoryRequest, ScanRequest, WatchRequest};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::Store as Versioned;
+use knee_kv_store::Store as Versioned;
 use knee_rpc::Message;
 use knee_rpc::kv::StatsRequest;
 use tonic::Code;

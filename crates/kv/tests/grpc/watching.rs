@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv::versioned::{Consistency, StoreOptions};
+use knee_kv_store::{Consistency, StoreOptions};
 use knee_rpc::kv::{AppendRequest, Event, WatchRequest, WatchResponse, past::Kind};
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};

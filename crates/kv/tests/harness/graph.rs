@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_kv::graph::{Edge, LoadOptions, MARK_PREFIX, Progress};
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions, Visited};
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Store, StoreOptions, Visited};
 
 pub(crate) const NOW: u32 = 1;
 

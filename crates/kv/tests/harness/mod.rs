@@ -5,13 +5,11 @@ pub(crate) mod graph;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use knee_kv::versioned::{
-    self, Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions,
-};
-use knee_kv::{MemcachedServer, MemcachedSettings, MemoryLimits};
+use knee_kv::{MemcachedServer, MemcachedSettings};
+use knee_kv_cache::MemoryLimits;
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, History, Keeper, StoreOptions};
 use knee_telemetry::{Reporter, Stats};
 use knee_testkit::{Memcached, PATIENCE};
 
@@ -22,14 +20,6 @@ pub(crate) fn settings() -> MemcachedSettings {
         connections_max: 1000,
         idle_timeout: None,
     }
-}
-
-/// Runs an ignored test of this program in a process of its own.
-pub(crate) fn alone(test: &str) {
-    let program = std::env::current_exe().unwrap();
-    let outcome = Command::new(program).args(["--ignored", "--exact", test]).output().unwrap();
-    let printed = String::from_utf8_lossy(&outcome.stdout);
-    assert!(outcome.status.success() && printed.contains("1 passed"), "{printed}");
 }
 
 /// A running store, which ends with the test.
@@ -51,7 +41,7 @@ impl Store {
     }
 
     /// A store that keeps versions.
-    pub(crate) fn over(store: &versioned::Store, settings: MemcachedSettings) -> Store {
+    pub(crate) fn over(store: &knee_kv_store::Store, settings: MemcachedSettings) -> Store {
         let (listener, reporter) = surroundings();
         let serving =
             MemcachedServer::start_over(store, &settings, listener, reporter, None, |_| Ok(()));
@@ -59,7 +49,7 @@ impl Store {
     }
 
     /// A store that keeps versions, with its keeper.
-    pub(crate) fn kept(store: &versioned::Store, settings: MemcachedSettings) -> Store {
+    pub(crate) fn kept(store: &knee_kv_store::Store, settings: MemcachedSettings) -> Store {
         let keeper = Keeper::start(store.clone(), History::Seconds(60)).unwrap();
         let mut store = Store::over(store, settings);
         store.keeper = Some(keeper);
@@ -98,9 +88,9 @@ fn surroundings() -> (TcpListener, Reporter<knee_telemetry::Store>) {
     (listener, Reporter::to_sink("knee-kv", Stats::None, Box::new(std::io::sink())))
 }
 
-fn in_memory(settings: &MemcachedSettings, consistency: Consistency) -> versioned::Store {
+fn in_memory(settings: &MemcachedSettings, consistency: Consistency) -> knee_kv_store::Store {
     let bytes_max = settings.limits.memory_bytes_max as u64;
-    versioned::Store::in_memory(options(settings, consistency), bytes_max).unwrap()
+    knee_kv_store::Store::in_memory(options(settings, consistency), bytes_max).unwrap()
 }
 
 fn options(settings: &MemcachedSettings, consistency: Consistency) -> StoreOptions {
@@ -132,7 +122,7 @@ impl Directory {
     }
 
     /// The store in it.
-    pub(crate) fn open(&self, settings: &MemcachedSettings) -> versioned::Store {
+    pub(crate) fn open(&self, settings: &MemcachedSettings) -> knee_kv_store::Store {
         let options = options(settings, Consistency::Linearizable);
         let directory = DirectoryOptions {
             path: self.0.clone(),
@@ -140,7 +130,7 @@ impl Directory {
             repair: false,
         };
         let bytes_max = settings.limits.memory_bytes_max as u64;
-        versioned::Store::open(options, &directory, bytes_max).unwrap().0
+        knee_kv_store::Store::open(options, &directory, bytes_max).unwrap().0
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use knee_kv::engine::Version;
+use knee_kv_cache::engine::Version;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use todc_utils::linearizability::history::{Action, History};

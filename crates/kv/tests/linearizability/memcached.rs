@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use knee_kv::engine::Version;
+use knee_kv_cache::engine::Version;
 
 use crate::harness::{Client, Store};
 use crate::linearizability::history::Operations;

@@ -24,13 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+
 use self::history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
 use self::memcached::Memcached;
 use self::model::{Object, OfKey, OfRequests, OfStore};
 use self::network::{Remote, Sending, Served};
 use self::subject::{Fault, Subject};
 use crate::harness::settings;
-use knee_kv::versioned::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
 const TOGETHER: &[Group] = &[&[0, 1], &[2, 3, 4], &[5]];

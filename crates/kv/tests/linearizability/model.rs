@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use knee_kv::engine::Version;
+use knee_kv_cache::engine::Version;
 use todc_utils::Specification;
 
 /// Keys of one history.
@@ -127,7 +127,7 @@ pub(crate) trait Counts {
     const NOTHING_IS_ONE: bool = false;
 }
 
-/// The commits of the store: [`knee_kv::versioned::Consistency::Linearizable`].
+/// The commits of the store: [`knee_kv_store::Consistency::Linearizable`].
 #[derive(Debug)]
 pub(crate) struct OfStore;
 
@@ -135,7 +135,7 @@ pub(crate) struct OfStore;
 #[derive(Debug)]
 pub(crate) struct OfRequests;
 
-/// The writes of the key: [`knee_kv::versioned::Consistency::Sequential`].
+/// The writes of the key: [`knee_kv_store::Consistency::Sequential`].
 #[derive(Debug)]
 pub(crate) struct OfKey;
 

@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use knee_kv::engine::Version;
 use knee_kv::grpc::{GrpcServer, GrpcSettings, Telemetry};
-use knee_kv::versioned::Store;
+use knee_kv_cache::engine::Version;
+use knee_kv_store::Store;
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{
     BulkPutRequest, Change as Changed, Entry, Nothing, ReadRequest, RequestId, ScanRequest,

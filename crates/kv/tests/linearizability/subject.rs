@@ -4,8 +4,8 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Mutex;
 use std::thread;
 
-use knee_kv::engine::{Expiry, Version};
-use knee_kv::versioned::{self, Action, Snapshot, Store, Visited, WriteError};
+use knee_kv_cache::engine::{Expiry, Version};
+use knee_kv_store::{Action, Snapshot, Store, Visited, WriteError};
 
 use crate::linearizability::history::Operations;
 use crate::linearizability::model::{
@@ -142,9 +142,9 @@ impl<'a> Subject<'a> {
         let value = write.change.of(there.map(|(_, value)| value));
         let bytes = value.as_deref().map(bytes_of);
         let (key, action) = (self.key(write.key), bytes.as_deref().map_or(Action::Delete, put));
-        self.outcome(&[versioned::Write {
+        self.outcome(&[knee_kv_store::Write {
             key: &key,
-            condition: versioned::Condition::Always,
+            condition: knee_kv_store::Condition::Always,
             action,
         }])
     }
@@ -162,14 +162,14 @@ impl<'a> Subject<'a> {
         let asked: Vec<_> = writes
             .iter()
             .zip(&parts)
-            .map(|(write, (key, bytes))| versioned::Write {
+            .map(|(write, (key, bytes))| knee_kv_store::Write {
                 key,
                 condition: match write.condition {
-                    Condition::Always => versioned::Condition::Always,
-                    Condition::Absent => versioned::Condition::Absent,
-                    Condition::Present => versioned::Condition::Present,
+                    Condition::Always => knee_kv_store::Condition::Always,
+                    Condition::Absent => knee_kv_store::Condition::Absent,
+                    Condition::Present => knee_kv_store::Condition::Present,
                     Condition::Version(version) => {
-                        versioned::Condition::Version(version + self.base)
+                        knee_kv_store::Condition::Version(version + self.base)
                     }
                 },
                 action: match write.change {
@@ -184,7 +184,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Makes a commit; returns its outcome once it is safe.
-    fn outcome(&self, writes: &[versioned::Write<'_>]) -> Outcome {
+    fn outcome(&self, writes: &[knee_kv_store::Write<'_>]) -> Outcome {
         match self.store.write(writes, None, 1) {
             Ok(committed) => {
                 self.store.sync(committed.sequence).expect("the disk takes it");

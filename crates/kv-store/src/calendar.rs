@@ -1,0 +1,66 @@
+//! The present second, the same for every front and for the keeper.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use knee_telemetry::Moment;
+
+use knee_kv_cache::engine::Second;
+
+/// Seconds of the epoch, counted by the monotonic clock from the start on: setting the wall clock
+/// neither expires items nor gives them a second life.
+#[derive(Debug, Clone, Copy)]
+pub struct Calendar {
+    started: Moment,
+}
+
+impl Calendar {
+    /// The one of this process: what one front calls over is over for all of them.
+    #[must_use]
+    pub fn of_process() -> Calendar {
+        static CALENDAR: OnceLock<Calendar> = OnceLock::new();
+        *CALENDAR.get_or_init(|| Calendar { started: Moment::now() })
+    }
+
+    /// When it began to count.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started.mono
+    }
+
+    /// The second of a moment.
+    #[must_use]
+    pub fn second(&self, now: Instant) -> Second {
+        u32::try_from(self.unix_ns(now) / 1_000_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// Nanoseconds of the epoch at a moment.
+    #[must_use]
+    pub fn unix_ns(&self, now: Instant) -> u64 {
+        self.started.unix_ns_at(now)
+    }
+}
+
+/// The second that it is.
+#[must_use]
+pub fn now() -> Second {
+    Calendar::of_process().second(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn seconds_ignore_a_set_wall_clock() {
+        let now = Moment::now();
+        let hour = Duration::from_secs(3600);
+        let set_since = Calendar { started: Moment { wall: now.wall - hour, mono: now.mono } };
+        let (first, later) = (set_since.second(now.mono), set_since.second(now.mono + hour));
+        assert_eq!(later, first + 3600);
+        assert!(Calendar::of_process().second(now.mono).abs_diff(later) <= 1);
+        assert_eq!(Calendar::of_process().started(), Calendar::of_process().started());
+    }
+}

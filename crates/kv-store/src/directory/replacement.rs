@@ -1,0 +1,124 @@
+//! Replaces a directory's manifest as a whole, on a full disk, too.
+
+use std::ffi::CString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::manifest::Manifest;
+use super::{Directory, Open};
+use crate::segment::FILE_HEAD_BYTES;
+
+/// Behind the text of a manifest: an end of a line on both sides of eight digits.
+const CHECKSUM_BYTES: usize = 10;
+/// So many bytes a manifest may grow by without another block, at least: by what is noted when a
+/// segment goes.
+const MANIFEST_ROOM_MIN: usize = 256;
+
+impl Directory {
+    /// Has another manifest from now on, also where it cannot be said to be on the disk.
+    pub(super) fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
+        let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
+        if open.is_unsettled {
+            remove_if_there(&fresh)?;
+        }
+        let mut text = serde_json::to_string(&manifest)?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&fresh)?;
+        // What has blocks already keeps them: a disk without another one is to take what frees
+        // some.
+        let reserved = file.metadata()?.len() as usize;
+        let line_end = text.len() + CHECKSUM_BYTES;
+        let bytes = match line_end + MANIFEST_ROOM_MIN <= reserved {
+            true => reserved,
+            false => (line_end + 2 * MANIFEST_ROOM_MIN).next_multiple_of(FILE_HEAD_BYTES as usize),
+        };
+        text.extend(std::iter::repeat_n(' ', bytes - line_end));
+        let line = format!("{text}\n{:08x}\n", crc32c::crc32c(text.as_bytes()));
+        file.write_all_at(line.as_bytes(), 0)?;
+        file.sync_all()?;
+        open.is_unsettled = true;
+        exchange(&fresh, &path)?;
+        open.manifest = manifest;
+        self.itself.sync_all()?;
+        open.is_unsettled = false;
+        self.reserve_manifest();
+        for id in open.withdrawn.drain(..) {
+            let _ = fs::remove_file(self.file(id));
+        }
+        Ok(())
+    }
+
+    /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next
+    /// one needs some.
+    pub(super) fn reserve_manifest(&self) {
+        let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(fresh);
+        if let (Ok(file), Ok(is)) = (file, fs::metadata(path)) {
+            let length = is.len() as libc::off_t;
+            // SAFETY: a call with a descriptor that is open.
+            let _ = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
+        }
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// One file has the other's name from now on, and the other way round, if there is another.
+fn exchange(fresh: &Path, path: &Path) -> io::Result<()> {
+    let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let (fresh_name, path_name) = (name(fresh)?, name(path)?);
+    let (here, flag) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+    // SAFETY: the names end with a zero and outlive the call.
+    let done =
+        unsafe { libc::renameat2(here, fresh_name.as_ptr(), here, path_name.as_ptr(), flag) };
+    // Not every file system can, and at first there is no other.
+    if done == 0 { Ok(()) } else { fs::rename(fresh, path) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::File;
+    use std::io::Read as _;
+
+    use super::super::manifest::Reached;
+    use super::*;
+    use crate::types::Consistency;
+
+    const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
+
+    /// Whether this manifest is still what it was, the one of [`NOTHING`].
+    fn is_whole(mut manifest: &File) -> bool {
+        let mut text = String::new();
+        manifest.read_to_string(&mut text).unwrap();
+        let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap();
+        u32::from_str_radix(checksum, 16) == Ok(crc32c::crc32c(json.as_bytes()))
+            && json.contains("\"last\":0,")
+    }
+
+    #[test]
+    fn unsettled_manifest_is_not_overwritten() {
+        let path = std::env::temp_dir().join(format!("knee-unsettled-{}", std::process::id()));
+        let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        directory.note(NOTHING).unwrap();
+        let called = || File::open(path.join("MANIFEST")).unwrap();
+        let last = Reached { last: 7, ..NOTHING };
+        let before = called();
+        let itself = std::mem::replace(&mut directory.itself, File::open("/dev/null").unwrap());
+        directory.note(last).expect_err("it cannot be synced");
+        assert_eq!(directory.state().manifest.reached, last);
+        directory.note(last).expect_err("it cannot be synced");
+        directory.itself = itself;
+        directory.note(last).unwrap();
+        assert!(is_whole(&before));
+        fs::remove_dir_all(path).unwrap();
+    }
+}

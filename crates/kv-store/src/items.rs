@@ -1,0 +1,128 @@
+//! A versioned store as an engine of items: the memcached protocol on the same data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use knee_kv_cache::engine::{Change, Engine, Figures, Head, Item, Refused, Second, Version};
+
+use super::change::{Changed, Shows};
+use super::pressure::Patience;
+use super::record::Sequence;
+use super::room::Room;
+use super::store::Store;
+
+/// A thread's handle to a versioned store.
+#[derive(Debug, Clone)]
+pub struct Items {
+    store: Store,
+    /// Values that were put, by all threads.
+    puts: Arc<AtomicU64>,
+    /// The last commit that was made or seen since [`Engine::settle`].
+    seen: Sequence,
+    /// A value that is in several pieces, put together.
+    value: Vec<u8>,
+    /// Of a change that is decided anew.
+    patience: Patience,
+}
+
+impl Items {
+    /// A handle to a store.
+    #[must_use]
+    pub fn new(store: Store) -> Items {
+        Items {
+            store,
+            puts: Arc::default(),
+            seen: 0,
+            value: Vec::new(),
+            patience: Patience::default(),
+        }
+    }
+
+    /// What came of a change.
+    fn noted(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
+        if made != Err(Refused::Changed) {
+            self.patience = Patience::default();
+        }
+        let made = made?;
+        self.seen = self.seen.max(made.sequence);
+        self.puts.fetch_add(u64::from(made.put), Ordering::Relaxed);
+        Ok(made.version)
+    }
+}
+
+impl Engine for Items {
+    const SETTLES: bool = true;
+
+    fn get<R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        visit: impl FnOnce(Option<Item<'_>>) -> R,
+    ) -> Result<R, Refused> {
+        let shown = self.store.show(key, now, &mut self.value, visit);
+        let (outcome, sequence) = shown.map_err(|_| Refused::Damaged)?;
+        self.seen = self.seen.max(sequence);
+        Ok(outcome)
+    }
+
+    fn update<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        let room = (&mut self.value, &mut self.patience);
+        let (made, outcome) = self.store.change(key, now, room, Shows::Item, decide);
+        (self.noted(made), outcome)
+    }
+
+    fn update_by_head<'c, R>(
+        &mut self,
+        key: &[u8],
+        now: Second,
+        decide: impl FnOnce(Option<Head>) -> (Change<'c>, R),
+    ) -> (Result<Version, Refused>, R) {
+        let room = (&mut self.value, &mut self.patience);
+        let decide = |item: Option<Item<'_>>| decide(item.map(Head::from));
+        let (made, outcome) = self.store.change(key, now, room, Shows::Head, decide);
+        (self.noted(made), outcome)
+    }
+
+    fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused> {
+        let mut patience = Patience::default();
+        let cleared = loop {
+            let cleared = self.store.clear(at, now);
+            let is_full = cleared.is_err_and(Refused::is_full);
+            if !is_full || !self.store.wait_for_room(Room::CLEAR, &mut patience) {
+                break cleared?;
+            }
+        };
+        self.seen = self.seen.max(cleared);
+        Ok(())
+    }
+
+    fn set_memory_limit(&mut self, bytes: usize, _now: Second) -> bool {
+        self.store.set_limit(bytes as u64)
+    }
+
+    fn figures(&mut self) -> Figures {
+        Figures { puts: self.puts.load(Ordering::Relaxed), ..self.store.item_figures() }
+    }
+
+    fn shortage(&mut self) -> Option<String> {
+        self.store.shortage()
+    }
+
+    fn version_figures(&mut self) -> Option<(super::Figures, super::CommitFigures)> {
+        Some((self.store.figures(), self.store.commit_figures()))
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        self.store.sync(std::mem::take(&mut self.seen)).map_err(|error| error.to_string())
+    }
+
+    #[inline]
+    fn is_unsettled(&self) -> bool {
+        self.store.synced() < self.seen
+    }
+}

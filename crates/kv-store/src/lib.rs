@@ -1,0 +1,70 @@
+//! The versioned store, in memory or in a directory; its [`Items`] are an engine.
+//!
+//! Every change of a key is a record in a [log](log), and every record a version. A
+//! [table](table) knows for each key where its versions are; a [store](store) is such tables
+//! behind locks, with [commits](write) of several keys, [reads](read) and [snapshots](snapshot). A
+//! [directory](directory) makes the log durable.
+//!
+//! Floors, from the ground up; a module imports from floors below its own:
+//!
+//! 1. `types`, `place`, `record`, `action`, `room`: what is written, and where.
+//! 2. `segment`, `directory`: memory and files for it.
+//! 3. `log`, `recovery`, `order`, `table`: the order of all records, and the places of each key's.
+//! 4. `clearing`, `pressure`, `requests`, `snapshots`, `watch`: what a store keeps beside its tables.
+//! 5. `store`.
+//! 6. `read`, `scan`, `snapshot`, `planned`, `write`, `change`, `clear`, `waiting`, `items`: what clients do.
+//! 7. `sweep`, `reclaim`, `backup`, `open`, `keeper`: upkeep.
+
+mod action;
+mod backup;
+pub mod calendar;
+mod change;
+mod clear;
+mod clearing;
+mod directory;
+mod figures;
+mod items;
+mod keeper;
+mod log;
+mod open;
+mod order;
+mod place;
+mod planned;
+mod pressure;
+mod read;
+mod reclaim;
+mod record;
+mod recovery;
+mod requests;
+mod room;
+mod scan;
+mod segment;
+mod snapshot;
+mod snapshots;
+mod store;
+mod sweep;
+mod table;
+mod types;
+mod waiting;
+mod watch;
+mod write;
+
+pub use action::{Action, Condition, KEY_BYTES_MAX, Write};
+pub use backup::{BackupError, COPY_NAME_BYTES_MAX, Unfinished, remove_unfinished_copies};
+pub use directory::DirectoryError;
+pub use items::Items;
+pub use keeper::{History, Keeper};
+pub use knee_kv_cache::versions::{CommitFigures, Figures};
+pub use pressure::Patience;
+pub use read::{Past, ReadError, Seen, Shown};
+pub use reclaim::ReclaimError;
+pub use record::RequestId;
+pub use recovery::{Lost, Opening, Pass};
+pub use room::Room;
+pub use scan::{Scanned, Visited};
+pub use snapshot::Snapshot;
+pub use store::Store;
+pub use table::Damage;
+pub use types::{Committed, Consistency, DirectoryOptions, Durability, StoreOptions, Unwritable};
+pub use watch::{Event, Listener, What};
+pub use write::WriteError;

@@ -1,0 +1,357 @@
+//! The log: every commit in order, in segments, durable when it has to be.
+//!
+//! A commit is applied as soon as it is appended. [`Log::sync`] makes it durable: one caller writes for all that
+//! appended before. No client may see a commit before that: [`Log::synced`] says up to where the log is safe.
+
+mod ahead;
+mod commit;
+mod head;
+mod held;
+mod spares;
+mod turns;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock};
+
+use knee_kv_cache::engine::Version;
+use knee_kv_cache::versions::CommitFigures;
+
+use self::head::{Head, Turns};
+pub(crate) use self::spares::RESERVED;
+use self::spares::{Spares, is_full, refused};
+use super::directory::{Directory, Reached};
+use super::figures::CommitCounters;
+use super::place::{Location, SEGMENT_BYTES_MAX, SegmentId};
+use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
+use super::segment::Segment;
+use super::types::{Durability, Unwritable, lock};
+
+/// The smallest segment: it takes any deletion of a short key, and the end of itself.
+const SEGMENT_BYTES_MIN: usize = 1024;
+
+/// The log of a store.
+#[derive(Debug)]
+pub(crate) struct Log {
+    head: Mutex<Head>,
+    /// Bytes that its active segment still takes, for callers that ask before they commit.
+    room: AtomicUsize,
+    segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
+    /// Bytes of all `segments`. Older segments may differ in size from new ones.
+    taken: AtomicU64,
+    /// The smallest value of `taken` since the log was opened.
+    taken_least: AtomicU64,
+    /// Counts changes of `segments`. Tables that cache segments compare it.
+    generation: AtomicU64,
+    /// Where segments are kept, if anywhere.
+    directory: Option<Directory>,
+    durability: Durability,
+    segment_bytes: usize,
+    /// The most that one of `segments` took when it was opened.
+    largest: usize,
+    /// Bytes of the longest record in `segments`.
+    longest: usize,
+    bytes_max: AtomicU64,
+    /// The next segments.
+    spares: Spares,
+    next: AtomicU32,
+    turns: Mutex<Turns>,
+    /// The ends of turns with even and odd numbers. A waiting thread is served by the present turn or the next one.
+    /// One condition for both would wake all threads at each turn; with a hundred threads that took half of the
+    /// processors' time.
+    turn_over: [Condvar; 2],
+    synced: AtomicU64,
+    /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while that is unknown.
+    settled: AtomicU64,
+    broken: OnceLock<String>,
+    made_safe: CommitCounters,
+}
+
+/// What the records of the log no longer say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Forgotten {
+    /// Versions before this commit may have been dropped.
+    pub(crate) compacted: Sequence,
+    /// With `sequential` consistency: no forgotten key had a version above this.
+    pub(crate) floor: Version,
+}
+
+/// Where a recovery left off.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// Made before for what comes next, in the order of their numbers.
+    pub(crate) spare: Vec<Segment>,
+    pub(crate) next: SegmentId,
+    pub(crate) last: Sequence,
+    /// Bytes of the longest record. A record that a move may lengthen counts at its new length.
+    pub(crate) longest: usize,
+}
+
+impl Recovered {
+    /// Of a log that never was.
+    pub(crate) fn nothing() -> Recovered {
+        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, longest: 0 }
+    }
+}
+
+impl Log {
+    /// A log that is empty, or that goes on behind what was recovered.
+    ///
+    /// # Errors
+    /// When the system has no room for a segment, or there can be none of that size.
+    pub(crate) fn new(
+        directory: Option<(Directory, Durability)>,
+        recovered: Recovered,
+        segment_bytes: usize,
+        bytes_max: u64,
+    ) -> io::Result<Log> {
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+            let least = SEGMENT_BYTES_MIN;
+            let what =
+                format!("a segment has {least} to {SEGMENT_BYTES_MAX} bytes, not {segment_bytes}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let (directory, durability) = match directory {
+            Some((directory, durability)) => (Some(directory), durability),
+            None => (None, Durability::None),
+        };
+        let Recovered { segments, spare, mut next, last, longest } = recovered;
+        let mut segments: BTreeMap<_, _> =
+            segments.into_iter().map(|segment| (segment.id, segment)).collect();
+        let mut spare = VecDeque::from(spare);
+        let mut shortage = None;
+        // Deletes and moves have their reserve right after a start, too.
+        if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
+            match new_segment(directory.as_ref(), next, segment_bytes) {
+                Ok(segment) => spare.push_back(segment),
+                // The store opens and serves reads. Deletes and moves use the recovered spares.
+                Err(error) if is_full(&error) && !segments.is_empty() => {
+                    shortage = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+            next = next.saturating_add(1);
+        }
+        let active = match &shortage {
+            None => Arc::new(spare.pop_front().expect("one was made")),
+            Some(_) => {
+                let id = spare.front().map_or(next, |segment| segment.id);
+                Arc::new(Segment::growing(id, 0, HEAD_BYTES)?)
+            }
+        };
+        if !active.takes_nothing() {
+            segments.insert(active.id, Arc::clone(&active));
+        }
+        let settled = match durability {
+            Durability::Always | Durability::Interval(_) => Location::new(active.id, 0).to_bits(),
+            Durability::None => 0,
+        };
+        let head = Head { active, last, ungrouped: 0, full: Vec::new() };
+        let taken = segments.values().map(|segment| segment.reserved as u64).sum();
+        let largest = segments.values().map(|segment| segment.reserved).max().unwrap_or_default();
+        Ok(Log {
+            room: AtomicUsize::new(head.room()),
+            head: Mutex::new(head),
+            taken: AtomicU64::new(taken),
+            taken_least: AtomicU64::new(taken),
+            segments: RwLock::new(segments),
+            generation: AtomicU64::new(0),
+            directory,
+            durability,
+            segment_bytes,
+            largest,
+            longest,
+            bytes_max: AtomicU64::new(bytes_max),
+            spares: Spares::new(spare, shortage.as_ref()),
+            next: AtomicU32::new(next),
+            turns: Mutex::default(),
+            turn_over: [Condvar::new(), Condvar::new()],
+            synced: AtomicU64::new(last),
+            settled: AtomicU64::new(settled),
+            broken: OnceLock::new(),
+            made_safe: CommitCounters::default(),
+        })
+    }
+
+    /// Memory is not reserved: that there is some does not depend on this log.
+    fn reserved(&self) -> usize {
+        if self.is_durable() { RESERVED } else { 0 }
+    }
+
+    /// Whether there is no room for the segments that the limit allows.
+    pub(crate) fn is_short(&self) -> bool {
+        self.spares.is_short()
+    }
+
+    /// What there is no room for on the disk, though there should be, and what that means.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        self.spares.shortage()
+    }
+
+    fn make_segment(&self) -> io::Result<Segment> {
+        let id = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
+            .map_err(|_| io::Error::other("the log has used all numbers of segments"))?;
+        new_segment(self.directory.as_ref(), id, self.segment_bytes)
+    }
+
+    /// Makes the segments that are reserved, and the next one, if there will soon be need of it. Returns whether
+    /// one was made that the disk had had no room for.
+    pub(crate) fn prepare(&self) -> Result<bool, Unwritable> {
+        let was_short = self.is_short();
+        let half = {
+            let head = lock(&self.head);
+            2 * head.active.filled() >= head.active.capacity()
+        };
+        let allowed =
+            self.taken() + self.segment_bytes as u64 <= self.bytes_max.load(Ordering::Relaxed);
+        let next = usize::from(allowed && (half || self.spares.is_wanted()));
+        let needed = self.reserved() + next;
+        self.spares.fill(needed, 0, true, || self.make_segment())?;
+        let is_over = was_short && !self.is_short();
+        self.spares.forget_shortage();
+        Ok(is_over)
+    }
+
+    /// Closes the active segment if at least `dead_least` of its bytes are dead: only closed segments are reclaimed.
+    /// Returns whether it did. On a full disk it does nothing: the reserve there is for moves.
+    pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
+        let mut head = lock(&self.head);
+        let (filled, live) = (head.active.filled() as u64, head.active.live());
+        let is_kept = self.broken.get().is_some() || self.is_short();
+        if is_kept || filled.saturating_sub(live) < dead_least {
+            return Ok(false);
+        }
+        let fresh = self.fresh_segment(HEAD_BYTES, 0, RESERVED)?;
+        for fresh in self.enter(vec![fresh]) {
+            head.turn_to(fresh, self.on_disk());
+        }
+        self.forget_full(&mut head);
+        self.room.store(head.room(), Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Where it ends.
+    pub(crate) fn end(&self) -> Location {
+        lock(&self.head).end()
+    }
+
+    /// The last commit that was begun and is over.
+    pub(crate) fn last(&self) -> Sequence {
+        lock(&self.head).last
+    }
+
+    /// Up to which commit the log is as safe as it was asked to be.
+    pub(crate) fn synced(&self) -> Sequence {
+        match self.durability {
+            Durability::Always => self.synced.load(Ordering::Acquire),
+            Durability::Interval(_) | Durability::None => Sequence::MAX,
+        }
+    }
+
+    /// What it took to make commits safe; all zeros without durability.
+    pub(crate) fn commit_figures(&self) -> CommitFigures {
+        self.made_safe.take()
+    }
+
+    /// The segment that is written to now.
+    pub(crate) fn active(&self) -> SegmentId {
+        lock(&self.head).active.id
+    }
+
+    /// The durability; `None` for a log in memory.
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.directory.is_some().then_some(self.durability)
+    }
+
+    /// Whether it outlives the process.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.directory.is_some()
+    }
+
+    /// Removes a dead segment, once the records that moved out of it are safe.
+    pub(crate) fn remove(&self, id: SegmentId, forgotten: Forgotten) -> Result<(), Unwritable> {
+        if let Some(directory) = &self.directory {
+            let end = lock(&self.head).end();
+            self.write_out()?;
+            if self.durability == Durability::None {
+                // A moved record must be on the disk before its original goes. The system reports a failed write
+                // only once, so this sync must see it.
+                directory.sync().map_err(|error| self.broken_by(&error))?;
+                self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
+            }
+            let reached = self.reached(forgotten);
+            directory.remove(id, reached).map_err(|error| refused(&error))?;
+            // At once, before another process takes the blocks. A commit that needs one reports a failure.
+            let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
+        }
+        if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
+            self.spares.forget_unmoved();
+        }
+        self.replace(id, None);
+        self.spares.freed();
+        Ok(())
+    }
+
+    /// Notes what has been forgotten, and how far the log has come.
+    pub(crate) fn note(&self, forgotten: Forgotten) -> Result<(), Unwritable> {
+        match &self.directory {
+            Some(directory) => {
+                directory.note(self.reached(forgotten)).map_err(|error| refused(&error))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn reached(&self, Forgotten { compacted, floor }: Forgotten) -> Reached {
+        Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor }
+    }
+
+    /// Takes an unreadable segment out of the log, and renames its file.
+    pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
+        self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
+    }
+
+    /// From now on it takes nothing more.
+    fn broken_by(&self, error: &io::Error) -> Unwritable {
+        Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
+    }
+
+    /// What is known to be on the disk. `settled` is always the end of a commit.
+    fn on_disk(&self) -> OnDisk {
+        OnDisk {
+            settled: Location::from_bits(self.settled.load(Ordering::Relaxed)),
+            lazy: self.durability == Durability::None,
+        }
+    }
+
+    /// Writes everything to the disk, and that there is nothing behind it. Nothing more may be
+    /// appended.
+    pub(crate) fn close(&self) -> Result<(), Unwritable> {
+        self.write_out()?;
+        if self.directory.is_some() {
+            let head = lock(&self.head);
+            if !head.active.takes_nothing() {
+                head.active.append(&Record::seal(head.last, self.on_disk()));
+            }
+        }
+        self.write_out()?;
+        // The reserved ones stay: another process might take their space before the next start.
+        for spare in self.spares.drain(RESERVED) {
+            if let Some(directory) = &self.directory {
+                let _ = directory.remove(spare.id, self.reached(Forgotten::default()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn new_segment(directory: Option<&Directory>, id: SegmentId, bytes: usize) -> io::Result<Segment> {
+    match directory {
+        Some(directory) => directory.create(id, bytes),
+        None => Segment::growing(id, 0, bytes),
+    }
+}

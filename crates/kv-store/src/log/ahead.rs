@@ -1,0 +1,171 @@
+//! The room that a commit needs, and the log has: segments up to its limit, and some for what frees space.
+//!
+//! Gone through before a commit begins: making a segment waits for the disk, and so does every commit behind it.
+
+use std::sync::atomic::Ordering;
+
+use super::Log;
+use super::spares::{Kept, RESERVED};
+use crate::record::HEAD_BYTES;
+use crate::room::Room;
+use crate::segment::Segment;
+use crate::types::Unwritable;
+
+impl Log {
+    /// Whether a commit that needs this room makes no segment: all that it needs are ready, or it is refused at once.
+    pub(crate) fn is_ready_for(&self, room: Room) -> bool {
+        let (needed, beyond) = (self.needed(room), room.beyond());
+        needed == 0 && !self.is_in_reserve(beyond)
+            || self.spares.ready() >= self.spares.needed(needed, self.left(beyond))
+            || self.is_beyond_limit(needed, beyond)
+            || (beyond == 0 && self.spares.refusal().is_some())
+    }
+
+    /// Makes the segments that such a commit needs, as far as the limit allows it.
+    pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
+        let (needed, beyond) = (self.needed(room), room.beyond());
+        let is_there = needed == 0 && !self.is_in_reserve(beyond);
+        if is_there || self.is_beyond_limit(needed, beyond) {
+            return Ok(());
+        }
+        self.spares.fill(needed, self.left(beyond), beyond > 0, || self.make_segment())
+    }
+
+    /// Bytes of records that the segment that is written to still takes.
+    pub(crate) fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
+    }
+
+    /// Whether such a commit would be refused for want of segments.
+    pub(crate) fn lacks(&self, room: Room) -> bool {
+        let (needed, beyond) = (self.beside(room), room.beyond());
+        self.is_beyond_limit(needed, beyond)
+            || ((needed > 0 || self.is_in_reserve(beyond))
+                && self.is_short()
+                && self.spares.ready() < self.spares.needed(needed, self.left(beyond)))
+    }
+
+    /// Whether such a commit would find the segments that it may need, were nothing else in the log.
+    pub(crate) fn ever_fits(&self, room: Room) -> bool {
+        let most = self.bytes_max.load(Ordering::Relaxed);
+        (self.segments_for(room) * self.segment_bytes) as u64 <= most
+    }
+
+    /// Segments that such a commit may wait for: in memory none is.
+    fn needed(&self, room: Room) -> usize {
+        if self.is_durable() { self.beside(room) } else { 0 }
+    }
+
+    /// Segments that it may need beside the one that is written to.
+    fn beside(&self, room: Room) -> usize {
+        let fits = room.bytes <= self.room();
+        if fits { 0 } else { self.segments_for(room) }
+    }
+
+    fn segments_for(&self, room: Room) -> usize {
+        room.records.min(self.segments_in(room.bytes))
+    }
+
+    /// Whether so many segments more are beyond what a commit may take that may go so many beyond the limit.
+    pub(crate) fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
+        self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
+    }
+
+    /// Whether fewer segments are ready than a commit of this kind leaves to others. The segment that is written to
+    /// may be one of those.
+    pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
+        self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
+    }
+
+    /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
+    /// log that was opened with a smaller limit than it takes, what frees space goes on from there; and where
+    /// its segments were larger, what is alive in one of them may be moved as a whole.
+    fn allowed(&self, beyond: usize) -> u64 {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        match beyond {
+            0 => bytes_max,
+            _ => {
+                let from = bytes_max.max(self.taken_least.load(Ordering::Relaxed));
+                let more = match beyond {
+                    RESERVED if self.largest > self.segment_bytes => self.segments_in(self.largest),
+                    _ => beyond,
+                };
+                from.saturating_add((more * self.segment_bytes) as u64)
+            }
+        }
+    }
+
+    /// Keeps the segments that moving what is alive in this one may take; `None` where the disk has no room for
+    /// them. Only a segment that is larger than those made now needs more than the reserve.
+    pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
+        let is_small = segment.reserved <= self.segment_bytes;
+        let live = segment.live() as usize;
+        let needed = match is_small || live <= self.room() {
+            true => 0,
+            false => segments_most(live, self.longest, self.segment_bytes),
+        };
+        self.spares.keep(needed, || self.make_segment())
+    }
+
+    /// Segments that records of so many bytes may need.
+    fn segments_in(&self, bytes: usize) -> usize {
+        segments_most(bytes, self.segment_bytes, self.segment_bytes)
+    }
+
+    /// Spare segments that a commit leaves, which may go so many segments beyond the limit.
+    pub(super) fn left(&self, beyond: usize) -> usize {
+        self.reserved().saturating_sub(beyond)
+    }
+
+    /// Makes the reserved segments that a move has used, unless the disk had no room for one just now. Called with
+    /// nothing locked: otherwise the next write makes them with the log locked.
+    pub(crate) fn refill(&self) {
+        if self.is_in_reserve(0) {
+            // Writers are refused, and report it.
+            let _ = self.spares.fill(0, RESERVED, false, || self.make_segment());
+        }
+    }
+}
+
+/// Segments that records of so many bytes may need, none longer than `longest`. Each but the last has
+/// no room for what comes behind it, and two that follow each other have more than fits one.
+fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
+    let capacity = segment_bytes - HEAD_BYTES;
+    let least = capacity.saturating_sub(longest).max(1);
+    1 + (2 * bytes / capacity).min(bytes / least)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn records_fit_the_predicted_number_of_segments(
+            segment_bytes in 128..4096_usize,
+            longest in 8..4096_usize,
+            lengths in prop::collection::vec(1..4096_usize, 0..200),
+        ) {
+            let capacity = segment_bytes - HEAD_BYTES;
+            let longest = longest.min(capacity);
+            let lengths: Vec<_> = lengths.into_iter().map(|length| 1 + length % longest).collect();
+            let (mut segments, mut room) = (0, 0);
+            for length in &lengths {
+                if *length > room {
+                    (segments, room) = (segments + 1, capacity);
+                }
+                room -= length;
+            }
+            let most = segments_most(lengths.iter().sum(), longest, segment_bytes);
+            prop_assert!(segments <= most, "{segments} and not {most}");
+        }
+    }
+
+    #[test]
+    fn records_of_over_half_a_segment_need_one_each() {
+        let length = (1024 - HEAD_BYTES) / 2 + 1;
+        assert!(segments_most(62 * length, length, 1024) >= 62);
+    }
+}

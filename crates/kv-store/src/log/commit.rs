@@ -1,0 +1,135 @@
+//! A commit, begun and appended.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+use super::Log;
+use super::head::Head;
+use super::spares::RESERVED;
+use crate::place::Location;
+use crate::record::{HEAD_BYTES, OnDisk, Record, Sequence};
+use crate::segment::Segment;
+use crate::types::{Unwritable, lock};
+
+impl Log {
+    /// Begins a commit of records of these lengths. Once it has begun, it cannot fail. A commit that only `frees`
+    /// space may take one segment beyond the limit.
+    pub(crate) fn begin(
+        &self,
+        record_bytes: impl Iterator<Item = usize> + Clone,
+        frees: bool,
+    ) -> Result<Commit<'_>, Unwritable> {
+        let beyond = usize::from(frees);
+        let mut head = lock(&self.head);
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        // The segment that is written to may be one of the reserve.
+        if self.is_beyond_limit(0, beyond) {
+            return Err(self.limit_reached());
+        }
+        if self.is_in_reserve(beyond) {
+            self.spares.fill(0, self.left(beyond), false, || self.make_segment())?;
+        }
+        let mut fresh = Vec::new();
+        let mut room = head.room();
+        for bytes in record_bytes {
+            if bytes > room {
+                match self.fresh_segment(bytes, fresh.len(), beyond) {
+                    Ok(segment) => fresh.push(segment),
+                    Err(error) => {
+                        self.spares.give_back(fresh);
+                        return Err(error);
+                    }
+                }
+                room = self.segment_bytes - HEAD_BYTES;
+            }
+            room -= bytes;
+        }
+        let fresh = self.enter(fresh);
+        self.forget_full(&mut head);
+        head.last += 1;
+        let (sequence, on_disk) = (head.last, self.on_disk());
+        let room = &self.room;
+        Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
+    }
+
+    /// Begins to move a record of an earlier commit to the end of the log. A move may take [`RESERVED`] segments
+    /// beyond the limit, and those of the reserve: it frees the segment that the record is in.
+    pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
+        let mut head = lock(&self.head);
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let mut fresh = Vec::new();
+        if record.bytes() > head.room() {
+            fresh.push(self.fresh_segment(record.bytes(), 0, RESERVED)?);
+        }
+        let fresh = self.enter(fresh);
+        self.forget_full(&mut head);
+        let on_disk = self.on_disk();
+        let (sequence, room) = (record.sequence, &self.room);
+        Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
+    }
+
+    /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may take
+    /// `beyond` segments above the limit, and as many of the reserve.
+    pub(super) fn fresh_segment(
+        &self,
+        bytes: usize,
+        before: usize,
+        beyond: usize,
+    ) -> Result<Segment, Unwritable> {
+        if bytes > self.segment_bytes - HEAD_BYTES {
+            return Err(Unwritable::Full(format!("a record of {bytes} bytes fits no segment")));
+        }
+        if self.is_beyond_limit(before + 1, beyond) {
+            return Err(self.limit_reached());
+        }
+        self.spares.take(self.left(beyond), beyond > 0, || self.make_segment())
+    }
+
+    fn limit_reached(&self) -> Unwritable {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        Unwritable::Full(format!("the limit of {bytes_max} bytes is reached"))
+    }
+}
+
+/// A commit while it is appended. It locks the end of the log.
+#[derive(Debug)]
+pub(crate) struct Commit<'a> {
+    /// Its place among all commits.
+    pub(crate) sequence: Sequence,
+    is_begun: bool,
+    /// Whether the active segment knows that there is a request with an id.
+    is_noted: bool,
+    on_disk: OnDisk,
+    head: MutexGuard<'a, Head>,
+    room: &'a AtomicUsize,
+    fresh: std::vec::IntoIter<Arc<Segment>>,
+}
+
+impl Commit<'_> {
+    /// Appends the record of an earlier commit that it was begun for.
+    pub(crate) fn append_moved(&mut self, record: &Record<'_>) -> Location {
+        self.append(&Record { moved: true, more: false, ..*record })
+    }
+
+    /// Appends one of the records that it was begun with, in their order.
+    pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
+        if record.bytes() > self.head.room() {
+            let fresh = self.fresh.next().expect("a commit has all the segments that it needs");
+            self.head.turn_to(fresh, self.on_disk);
+            self.is_noted = false;
+        }
+        if record.request.is_some() && !record.moved && !self.is_noted {
+            self.head.active.note_request();
+            self.is_noted = true;
+        }
+        self.head.ungrouped += 1;
+        let first = !std::mem::replace(&mut self.is_begun, true);
+        let at = self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record });
+        self.room.store(self.head.room(), Ordering::Relaxed);
+        at
+    }
+}

@@ -1,0 +1,92 @@
+//! The segments that records are in, and what they take.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use super::Log;
+use super::head::Head;
+use crate::place::SegmentId;
+use crate::segment::Segment;
+use crate::types::lock;
+
+impl Log {
+    /// Adds segments to those that tables find.
+    pub(super) fn enter(&self, fresh: Vec<Segment>) -> std::vec::IntoIter<Arc<Segment>> {
+        let fresh: Vec<_> = fresh.into_iter().map(Arc::new).collect();
+        if !fresh.is_empty() {
+            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+            segments.extend(fresh.iter().map(|segment| (segment.id, Arc::clone(segment))));
+            let bytes = fresh.iter().map(|segment| segment.reserved as u64).sum();
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
+        }
+        fresh.into_iter()
+    }
+
+    /// Full segments of a log in memory are written to no disk.
+    pub(super) fn forget_full(&self, head: &mut Head) {
+        if self.directory.is_none() {
+            head.full.clear();
+        }
+    }
+
+    /// Changes what the log may take.
+    pub(crate) fn set_bytes_max(&self, bytes: u64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of all segments, and what they may be.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.taken(), self.bytes_max.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Segments that nothing more is written to, and that are read from their files if they have
+    /// any.
+    pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
+        let head = lock(&self.head);
+        let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.values().filter(|segment| !waiting(segment.id)).cloned().collect()
+    }
+
+    /// The oldest segment besides one.
+    pub(crate) fn oldest_but(&self, id: SegmentId) -> SegmentId {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        segments.keys().copied().find(|&other| other != id).unwrap_or(id)
+    }
+
+    pub(super) fn replace(&self, id: SegmentId, with: Option<Arc<Segment>>) {
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let now = with.as_ref().map_or(0, |segment| segment.reserved as u64);
+        let there = match with {
+            Some(segment) => segments.insert(id, segment),
+            None => segments.remove(&id),
+        };
+        let before = there.map_or(0, |there| there.reserved as u64);
+        if now != before {
+            self.taken.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.taken_least.fetch_min(self.taken(), Ordering::Relaxed);
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever a segment that was there is gone or has been replaced.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// All segments, oldest first.
+    pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// A segment that records are in.
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}

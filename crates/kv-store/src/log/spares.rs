@@ -1,0 +1,429 @@
+//! Segments made before they are needed: to make one takes the disk some milliseconds.
+//!
+//! The last [`RESERVED`] spares are a reserve. Puts use none of them, deletes may use one, moves may use both. So a
+//! full disk still accepts deletes, and reclaims their space. Writers are refused while some of them
+//! are missing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::segment::Segment;
+use crate::types::{Unwritable, lock};
+
+/// Segments that puts do not use: one for deletes and one for moves. Without the second, a full disk would stay full.
+pub(crate) const RESERVED: usize = 2;
+
+/// After the disk had no room, writers and large moves are refused for so long without asking it again. The keeper
+/// asks as often.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether the disk has no room.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    full.contains(&error.kind())
+}
+
+/// An error that has cost nothing, for the caller.
+pub(super) fn refused(error: &io::Error) -> Unwritable {
+    let why = error.to_string();
+    if is_full(error) { Unwritable::NoSpace(why) } else { Unwritable::Failed(why) }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    state: Mutex<State>,
+    /// Notified when a segment was made, or could not be made.
+    made: Condvar,
+    /// How many there are. Commits read it without a lock; it changes under the lock of `state`.
+    ready: AtomicUsize,
+    /// So many are kept for a move, which may be more than [`RESERVED`]. It changes under the lock of `state`.
+    kept: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: VecDeque<Segment>,
+    /// Whether a thread makes one. Another thread waits: segments are used in the order of their numbers.
+    is_making: bool,
+    /// Why the last one was not made.
+    failure: Option<Failure>,
+    /// Why the last one for a large move was not made. Writers need fewer, and may still get theirs.
+    unmoved: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    why: Unwritable,
+    /// When the disk refused; `None` once space was freed.
+    at: Option<Instant>,
+}
+
+impl Failure {
+    fn new(error: &io::Error) -> Failure {
+        Failure { why: refused(error), at: Some(Instant::now()) }
+    }
+
+    /// Why the disk is not asked now.
+    fn refusal(&self) -> Option<Unwritable> {
+        self.at.is_some_and(|at| at.elapsed() < PAUSE).then(|| self.why.clone())
+    }
+}
+
+/// The purpose of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A put, which is refused during a [`PAUSE`].
+    Put,
+    /// A delete or a move, which frees space and asks the disk at once.
+    Free,
+    /// All segments that a large move needs, asked for together. They have a [`PAUSE`] of their own.
+    LargeMove,
+}
+
+impl Purpose {
+    fn of(insists: bool) -> Purpose {
+        if insists { Purpose::Free } else { Purpose::Put }
+    }
+}
+
+/// A thread that makes a segment. Dropped only in a panic, so that others do not wait for it.
+struct Making<'a>(&'a Spares);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).is_making = false;
+        self.0.made.notify_all();
+    }
+}
+
+/// Segments kept for a move until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Kept<'a>(&'a Spares);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let _state = lock(&self.0.state);
+        self.0.kept.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Spares {
+    /// Those that a recovery found, and why the next one could not be made.
+    pub(super) fn new(segments: VecDeque<Segment>, failure: Option<&io::Error>) -> Spares {
+        Spares {
+            ready: AtomicUsize::new(segments.len()),
+            state: Mutex::new(State {
+                segments,
+                failure: failure.map(Failure::new),
+                ..State::default()
+            }),
+            ..Spares::default()
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// How many there must be to take some and leave others. A move leaves none, and takes those that are kept for
+    /// it.
+    pub(super) fn needed(&self, taken: usize, left: usize) -> usize {
+        let kept = self.kept.load(Ordering::Relaxed);
+        taken + if left == 0 { 0 } else { left.max(kept) }
+    }
+
+    fn note_ready(&self, state: &State) {
+        self.ready.store(state.segments.len(), Ordering::Relaxed);
+    }
+
+    /// Makes segments until there are so many, and so many beside them. Unless the caller `insists`, it is refused
+    /// at once where the disk had no room just now.
+    pub(super) fn fill(
+        &self,
+        count: usize,
+        left: usize,
+        insists: bool,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<(), Unwritable> {
+        self.filled(count, left, Purpose::of(insists), make).map(drop)
+    }
+
+    fn filled(
+        &self,
+        count: usize,
+        left: usize,
+        purpose: Purpose,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<MutexGuard<'_, State>, Unwritable> {
+        let mut state = lock(&self.state);
+        while state.segments.len() < self.needed(count, left) {
+            let refusal = match purpose {
+                Purpose::Put => state.failure.as_ref(),
+                Purpose::Free => None,
+                Purpose::LargeMove => state.unmoved.as_ref(),
+            };
+            if let Some(why) = refusal.and_then(Failure::refusal) {
+                return Err(why);
+            }
+            if state.is_making {
+                state = self.made.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.is_making = true;
+            drop(state);
+            let making = Making(self);
+            let made = make();
+            state = lock(&self.state);
+            // The next one is not begun before this one has its place.
+            std::mem::forget(making);
+            state.is_making = false;
+            self.made.notify_all();
+            let failure = made.as_ref().err().map(Failure::new);
+            match purpose {
+                Purpose::LargeMove if failure.is_some() => state.unmoved = failure,
+                _ => state.failure = failure,
+            }
+            state.segments.push_back(made.map_err(|error| refused(&error))?);
+            self.note_ready(&state);
+        }
+        Ok(state)
+    }
+
+    /// Makes as many as a large move needs, and keeps them for it; `None` where the disk has no room for them, or
+    /// had none just now.
+    pub(super) fn keep(
+        &self,
+        count: usize,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Option<Kept<'_>> {
+        let mut state = self.filled(count, 0, Purpose::LargeMove, make).ok()?;
+        if count > 0 {
+            state.unmoved = None;
+        }
+        self.kept.store(count, Ordering::Relaxed);
+        Some(Kept(self))
+    }
+
+    /// Takes a spare; leaves at least `left`, and the kept ones unless that is 0.
+    pub(super) fn take(
+        &self,
+        left: usize,
+        insists: bool,
+        make: impl Fn() -> io::Result<Segment>,
+    ) -> Result<Segment, Unwritable> {
+        let mut state = self.filled(1, left, Purpose::of(insists), make)?;
+        let taken = state.segments.pop_front().expect("there is one at least");
+        self.note_ready(&state);
+        if left == 0 {
+            let kept = self.kept.load(Ordering::Relaxed);
+            self.kept.store(kept.saturating_sub(1), Ordering::Relaxed);
+        }
+        Ok(taken)
+    }
+
+    /// Gives back some that were taken and not used.
+    pub(super) fn give_back(&self, fresh: Vec<Segment>) {
+        let mut state = lock(&self.state);
+        fresh.into_iter().rev().for_each(|segment| state.segments.push_front(segment));
+        self.note_ready(&state);
+    }
+
+    /// Why writers do not ask the disk now.
+    pub(super) fn refusal(&self) -> Option<Unwritable> {
+        lock(&self.state).failure.as_ref()?.refusal()
+    }
+
+    /// The disk may have room again.
+    pub(super) fn freed(&self) {
+        let State { failure, unmoved, .. } = &mut *lock(&self.state);
+        for failure in [failure, unmoved].into_iter().flatten() {
+            failure.at = None;
+        }
+    }
+
+    /// Whether the disk had no room for the last one: freeing space helps then.
+    pub(super) fn is_short(&self) -> bool {
+        lock(&self.state).failure.as_ref().is_some_and(|failure| failure.why.is_full())
+    }
+
+    /// Whether the last one was not made.
+    pub(super) fn is_wanted(&self) -> bool {
+        lock(&self.state).failure.is_some()
+    }
+
+    /// Why the last one was not made, or those for a large move, and what that means.
+    pub(super) fn shortage(&self) -> Option<String> {
+        let State { failure, unmoved, .. } = &*lock(&self.state);
+        let refused = "writes are refused until there is one, reads and deletes go on";
+        match (failure, unmoved) {
+            (Some(Failure { why, .. }), _) if why.is_full() => {
+                Some(format!("no room for another segment of the log: {why}; {refused}"))
+            }
+            (Some(Failure { why, .. }), _) => {
+                Some(format!("another segment of the log cannot be made: {why}; {refused}"))
+            }
+            (None, Some(Failure { why, .. })) => Some(format!(
+                "no room to move the live records of a large segment: {why}; its space is not reclaimed until \
+                 there is"
+            )),
+            (None, None) => None,
+        }
+    }
+
+    /// No further segment is needed, so the last failure no longer counts.
+    pub(super) fn forget_shortage(&self) {
+        lock(&self.state).failure = None;
+    }
+
+    /// A large segment is gone, perhaps the one that could not be moved.
+    pub(super) fn forget_unmoved(&self) {
+        lock(&self.state).unmoved = None;
+    }
+
+    /// All of them but the first few.
+    pub(super) fn drain(&self, first: usize) -> VecDeque<Segment> {
+        let mut state = lock(&self.state);
+        let first = first.min(state.segments.len());
+        let drained = state.segments.split_off(first);
+        self.note_ready(&state);
+        drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn full() -> io::Result<Segment> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    #[test]
+    fn full_disk_is_asked_by_writers_after_a_pause() {
+        let (spares, asked) = (Spares::default(), AtomicU32::new(0));
+        let full = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            full()
+        };
+        let began = Instant::now();
+        for _ in 0..1000 {
+            spares.take(0, false, full).unwrap_err();
+        }
+        let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
+        assert!(u128::from(asked.load(Ordering::Relaxed)) <= 1 + pauses, "{asked:?} in {pauses}");
+        assert!(spares.shortage().is_some());
+        // The keeper asks all the same, and after it has freed space writers ask as well.
+        let before = asked.load(Ordering::Relaxed);
+        spares.fill(1, 0, true, full).unwrap_err();
+        spares.freed();
+        spares.take(0, false, full).unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), before + 2);
+        spares.freed();
+        spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap();
+        assert_eq!(spares.shortage(), None);
+    }
+
+    #[test]
+    fn missing_descriptor_is_no_full_disk() {
+        let spares = Spares::default();
+        let no_file = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let refused = spares.take(0, false, no_file).unwrap_err();
+        assert!(matches!(refused, Unwritable::Failed(_)), "{refused:?}");
+        assert_eq!(spares.take(0, false, no_file).unwrap_err(), refused);
+        assert!(spares.shortage().is_some() && !spares.is_short());
+        let refused = spares.take(0, true, full).unwrap_err();
+        assert!(matches!(refused, Unwritable::NoSpace(_)), "{refused:?}");
+        assert!(spares.is_short());
+    }
+
+    #[test]
+    fn taker_waits_for_one_segment_and_not_for_all() {
+        let (spares, next) = (Spares::default(), AtomicU32::new(1));
+        let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
+        let (third_begun, third_goes_on) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let make = || {
+                    if next.load(Ordering::Relaxed) == 3 {
+                        third_begun.wait();
+                        third_goes_on.wait();
+                    }
+                    made()
+                };
+                spares.fill(5, 0, false, make)
+            });
+            third_begun.wait();
+            assert_eq!(spares.ready(), 2);
+            assert_eq!(spares.take(1, false, made).unwrap().id, 1);
+            assert_eq!(spares.take(0, false, made).unwrap().id, 2);
+            // It makes none itself while the third one is made.
+            let third = scope.spawn(|| spares.take(0, false, full));
+            third_goes_on.wait();
+            assert_eq!(third.join().unwrap().unwrap().id, 3);
+            slow.join().unwrap().unwrap();
+        });
+        let ids: Vec<_> = spares.drain(0).iter().map(|segment| segment.id).collect();
+        assert_eq!(ids[..4], [4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn panic_of_a_maker_stops_no_other() {
+        let spares = Spares::default();
+        std::thread::scope(|scope| {
+            let panics = scope.spawn(|| spares.fill(1, 0, false, || panic!("while it makes one")));
+            panics.join().unwrap_err();
+        });
+        assert_eq!(spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
+    }
+
+    #[test]
+    fn segments_kept_for_a_move_are_left_to_it() {
+        let (spares, next) = (Spares::default(), AtomicU32::new(1));
+        let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
+        let kept = spares.keep(5, made).unwrap();
+        // A put and a delete, both begun before the segments were kept.
+        for left in [RESERVED, 1] {
+            spares.take(left, true, full).unwrap_err();
+        }
+        for taken in 1..=5 {
+            assert_eq!(spares.take(0, true, full).unwrap().id, taken);
+            let left = 5 - taken as usize;
+            assert_eq!((spares.needed(0, 1), spares.ready()), (left.max(1), left));
+        }
+        drop(kept);
+        assert_eq!(spares.needed(0, 1), 1);
+    }
+
+    #[test]
+    fn unfit_move_is_reported_and_leaves_writers_alone() {
+        let (spares, asked) = (Spares::default(), AtomicU32::new(0));
+        let few = || match asked.fetch_add(1, Ordering::Relaxed) {
+            made @ 0..4 => Segment::growing(made + 1, 0, 4096),
+            _ => full(),
+        };
+        assert!(spares.keep(6, few).is_none());
+        assert!(!spares.is_short() && !spares.is_wanted());
+        let shortage = spares.shortage().unwrap();
+        assert!(shortage.starts_with("no room to move "), "{shortage}");
+        // A move that needs none changes nothing of that.
+        drop(spares.keep(0, few).unwrap());
+        assert_eq!(spares.shortage(), Some(shortage));
+        spares.take(RESERVED, false, few).unwrap();
+        // The disk is asked again after a pause only.
+        let (before, began) = (asked.load(Ordering::Relaxed), Instant::now());
+        (0..1000).for_each(|_| assert!(spares.keep(6, few).is_none()));
+        let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
+        assert!(u128::from(asked.load(Ordering::Relaxed) - before) <= 1 + pauses);
+        spares.forget_unmoved();
+        assert_eq!(spares.shortage(), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! Appended records get to the disk: one thread at a time writes for all that wait.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::Log;
+use super::head::Turns;
+use crate::directory::Directory;
+use crate::place::Location;
+use crate::record::Sequence;
+use crate::segment::Segment;
+use crate::types::{Durability, Unwritable, lock};
+
+/// A thread's turn, which ends with this, also in a panic.
+pub(super) struct Turn<'a> {
+    pub(super) log: &'a Log,
+    pub(super) number: usize,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // Part of the group may be on the disk.
+            self.log.broken.get_or_init(|| "what was to write it failed".into());
+        }
+        lock(&self.log.turns).taken = false;
+        // One that has the next turn comes first: the disk is busy while the others wake.
+        self.log.turn_over[(self.number + 1) % 2].notify_one();
+        self.log.turn_over[self.number % 2].notify_all();
+    }
+}
+
+/// What one turn writes.
+#[derive(Debug)]
+struct Group {
+    /// The last commit of it.
+    last: Sequence,
+    records: u64,
+    full: Vec<Arc<Segment>>,
+    active: Arc<Segment>,
+    /// Where it ends, which is behind a whole commit.
+    end: Location,
+}
+
+impl Log {
+    /// Writes everything up to this commit to the disk; what others have appended by then goes along.
+    pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
+        match &self.directory {
+            Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
+                self.write_out_in_turn(directory, up_to)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes everything to the disk.
+    pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
+        match &self.directory {
+            // Records that were moved have no commit that one could wait for.
+            Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the first turn that has this commit in its group, or has that turn.
+    fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
+        let mut turns = lock(&self.turns);
+        let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
+        while turns.taken && turns.turn <= own {
+            turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        if turns.turn >= own {
+            // It is over. What is safe was said before the turns were locked to end it.
+            return match self.broken.get() {
+                Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
+                    Err(Unwritable::Broken(why.clone()))
+                }
+                _ => Ok(()),
+            };
+        }
+        // Taken while the turns are locked. Threads that wait for this turn had appended before; later ones see how
+        // far it goes.
+        let group = self.take_group();
+        *turns = Turns { taken: true, turn: own, up_to: group.last };
+        drop(turns);
+        let _turn = Turn { log: self, number: own };
+        self.write_group(directory, &group)
+    }
+
+    /// Everything that no turn has taken.
+    fn take_group(&self) -> Group {
+        let mut head = lock(&self.head);
+        Group {
+            last: head.last,
+            records: std::mem::take(&mut head.ungrouped),
+            full: std::mem::take(&mut head.full),
+            active: Arc::clone(&head.active),
+            end: head.end(),
+        }
+    }
+
+    fn write_group(&self, directory: &Directory, group: &Group) -> Result<(), Unwritable> {
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        let began = Instant::now();
+        let safely = self.durability != Durability::None;
+        let written = group
+            .full
+            .iter()
+            .chain([&group.active])
+            .try_for_each(|segment| directory.write(segment, safely));
+        written.map_err(|error| self.broken_by(&error))?;
+        // Where the system has no mapping for one, it stays as it is until the next turn.
+        let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
+        let unopened: Vec<_> = unopened.collect();
+        lock(&self.head).full.splice(..0, unopened);
+        if safely {
+            self.settled.fetch_max(group.end.to_bits(), Ordering::Relaxed);
+        }
+        self.synced.fetch_max(group.last, Ordering::Release);
+        if safely && group.records > 0 {
+            self.made_safe.count(group.records, began);
+        }
+        Ok(())
+    }
+
+    /// From now on a full segment is read from its file.
+    fn reopen(&self, full: &Segment) -> io::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let sealed = directory.open_sealed(full)?;
+        self.replace(full.id, Some(Arc::new(sealed)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::Recovered;
+    use super::*;
+
+    #[test]
+    fn panic_ends_a_turn_and_breaks_the_log() {
+        let log = Log::new(None, Recovered::nothing(), 4096, 1 << 20).expect("memory");
+        *lock(&log.turns) = Turns { taken: true, turn: 1, up_to: 7 };
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            let _turn = Turn { log: &log, number: 1 };
+            panic!("within a write");
+        }));
+        assert!(failed.is_err());
+        assert!(!lock(&log.turns).taken);
+        assert!(matches!(log.begin(std::iter::once(48), false), Err(Unwritable::Broken(_))));
+    }
+}

@@ -1,0 +1,185 @@
+//! A store in a directory, opened.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use super::directory::{Directory, DirectoryError};
+use super::log::Log;
+use super::place::SegmentId;
+use super::reclaim::ReclaimError;
+use super::record::{Kind, Record, Sequence};
+use super::recovery::{Findings, Lost, Opening, read_segments, records};
+use super::store::Store;
+use super::table::Damage;
+use super::types::{Committed, DirectoryOptions, Durability, StoreOptions};
+
+impl Store {
+    /// The store in a directory, and what of it could not be read, if it was to be repaired.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn open(
+        options: StoreOptions,
+        directory: &DirectoryOptions,
+        bytes_max: u64,
+    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
+        Store::open_and_tell(options, directory, bytes_max, &mut |_| {})
+    }
+
+    /// [`Store::open`], which tells with each segment how far it is: of a large store it takes its
+    /// time.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn open_and_tell(
+        options: StoreOptions,
+        directory: &DirectoryOptions,
+        bytes_max: u64,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
+        let mut lost = Vec::new();
+        let path = &directory.path;
+        let (kept, manifest) = Directory::open(path, options.consistency)?;
+        let lost_here = directory.repair.then_some(&mut lost);
+        let promises = directory.durability != Durability::None;
+        let (recovered, findings) =
+            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here, tell)?;
+        let log = Log::new(
+            Some((kept, directory.durability)),
+            recovered,
+            options.segment_bytes,
+            bytes_max,
+        )
+        .map_err(|error| DirectoryError::Io(path.clone(), error))?;
+        let store = Store::new(log, options);
+        store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
+        store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
+        store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
+        // All old versions are kept until the keeper knows for how long.
+        store.retain(manifest.reached.compacted);
+        let incomplete = store
+            .restore(&findings, tell)
+            .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
+        // The segments that show the damage go last: until then they tell damaged commits from whole ones.
+        for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
+            store.rescue(*id).map_err(|error| match error {
+                ReclaimError::Log(error) => {
+                    DirectoryError::Io(path.clone(), io::Error::other(error.to_string()))
+                }
+                ReclaimError::Damage(damage) => {
+                    DirectoryError::Damaged(path.clone(), damage.to_string())
+                }
+            })?;
+        }
+        for id in findings.unreadable {
+            store.0.log.set_aside(id).map_err(|error| DirectoryError::Io(path.clone(), error))?;
+        }
+        store.retain(Sequence::MAX);
+        store.0.unswept.store(true, Ordering::Relaxed);
+        Ok((store, lost))
+    }
+
+    /// Puts the records of all segments in the tables. Where some were lost, now or before, what
+    /// grew from them stays in the log, and is left out each time.
+    fn restore(
+        &self,
+        findings: &Findings,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<BTreeSet<SegmentId>, Damage> {
+        let incomplete = records(&self.0.log.segments(), findings, tell, |segment, found| {
+            let record = segment.record(found.at.offset());
+            let Record { kind, key, sequence, version, .. } = record;
+            if let Some(request) = record.request {
+                let mut requests = self.0.requests.shard(request);
+                let others = requests.made(request).map_or(0, |made| made.version);
+                let committed = Committed { sequence, version: version.max(others) };
+                if record.moved {
+                    // It stands behind later ones: its segment was kept for as long as it had to be.
+                    requests.remember_before_all(request, committed);
+                } else {
+                    segment.note_request();
+                    requests.remember(request, committed);
+                }
+            }
+            match kind {
+                Kind::Put | Kind::Append | Kind::Delete => {
+                    let hash = self.0.hash.hash(key);
+                    self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
+                }
+                Kind::Clear => {
+                    segment.note_clear();
+                    self.restore_clear(sequence);
+                }
+                Kind::Request | Kind::Seal => {}
+            }
+            Ok(())
+        })?;
+        let horizon = self.horizon(self.0.log.last());
+        for stripe in 0..self.stripes() {
+            let mut table = self.stripe(stripe);
+            table.put_in_order();
+            for slot in table.slots() {
+                table.drop_incomplete(slot);
+            }
+            for slot in table.slots() {
+                table.prune(slot, horizon);
+            }
+        }
+        Ok(incomplete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use knee_kv_cache::engine::Expiry;
+
+    use super::super::action::{Action, Condition, Write};
+    use super::super::record::RequestId;
+    use super::super::types::Consistency;
+    use super::*;
+
+    /// As many as all that are remembered, and more, are moved behind the latest one.
+    #[test]
+    fn moved_records_push_no_request_out_at_a_restart() {
+        let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 1,
+            value_bytes_max: 1000,
+            segment_bytes: 1 << 20,
+        };
+        let directory =
+            DirectoryOptions { path: path.clone(), durability: Durability::Always, repair: false };
+        let open = || Store::open(options, &directory, 1 << 26).unwrap().0;
+        let put = |store: &Store, key: u64, number: u64| {
+            let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: b"" };
+            let key = key.to_le_bytes();
+            let write = Write { key: &key, condition: Condition::Always, action };
+            let request = Some(RequestId { client: 7, number });
+            store.write(&[write], request, 1).unwrap()
+        };
+        let store = open();
+        // More than all shards remember together.
+        let keys = 20_000;
+        for key in 0..keys {
+            put(&store, key, key);
+        }
+        let latest = put(&store, keys, keys);
+        store.write_out().unwrap();
+        let full = store.0.log.full_segments();
+        assert!(!full.is_empty());
+        for segment in full {
+            store.rescue(segment.id).unwrap();
+        }
+        assert_eq!(put(&store, 0, keys), latest, "it is remembered before");
+        drop(store);
+        let store = open();
+        assert_eq!(store.last(), latest.sequence);
+        assert_eq!(put(&store, 0, keys), latest, "it was made twice");
+        drop(store);
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,388 @@
+//! Reclaims the space of dead records, a segment at a time.
+//!
+//! Live records move to the end of the log; then the segment goes as a whole. A segment is worth it when half of it
+//! is dead: the log takes at most twice what is alive, and each byte moved frees another one. While writers wait for
+//! space, an eighth suffices.
+
+use std::iter::once_with;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::log::Forgotten;
+use super::place::{ALIGN, Location, SegmentId};
+use super::record::{HEAD_BYTES, Kind, Record, Sequence};
+use super::segment::Segment;
+use super::store::Store;
+use super::table::Damage;
+use super::types::{Consistency, Unwritable, lock};
+
+/// For so long requests are recognised also after a restart, as long as there is space.
+const REQUESTS_KEPT: Duration = Duration::from_secs(60);
+
+/// While writers wait, a segment is reclaimed when this part of it is dead: at most seven bytes move for one that is
+/// freed.
+const DEAD_LEAST: u64 = 8;
+/// The same once deletes have taken a segment beyond the limit, or out of the reserve: without some space, however
+/// little, nothing more can be deleted.
+const DEAD_LEAST_BEYOND: u64 = 1024;
+
+/// Why a segment was not reclaimed. It is still there, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReclaimError {
+    /// There is no room for what has to move.
+    Log(Unwritable),
+    /// Something in it cannot be read.
+    Damage(Damage),
+}
+
+impl From<Damage> for ReclaimError {
+    fn from(damage: Damage) -> ReclaimError {
+        ReclaimError::Damage(damage)
+    }
+}
+
+impl From<Unwritable> for ReclaimError {
+    fn from(unwritable: Unwritable) -> ReclaimError {
+        ReclaimError::Log(unwritable)
+    }
+}
+
+impl Store {
+    /// Takes the segment with the least that is alive apart, if at least half of it is dead, or the
+    /// oldest one where too much only says that keys are gone. Returns whether there was one.
+    ///
+    /// # Errors
+    /// See [`ReclaimError`]. An unreadable segment is reported once, and left alone from then on.
+    pub fn reclaim(&self) -> Result<bool, ReclaimError> {
+        let mut damaged = lock(&self.0.reclaiming);
+        if self.0.unswept.swap(false, Ordering::Relaxed) {
+            self.sweep();
+        }
+        let is_tight = self.is_tight();
+        let is_old = |segment: &Arc<Segment>| {
+            segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
+        };
+        // A damaged record that may still be read keeps its segment.
+        let is_kept = |segment: &Segment| damaged.contains_key(&segment.id) && !segment.is_dead();
+        let may_go = |segment: &Arc<Segment>| is_old(segment) && !is_kept(segment);
+        // What it takes, not what is in it: each life of a store leaves a segment that is not full.
+        // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
+        let is_felt = self.0.pressure.is_felt();
+        let (bytes, bytes_max) = self.0.log.bytes();
+        let is_beyond = bytes > bytes_max || self.0.log.is_in_reserve(0);
+        // What a segment of deletes frees may be dealt to all of them.
+        let segments = bytes / self.0.options.segment_bytes as u64;
+        let part = if is_beyond { DEAD_LEAST_BEYOND.max(2 * segments) } else { DEAD_LEAST };
+        // Less than a record or two is not dead for certain: some are of no key.
+        let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
+        let worth = |segment: &Arc<Segment>| {
+            let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
+            // Space that was never written is no gain: the segment that takes the rest may lose as much.
+            let dead = (segment.filled() as u64).saturating_sub(live);
+            // Each life begins a segment, even beyond the limit: there is room in it.
+            let fits = is_beyond && live <= self.0.log.room() as u64;
+            may_go(segment)
+                && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
+        };
+        // What has been forgotten of one that is not yet on the disk might come back.
+        let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
+        let full = self.0.log.full_segments().into_iter().filter(written);
+        let full: Vec<_> = full.collect();
+        let harmed = lock(&self.0.harmed).clone();
+        let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && is_old(segment));
+        let least = || {
+            let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
+            // Writers change it during the sort, which panics on an order that is none.
+            worth.sort_by_cached_key(|segment| segment.live());
+            worth
+        };
+        let burden = || {
+            let oldest = full.first().filter(|oldest| may_go(oldest));
+            oldest.filter(|_| self.is_burdened())
+        };
+        // Each is looked for only where there is none before it.
+        let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
+        let movable = found.find_map(|segment| Some((segment, self.0.log.keep_for(segment)?)));
+        let Some((segment, kept)) = movable else {
+            let dead_least = dead_least(self.0.options.segment_bytes as u64);
+            // What says that all keys are gone is moved, and so not dead, until each says so itself.
+            let may_turn = is_felt && self.clearing() == 0;
+            return Ok(may_turn && self.0.log.turn_over(dead_least)?);
+        };
+        let began = Instant::now();
+        lock(&self.0.harmed).remove(&segment.id);
+        let reclaimed = match segment.said_without() {
+            Some(known) => self.drop_segment(segment, known),
+            None => self.reclaim_segment(segment),
+        };
+        drop(kept);
+        match &reclaimed {
+            Err(ReclaimError::Damage(damage)) => damaged.insert(segment.id, damage.clone()),
+            _ => damaged.remove(&segment.id),
+        };
+        reclaimed?;
+        self.note_shrunk();
+        self.0.pressure.note_freed();
+        self.0.reclaims.fetch_add(1, Ordering::Relaxed);
+        self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Whether keys that are gone take a quarter of what is alive: they can be forgotten once
+    /// everything that is older has been moved. Doing that from the oldest segment on moves three
+    /// times as much, at most, as was written to say that they are gone.
+    fn is_burdened(&self) -> bool {
+        let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
+        let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();
+        gone >= self.0.options.segment_bytes && 4 * gone as u64 > live
+    }
+
+    /// Moves what can be read out of a damaged segment, and does away with it.
+    pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
+        match self.0.log.segment(id) {
+            Some(segment) => self.reclaim_segment(&segment),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether space is short: then nothing is kept that need not be.
+    pub(super) fn is_tight(&self) -> bool {
+        let (bytes, bytes_max) = self.0.log.bytes();
+        let is_nearly_full = bytes >= bytes_max - bytes_max / 10;
+        is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
+    }
+
+    /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what
+    /// that frees.
+    ///
+    /// # Errors
+    /// See [`ReclaimError`].
+    pub fn compact(&self) -> Result<(), ReclaimError> {
+        let last = self.0.log.last();
+        let horizon = self.horizon_of_snapshots(last);
+        self.0.compacted.fetch_max(horizon, Ordering::Relaxed);
+        for stripe in 0..self.stripes() {
+            let mut table = self.stripe(stripe);
+            for slot in table.slots() {
+                table.prune(slot, horizon);
+            }
+            self.forget_clears(&mut table, horizon);
+        }
+        self.0.pressure.note_freed();
+        self.0.log.note(self.forgotten())?;
+        loop {
+            match self.reclaim() {
+                Ok(true) | Err(ReclaimError::Damage(_)) => {}
+                Ok(false) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let damaged = lock(&self.0.reclaiming);
+        let is_asked_for = |id| self.0.log.segment(id).is_some_and(|segment| !segment.is_dead());
+        match damaged.iter().find(|(id, _)| is_asked_for(**id)) {
+            Some((_, damage)) => Err(damage.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a dead segment without a look at it: small
+    /// records by the hundred thousand cost as much to look through as what is written in their
+    /// place. What it said of some keys is `known` again from a later commit on.
+    fn drop_segment(&self, segment: &Segment, known: Sequence) -> Result<(), ReclaimError> {
+        debug_assert!(
+            (0..self.stripes()).all(|stripe| !self.stripe(stripe).asks_for(segment.id)),
+            "segment {} is asked for",
+            segment.id
+        );
+        self.0.dropped.fetch_max(known.min(self.0.log.last()), Ordering::Relaxed);
+        self.0.log.remove(segment.id, self.forgotten())?;
+        Ok(())
+    }
+
+    /// Moves what is alive in a segment, and removes it, unless something alive cannot be read.
+    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
+        let horizon = self.horizon(self.0.log.last());
+        let oldest = self.0.log.oldest_but(segment.id);
+        let (mut at, mut damage) = (0, None);
+        while at + HEAD_BYTES <= segment.filled() {
+            self.0.log.refill();
+            let from = Location::new(segment.id, at);
+            let record = match segment.checked(at) {
+                Ok(record) => record,
+                Err(_) => {
+                    damage.get_or_insert(Damage { segment: segment.id, offset: at });
+                    at += ALIGN;
+                    continue;
+                }
+            };
+            at += record.bytes();
+            if record.kind == Kind::Seal {
+                break;
+            }
+            if !record.kind.is_of_a_key() {
+                if record.kind == Kind::Clear {
+                    if let Some(known) = self.said_without(record.sequence) {
+                        self.0.dropped.fetch_max(known, Ordering::Relaxed);
+                    } else {
+                        self.0.log.begin_move(&record)?.append_moved(&record);
+                    }
+                }
+                continue;
+            }
+            let hash = self.0.hash.hash(record.key);
+            let mut table = self.stripe(self.stripe_of(hash));
+            let slot = match table.find(hash, record.key) {
+                Ok(Some(slot)) => slot,
+                Ok(None) => continue,
+                // The key's newest record cannot be read, perhaps in another segment, which stays.
+                Err(_) => match table.slot_at(hash, from) {
+                    Some(slot) => slot,
+                    None => {
+                        // When that ended is unknown.
+                        self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+                        continue;
+                    }
+                },
+            };
+            table.prune(slot, horizon);
+            let Some(entry) = table.entry_at(slot, from) else {
+                // What the key was from then on until the next commit that is known of it.
+                let known = table.sequence_behind(slot, (record.sequence, record.part));
+                self.0.dropped.fetch_max(known, Ordering::Relaxed);
+                continue;
+            };
+            if table.may_forget(slot, oldest) {
+                match self.0.options.consistency {
+                    Consistency::Linearizable => &self.0.compacted,
+                    // No version of it is to be met again.
+                    Consistency::Sequential => &self.0.floor,
+                }
+                .fetch_max(record.version, Ordering::Relaxed);
+                table.forget(slot);
+                continue;
+            }
+            let mut moving = self.0.log.begin_move(&record)?;
+            let to = moving.append_moved(&record);
+            drop(moving);
+            table.relocate(slot, entry, to);
+            segment.bury(record.bytes(), 0);
+        }
+        if let Some(damage) = damage {
+            if (0..self.stripes()).any(|stripe| self.stripe(stripe).asks_for(segment.id)) {
+                return Err(damage.into());
+            }
+            // If it was what says that all keys are gone, some may not say so themselves yet.
+            let cleared = self.clearing();
+            if segment.has_clear() && cleared != 0 {
+                let record = Record::of_no_key(Kind::Clear, cleared);
+                self.0.log.begin_move(&record)?.append_moved(&record);
+            }
+            // What that was is unknown.
+            self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+        }
+        self.0.log.remove(segment.id, self.forgotten())?;
+        Ok(())
+    }
+
+    pub(super) fn forgotten(&self) -> Forgotten {
+        let compacted = self.0.compacted.load(Ordering::Relaxed);
+        let dropped = self.0.dropped.load(Ordering::Relaxed);
+        let floor = self.0.floor.load(Ordering::Relaxed);
+        Forgotten { compacted: compacted.max(dropped), floor }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
+    use knee_kv_cache::engine::Expiry;
+
+    use super::super::pressure::Waiting;
+    use super::*;
+    use crate::{Action, Condition, DirectoryOptions, Durability, StoreOptions, Write, WriteError};
+
+    const KEYS: u32 = 200;
+
+    fn open(path: &Path) -> Store {
+        let options = StoreOptions {
+            consistency: Consistency::Linearizable,
+            stripes: 4,
+            value_bytes_max: 1000,
+            segment_bytes: 4096,
+        };
+        let at = DirectoryOptions {
+            path: path.to_owned(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        Store::open(options, &at, 12 * 4096).unwrap().0
+    }
+
+    fn put(store: &Store, key: u32, value: &[u8]) -> Result<(), WriteError> {
+        let key = key.to_le_bytes();
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+        let write = Write { key: &key, condition: Condition::Always, action };
+        store.write(&[write], None, 1).map(drop)
+    }
+
+    /// What is there, in its versions.
+    fn there(store: &Store) -> Vec<Option<(u64, Vec<u8>)>> {
+        let read = |key: u32| {
+            let mut value = Vec::new();
+            let shown = store.read(&key.to_le_bytes(), 1, |piece| {
+                value.extend_from_slice(piece);
+                true
+            });
+            shown.unwrap().found.map(|shown| (shown.version, value))
+        };
+        (0..KEYS).map(read).collect()
+    }
+
+    #[test]
+    fn crash_while_a_full_log_reclaims_loses_nothing() {
+        let name = format!("knee-kv-felt-{}", std::process::id());
+        let (path, copy) =
+            (std::env::temp_dir().join(&name), std::env::temp_dir().join(name + "-copy"));
+        let _ = fs::remove_dir_all(&path);
+        let store = open(&path);
+        let (mut key, mut turned_over) = (1, 0);
+        while store.0.log.bytes().0 < 12 * 4096 {
+            put(&store, key, &[1; 300]).unwrap();
+            key += 1;
+        }
+        assert!(key < KEYS);
+        for round in 0..10_u32 {
+            // One key alone is overwritten, until there is no room; a writer waits for some then.
+            while put(&store, 0, &[round as u8; 300]).is_ok() {}
+            store.0.log.write_out().unwrap();
+            let _waiting = Waiting::begin(&store.0.pressure);
+            let expected = there(&store);
+            loop {
+                let active = store.0.log.active();
+                let goes_on = store.reclaim().unwrap();
+                turned_over += u32::from(active != store.0.log.active());
+                let _ = fs::remove_dir_all(&copy);
+                fs::create_dir(&copy).unwrap();
+                for file in fs::read_dir(&path).unwrap() {
+                    let file = file.unwrap();
+                    fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+                }
+                let again = open(&copy);
+                assert!(there(&again) == expected, "round {round}");
+                if !goes_on {
+                    break;
+                }
+                store.0.log.write_out().unwrap();
+            }
+            put(&store, 0, &[0; 300]).expect("there is room again");
+        }
+        assert!(turned_over > 1, "{turned_over}");
+        drop(store);
+        fs::remove_dir_all(&path).unwrap();
+        fs::remove_dir_all(&copy).unwrap();
+    }
+}

@@ -1,0 +1,416 @@
+//! A record of the log: one version of one key, as bytes.
+//!
+//! ```text
+//!  0  u32  checksum (CRC-32C) of everything behind it, seeded with the segment's salt
+//!  4  u32  length of the value
+//!  8  u64  sequence: the place of its commit in the order of all commits
+//! 16  u64  version, as clients see it
+//! 24  u32  flags
+//! 28  u32  second of the epoch from which on it is gone; 0 is never
+//! 32  u32  part: what one commit does to one key may be several records
+//! 36  u16  length of the key
+//! 38  u8   kind
+//! 39  u8   bits
+//! 40  u8   marks
+//! 41  u24  settled: a place in a segment, in units of eight bytes,
+//! 44  u32           and the segment; 0 where unknown
+//! 48       [u64 client, u64 number], if the request had an id
+//!          [u64 whole, u64 sequence, u32 part, u32 depth], if it is an append
+//!          key, value, zeros up to the next multiple of eight
+//! ```
+//!
+//! All numbers are little-endian. A record is never longer than what is left of its segment.
+
+use knee_kv_cache::engine::{Expiry, Version};
+
+use super::place::{ALIGN, Location};
+
+/// Bytes in front of key and value.
+pub(crate) const HEAD_BYTES: usize = 48;
+const REQUEST_BYTES: usize = 16;
+const GROWTH_BYTES: usize = 24;
+
+const BIT_REQUEST: u8 = 1;
+const BIT_MORE: u8 = 2;
+const BIT_MOVED: u8 = 4;
+const BIT_FIRST: u8 = 8;
+const BIT_LAZY: u8 = 16;
+const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
+
+/// The place of a commit in the order of all commits of a store, from 1 on.
+pub(crate) type Sequence = u64;
+
+/// A request as its client counts it: the same one sent again has the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId {
+    /// Chosen at random by the client, once.
+    pub client: u64,
+    /// Counted by the client.
+    pub number: u64,
+}
+
+/// What an append makes of a value, so that readers need not look at the records before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Bytes of the whole value.
+    pub(crate) whole: u64,
+    /// The record that it grows from, by its sequence and its part.
+    pub(crate) from: (Sequence, u32),
+    /// Records of it before this one.
+    pub(crate) depth: u32,
+}
+
+/// What was known of the disk when a record was appended: it tells a recovery what a crash may
+/// have cost, and what must be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct OnDisk {
+    /// Up to here the log was on it.
+    pub(crate) settled: Option<Location>,
+    /// No caller waited for it.
+    pub(crate) lazy: bool,
+}
+
+/// What a record says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// It has this value from now on.
+    Put = 1,
+    /// Its value grows by this at its end.
+    Append = 2,
+    /// It is gone.
+    Delete = 3,
+    /// Nothing more is written to this segment.
+    Seal = 4,
+    /// Of no key: a request with an id came to nothing.
+    Request = 5,
+    /// Of no key: all that were there are gone.
+    Clear = 6,
+}
+
+impl Kind {
+    fn from_bits(bits: u8) -> Option<Kind> {
+        [Kind::Put, Kind::Append, Kind::Delete, Kind::Seal, Kind::Request, Kind::Clear]
+            .into_iter()
+            .find(|&kind| kind as u8 == bits)
+    }
+
+    /// Whether it says something of a key.
+    pub(crate) fn is_of_a_key(self) -> bool {
+        matches!(self, Kind::Put | Kind::Append | Kind::Delete)
+    }
+}
+
+/// One version of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) sequence: Sequence,
+    pub(crate) part: u32,
+    pub(crate) version: Version,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+    pub(crate) marks: u8,
+    /// Its commit goes on: without the record that follows there was none.
+    pub(crate) more: bool,
+    /// Its commit begins with it.
+    pub(crate) first: bool,
+    /// It was written before and has been moved here: its commit is complete.
+    pub(crate) moved: bool,
+    pub(crate) on_disk: OnDisk,
+    pub(crate) request: Option<RequestId>,
+    /// Of an append, and of nothing else.
+    pub(crate) growth: Option<Growth>,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+/// Why bytes are no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// They end before it does.
+    Short,
+    /// The checksum is not that of what follows.
+    Checksum,
+    /// The checksum holds, but what it says cannot be.
+    Malformed,
+}
+
+impl Record<'_> {
+    /// The end of a segment, behind the commit with this sequence.
+    pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
+        Record { on_disk, ..Record::of_no_key(Kind::Seal, sequence) }
+    }
+
+    /// A record that says nothing of any key.
+    pub(crate) fn of_no_key(kind: Kind, sequence: Sequence) -> Record<'static> {
+        Record {
+            kind,
+            sequence,
+            part: 0,
+            version: 0,
+            flags: 0,
+            expiry: Expiry::NEVER,
+            marks: 0,
+            more: false,
+            first: false,
+            moved: false,
+            on_disk: OnDisk::default(),
+            request: None,
+            growth: None,
+            key: &[],
+            value: &[],
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        record_bytes(self.kind, self.key.len(), self.value.len(), self.request.is_some())
+    }
+
+    /// Bytes of the value that it completes.
+    pub(crate) fn whole(&self) -> usize {
+        self.growth.map_or(self.value.len(), |growth| growth.whole as usize)
+    }
+
+    /// Records of that value before it.
+    pub(crate) fn depth(&self) -> usize {
+        self.growth.map_or(0, |growth| growth.depth as usize)
+    }
+
+    /// Writes it to the front of `out`, which has exactly its bytes.
+    pub(crate) fn encode(&self, salt: u32, out: &mut [u8]) {
+        debug_assert_eq!(out.len(), self.bytes());
+        debug_assert_eq!(self.growth.is_some(), self.kind == Kind::Append);
+        let bits = [
+            (self.request.is_some(), BIT_REQUEST),
+            (self.more, BIT_MORE),
+            (self.moved, BIT_MOVED),
+            (self.first, BIT_FIRST),
+            (self.on_disk.lazy, BIT_LAZY),
+        ];
+        out[4..8].copy_from_slice(&(self.value.len() as u32).to_le_bytes());
+        out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        out[16..24].copy_from_slice(&self.version.to_le_bytes());
+        out[24..28].copy_from_slice(&self.flags.to_le_bytes());
+        out[28..32].copy_from_slice(&self.expiry.to_bits().to_le_bytes());
+        out[32..36].copy_from_slice(&self.part.to_le_bytes());
+        out[36..38].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        out[38] = self.kind as u8;
+        out[39] = bits.iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
+        let settled = self.on_disk.settled.map_or(0, Location::to_bits);
+        out[40..48].copy_from_slice(&(u64::from(self.marks) | settled << 8).to_le_bytes());
+        let mut at = HEAD_BYTES;
+        if let Some(RequestId { client, number }) = self.request {
+            out[at..at + 8].copy_from_slice(&client.to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&number.to_le_bytes());
+            at += REQUEST_BYTES;
+        }
+        if let Some(Growth { whole, from: (sequence, part), depth }) = self.growth {
+            out[at..at + 8].copy_from_slice(&whole.to_le_bytes());
+            out[at + 8..at + 16].copy_from_slice(&sequence.to_le_bytes());
+            out[at + 16..at + 20].copy_from_slice(&part.to_le_bytes());
+            out[at + 20..at + 24].copy_from_slice(&depth.to_le_bytes());
+            at += GROWTH_BYTES;
+        }
+        for piece in [self.key, self.value] {
+            out[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        out[at..].fill(0);
+        let checksum = checksum(salt, &out[4..]);
+        out[..4].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// Bytes of a record.
+pub(crate) fn record_bytes(kind: Kind, key: usize, value: usize, has_request: bool) -> usize {
+    (key_offset(kind as u8, has_request) + key + value).next_multiple_of(ALIGN)
+}
+
+#[inline]
+fn key_offset(kind: u8, has_request: bool) -> usize {
+    let request = if has_request { REQUEST_BYTES } else { 0 };
+    let growth = if kind == Kind::Append as u8 { GROWTH_BYTES } else { 0 };
+    HEAD_BYTES + request + growth
+}
+
+/// Reads the record at the front of `bytes`, which was written by [`Record::encode`]. Nothing is
+/// checked: should they have changed since, it says something else, and no key or value where
+/// these would reach behind them.
+///
+/// # Panics
+/// Where there are less than [`HEAD_BYTES`].
+#[inline]
+pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
+    let key_bytes = usize::from(u16_at(bytes, 36));
+    let value_bytes = u32_at(bytes, 4) as usize;
+    let bits = bytes[39];
+    let at = key_offset(bytes[38], bits & BIT_REQUEST != 0);
+    let request = (bits & BIT_REQUEST != 0).then(|| {
+        let ids = bytes.get(HEAD_BYTES..HEAD_BYTES + REQUEST_BYTES).unwrap_or(&[0; REQUEST_BYTES]);
+        RequestId { client: u64_at(ids, 0), number: u64_at(ids, 8) }
+    });
+    let growth = (bytes[38] == Kind::Append as u8).then(|| {
+        let growth = bytes.get(at - GROWTH_BYTES..at).unwrap_or(&[0; GROWTH_BYTES]);
+        Growth {
+            whole: u64_at(growth, 0),
+            from: (u64_at(growth, 8), u32_at(growth, 16)),
+            depth: u32_at(growth, 20),
+        }
+    });
+    Record {
+        kind: match bytes[38] {
+            1 => Kind::Put,
+            2 => Kind::Append,
+            3 => Kind::Delete,
+            5 => Kind::Request,
+            6 => Kind::Clear,
+            _ => Kind::Seal,
+        },
+        sequence: u64_at(bytes, 8),
+        version: u64_at(bytes, 16),
+        flags: u32_at(bytes, 24),
+        expiry: Expiry::from_bits(u32_at(bytes, 28)),
+        part: u32_at(bytes, 32),
+        marks: bytes[40],
+        more: bits & BIT_MORE != 0,
+        first: bits & BIT_FIRST != 0,
+        moved: bits & BIT_MOVED != 0,
+        on_disk: OnDisk {
+            settled: Location::from_bits(u64_at(bytes, 40) >> 8),
+            lazy: bits & BIT_LAZY != 0,
+        },
+        request,
+        growth,
+        key: bytes.get(at..at + key_bytes).unwrap_or_default(),
+        value: bytes.get(at + key_bytes..at + key_bytes + value_bytes).unwrap_or_default(),
+    }
+}
+
+/// The key of the record at the front of `bytes`, if it can be one.
+#[inline]
+pub(crate) fn key(bytes: &[u8]) -> Option<&[u8]> {
+    let bits = *bytes.get(39)?;
+    let at = key_offset(bytes[38], bits & BIT_REQUEST != 0);
+    bytes.get(at..at + usize::from(u16_at(bytes, 36)))
+}
+
+/// Whether a record may begin there: nearly all of what is behind the end of a log are zeros, which
+/// no record has for a sequence.
+#[inline]
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    bytes.len() >= HEAD_BYTES && u64_at(bytes, 8) != 0
+}
+
+/// Reads the record at the front of `bytes`, whatever they are.
+pub(crate) fn decode(bytes: &[u8], salt: u32) -> Result<Record<'_>, Unreadable> {
+    if bytes.len() < HEAD_BYTES {
+        return Err(Unreadable::Short);
+    }
+    let at = key_offset(bytes[38], bytes[39] & BIT_REQUEST != 0);
+    let body = usize::from(u16_at(bytes, 36)) + u32_at(bytes, 4) as usize;
+    let length = (at + body).next_multiple_of(ALIGN);
+    if bytes.len() < length {
+        return Err(Unreadable::Short);
+    }
+    if checksum(salt, &bytes[4..length]) != u32_at(bytes, 0) {
+        return Err(Unreadable::Checksum);
+    }
+    if Kind::from_bits(bytes[38]).is_none() || bytes[39] & !BITS_KNOWN != 0 {
+        return Err(Unreadable::Malformed);
+    }
+    Ok(trusted(&bytes[..length]))
+}
+
+fn checksum(salt: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(salt, bytes)
+}
+
+#[inline]
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, at))
+}
+
+#[inline]
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+#[inline]
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Drawn = (Kind, u64, u32, u32, [bool; 4], Option<u32>, Option<u64>, Vec<u8>, Vec<u8>);
+
+    fn any_record() -> impl Strategy<Value = Drawn> {
+        let kind = prop_oneof![Just(Kind::Put), Just(Kind::Append), Just(Kind::Delete)];
+        let bytes = |most| proptest::collection::vec(any::<u8>(), 0..most);
+        (
+            kind,
+            any::<u64>(),
+            any::<u32>(),
+            any::<u32>(),
+            any::<[bool; 4]>(),
+            proptest::option::of(1..u32::MAX),
+            any::<Option<u64>>(),
+            bytes(40),
+            bytes(200),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn encoded_record_is_decoded(
+            (kind, sequence, part, flags, [more, first, moved, lazy], settled, request, key, value) in any_record(),
+            salt: u32,
+            behind in proptest::collection::vec(any::<u8>(), 0..20),
+            place: proptest::sample::Index,
+            bit in 0..8_u8,
+        ) {
+            let record = Record {
+                kind, sequence, part, version: !sequence, flags,
+                expiry: Expiry::from_bits(part ^ flags), marks: part as u8, more, first, moved,
+                on_disk: OnDisk {
+                    settled: settled.map(|id| Location::new(id, (flags >> 8) as usize * ALIGN)),
+                    lazy,
+                },
+                request: request.map(|number| RequestId { client: !number, number }),
+                growth: (kind == Kind::Append).then_some(Growth { whole: sequence / 2, from: (!sequence, part), depth: 7 }),
+                key: &key, value: &value,
+            };
+            let mut bytes = vec![0xAA; record.bytes()];
+            record.encode(salt, &mut bytes);
+            prop_assert_eq!(bytes.len() % ALIGN, 0);
+            prop_assert_eq!(trusted(&bytes), record);
+            let length = bytes.len();
+            bytes.extend(behind);
+            prop_assert_eq!(decode(&bytes, salt), Ok(record));
+            prop_assert_eq!(decode(&bytes, salt ^ 1), Err(Unreadable::Checksum));
+            prop_assert_eq!(decode(&bytes[..length - 1], salt), Err(Unreadable::Short));
+            // Any flipped bit is noticed.
+            bytes.truncate(length);
+            bytes[place.index(length)] ^= 1 << bit;
+            prop_assert!(decode(&bytes, salt).is_err());
+        }
+
+        #[test]
+        fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300), salt: u32) {
+            prop_assert!(decode(&bytes, salt).is_err());
+        }
+    }
+}

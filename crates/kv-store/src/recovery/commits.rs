@@ -1,0 +1,108 @@
+//! The commits of segments that were read: whole ones are restored, others are left out.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Findings, Found, Opening, Pass};
+use crate::place::{ALIGN, Location, SegmentId};
+use crate::record::{HEAD_BYTES, Record, Sequence};
+use crate::segment::Segment;
+
+/// Visits the records of all segments, which are in their order, but for those of commits that are
+/// not whole: a crash cut them off, or damage took something of them. Returns the segments that
+/// hold some of the latter, which must not outlive the segments that show the damage.
+pub(crate) fn records<E>(
+    segments: &[Arc<Segment>],
+    findings: &Findings,
+    tell: &mut dyn FnMut(Opening),
+    mut visit: impl FnMut(&Segment, Found) -> Result<(), E>,
+) -> Result<BTreeSet<SegmentId>, E> {
+    let bytes_all = segments.iter().map(|segment| segment.filled() as u64).sum();
+    let mut bytes = 0;
+    let mut pending = Pending { settled: findings.settled, ..Pending::default() };
+    for segment in segments {
+        if findings.behind_lost.contains(&segment.id) {
+            pending.lose();
+        }
+        let mut at = 0;
+        while at + HEAD_BYTES <= segment.filled() {
+            let Ok(record) = segment.checked(at) else {
+                pending.lose();
+                at += ALIGN;
+                continue;
+            };
+            let found = Found {
+                at: Location::new(segment.id, at),
+                sequence: record.sequence,
+                part: record.part,
+            };
+            at += record.bytes();
+            if record.moved {
+                visit(segment, found)?;
+            } else {
+                pending.take(segment, found, &record, &mut visit)?;
+            }
+        }
+        bytes += segment.filled() as u64;
+        tell(Opening { pass: Pass::Restore, bytes, bytes_all });
+    }
+    pending.settle(&mut visit)?;
+    Ok(pending.incomplete)
+}
+
+/// The first records of a commit.
+#[derive(Default)]
+struct Pending<'a> {
+    records: Vec<(&'a Segment, Found)>,
+    settled: Option<Location>,
+    /// What came last cannot be read.
+    is_lost: bool,
+    incomplete: BTreeSet<SegmentId>,
+}
+
+impl<'a> Pending<'a> {
+    fn sequence(&self) -> Option<Sequence> {
+        self.records.last().map(|(_, found)| found.sequence)
+    }
+
+    /// Something is missing here.
+    fn lose(&mut self) {
+        self.incomplete.extend(self.records.drain(..).map(|(segment, _)| segment.id));
+        self.is_lost = true;
+    }
+
+    fn take<E>(
+        &mut self,
+        segment: &'a Segment,
+        found: Found,
+        record: &Record<'_>,
+        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let goes_on = self.sequence() == Some(record.sequence);
+        if record.first {
+            self.is_lost = false;
+        } else if !goes_on && self.is_lost {
+            self.incomplete.insert(segment.id);
+            return Ok(());
+        }
+        if record.first || !goes_on {
+            self.settle(visit)?;
+        }
+        self.records.push((segment, found));
+        if record.more {
+            return Ok(());
+        }
+        self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found))
+    }
+
+    /// No more of it comes. If it was on the disk, the rest was in a segment that has been taken
+    /// apart since.
+    fn settle<E>(
+        &mut self,
+        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Pending { records, settled, .. } = self;
+        let records = records.drain(..).filter(|(_, found)| Some(found.at) < *settled);
+        records.into_iter().try_for_each(|(segment, found)| visit(segment, found))
+    }
+}

@@ -1,0 +1,257 @@
+//! A segment's file as a recovery reads it.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::directory::{Directory, DirectoryError, Made};
+use crate::place::{ALIGN, Location, SegmentId};
+use crate::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
+use crate::segment::{FILE_HEAD_BYTES, Segment};
+
+/// So much of a file is read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Where that fails, so much is looked at alone.
+const BLOCK_BYTES: usize = 4096;
+
+/// A segment's file, and what is in it.
+pub(super) struct Part {
+    pub(super) id: SegmentId,
+    /// Not the open file: of a large log there may be more of them than a process may open.
+    pub(super) path: PathBuf,
+    pub(super) salt: u32,
+    /// Bytes that were reserved for records.
+    pub(super) reserved: usize,
+    /// Bytes that there are for records.
+    pub(super) filled: usize,
+    /// Bytes that it has less than were reserved.
+    pub(super) short: Option<u64>,
+    pub(super) scan: Scan,
+    /// Nothing was ever written to it.
+    pub(super) is_blank: bool,
+    /// Where the disk cannot read it, and all that can be read of it if there is such a place.
+    unreadable: Vec<Range<usize>>,
+    readable: Box<[u8]>,
+}
+
+impl Part {
+    pub(super) fn read(
+        directory: &Directory,
+        id: SegmentId,
+        made: Made,
+    ) -> Result<Part, DirectoryError> {
+        let Made { salt, bytes } = made;
+        let path = directory.file(id);
+        let file = directory.open_before(id, salt)?;
+        let failed = |error| DirectoryError::Io(path.clone(), error);
+        let length = file.metadata().map_err(failed)?.len().saturating_sub(FILE_HEAD_BYTES);
+        let filled = bytes.min(length as usize);
+        if filled < HEAD_BYTES {
+            return Err(DirectoryError::Damaged(path, "it was cut short".into()));
+        }
+        let is_hole = is_hole(&file);
+        let mut read = vec![0; if is_hole { 0 } else { filled }].into_boxed_slice();
+        let unreadable = read_what_can_be(&file, &mut read).map_err(failed)?;
+        let scan = scan(&read, id, salt);
+        let short = (filled < bytes).then_some((bytes - filled) as u64);
+        let is_blank =
+            unreadable.is_empty() && short.is_none() && read.iter().all(|&byte| byte == 0);
+        let readable = if unreadable.is_empty() { Box::default() } else { read };
+        let reserved = bytes;
+        Ok(Part { id, path, salt, reserved, filled, short, scan, is_blank, unreadable, readable })
+    }
+
+    fn open(&self) -> io::Result<File> {
+        File::options().read(true).write(true).open(&self.path)
+    }
+
+    pub(super) fn is_unreadable_in(&self, place: &Range<usize>) -> bool {
+        self.unreadable.iter().any(|block| block.start < place.end && place.start < block.end)
+    }
+
+    /// Where in the file a place of the segment is.
+    pub(super) fn offset(&self, at: usize) -> u64 {
+        FILE_HEAD_BYTES + at as u64
+    }
+
+    /// Nothing could be done about a record that is too long for the segments that are made now: its
+    /// key would stay for ever, and its segment.
+    pub(super) fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
+        let least = self.scan.longest + HEAD_BYTES;
+        let what = format!(
+            "a record in it fits no segments of {segment_bytes} bytes: they have to have {least} bytes"
+        );
+        let other = || DirectoryError::Other(self.path.clone(), what);
+        (least <= segment_bytes).then_some(()).ok_or_else(other)
+    }
+
+    /// What of it is in the log.
+    pub(super) fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
+        let Part { id, path, salt, reserved, scan, readable, .. } = self;
+        if !readable.is_empty() {
+            return Ok(Arc::new(Segment::read(id, salt, readable, scan.end, reserved)));
+        }
+        File::open(&path)
+            .and_then(|file| Segment::sealed(id, salt, &file, scan.end, reserved))
+            .map(Arc::new)
+            .map_err(|error| DirectoryError::Io(path, error))
+    }
+
+    /// Writes what is behind this place once more, to the disk. A sync that failed may have left it
+    /// in the system's cache alone, where it is read from; the next one would say nothing of that.
+    pub(super) fn write_again(&self, from: usize) -> io::Result<()> {
+        let end = self.scan.end;
+        // What cannot be read is damage anyway.
+        if from >= end || self.is_unreadable_in(&(from..end)) {
+            return Ok(());
+        }
+        let file = self.open()?;
+        if self.readable.is_empty() {
+            let mut piece = vec![0; READ_BYTES.min(end - from)];
+            for at in (from..end).step_by(piece.len()) {
+                let piece = &mut piece[..READ_BYTES.min(end - at)];
+                file.read_exact_at(piece, self.offset(at))?;
+                file.write_all_at(piece, self.offset(at))?;
+            }
+        } else {
+            file.write_all_at(&self.readable[from..end], self.offset(from))?;
+        }
+        file.sync_all()
+    }
+
+    /// Marks its end, behind the commit with this sequence.
+    pub(super) fn seal(&mut self, last: Sequence) -> io::Result<()> {
+        let mut bytes = [0; HEAD_BYTES];
+        let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
+        Record::seal(last, on_disk).encode(self.salt, &mut bytes);
+        let file = self.open()?;
+        // What is in front of it is to be there when it is.
+        file.sync_all()?;
+        file.write_all_at(&bytes, self.offset(self.scan.end))?;
+        file.sync_all()?;
+        self.scan.seal = Some(last);
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Scan {
+    /// Behind the last record that is whole.
+    pub(super) end: usize,
+    /// Behind which commit it was closed, if it was.
+    pub(super) seal: Option<Sequence>,
+    pub(super) last: Sequence,
+    /// Up to where the log was on the disk, as its records say.
+    pub(super) settled: Option<Location>,
+    /// The last record that was written without durability.
+    pub(super) lazy: Option<Location>,
+    /// Where something else is among the records.
+    pub(super) gaps: Vec<Gap>,
+    /// The last record that was not moved.
+    pub(super) tail: Option<Tail>,
+    /// Bytes of the longest record, or of one that would change the longest key.
+    pub(super) longest: usize,
+}
+
+/// A stretch that cannot be read.
+pub(super) struct Gap {
+    pub(super) place: Range<usize>,
+    /// The last record before it that was not moved.
+    pub(super) tail: Option<Tail>,
+}
+
+/// Where the commits of a log end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tail {
+    pub(super) at: Location,
+    pub(super) sequence: Sequence,
+    pub(super) more: bool,
+    /// Where its commit begins, if that is in the same segment.
+    pub(super) began: Option<Location>,
+}
+
+impl Scan {
+    fn note(&mut self, at: Location, record: &Record<'_>) {
+        let Record { sequence, more, moved, on_disk, .. } = *record;
+        self.last = self.last.max(sequence);
+        let change_bytes = record_bytes(Kind::Append, record.key.len(), 0, true);
+        self.longest = self.longest.max(record.bytes()).max(change_bytes);
+        self.settled = self.settled.max(on_disk.settled);
+        if on_disk.lazy {
+            self.lazy = Some(at);
+        }
+        if !moved && record.kind != Kind::Seal {
+            let before = self.tail.filter(|before| before.sequence == sequence);
+            let began =
+                if record.first { Some(at) } else { before.and_then(|before| before.began) };
+            self.tail = Some(Tail { at, sequence, more, began });
+        }
+    }
+}
+
+/// Whether nothing was written behind the head of a file: a spare segment is not read, as it is all zeros.
+fn is_hole(file: &File) -> bool {
+    // SAFETY: a call with a descriptor that is open.
+    let data = unsafe { libc::lseek(file.as_raw_fd(), FILE_HEAD_BYTES as i64, libc::SEEK_DATA) };
+    data == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
+}
+
+/// Reads the records of a file, and zeros for what the disk cannot read; returns where that is.
+fn read_what_can_be(file: &File, bytes: &mut [u8]) -> io::Result<Vec<Range<usize>>> {
+    let mut unreadable = Vec::new();
+    for (number, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
+        let at = number * READ_BYTES;
+        if is_read(file, piece, at)? {
+            continue;
+        }
+        for (number, block) in piece.chunks_mut(BLOCK_BYTES).enumerate() {
+            let at = at + number * BLOCK_BYTES;
+            if !is_read(file, block, at)? {
+                block.fill(0);
+                unreadable.push(at..at + block.len());
+            }
+        }
+    }
+    Ok(unreadable)
+}
+
+/// Whether the disk could read it.
+fn is_read(file: &File, bytes: &mut [u8], at: usize) -> io::Result<bool> {
+    match file.read_exact_at(bytes, FILE_HEAD_BYTES + at as u64) {
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),
+        read => read.map(|()| true),
+    }
+}
+
+fn scan(bytes: &[u8], id: SegmentId, salt: u32) -> Scan {
+    let mut scan = Scan::default();
+    let mut at = 0;
+    while at + HEAD_BYTES <= bytes.len() {
+        match record::decode(&bytes[at..], salt) {
+            Ok(record) => {
+                scan.note(Location::new(id, at), &record);
+                if record.kind == Kind::Seal {
+                    scan.seal = Some(record.sequence);
+                    scan.end = at;
+                    return scan;
+                }
+                at += record.bytes();
+                scan.end = at;
+            }
+            Err(_) => {
+                let behind = (at + ALIGN..=bytes.len() - HEAD_BYTES)
+                    .step_by(ALIGN)
+                    .filter(|&behind| record::may_begin(&bytes[behind..]))
+                    .find(|&behind| record::decode(&bytes[behind..], salt).is_ok());
+                let Some(behind) = behind else { return scan };
+                scan.gaps.push(Gap { place: at..behind, tail: scan.tail });
+                at = behind;
+            }
+        }
+    }
+    scan
+}

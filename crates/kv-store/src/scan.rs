@@ -1,0 +1,100 @@
+//! Scans: the keys of a range, a stripe at a time, as a snapshot sees them or as they are.
+
+use std::ops::{Bound, ControlFlow};
+
+use knee_kv_cache::engine::Second;
+
+use super::read::Shown;
+use super::record::Sequence;
+use super::snapshot::Snapshot;
+use super::store::Store;
+use super::table::{Damage, Table, View};
+
+/// A key that a scan has come to.
+#[derive(Debug)]
+pub struct Visited<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// What is there.
+    pub shown: Shown,
+    table: &'a Table,
+    view: View,
+}
+
+impl Visited<'_> {
+    /// Shows its value in pieces to `visit`, which says whether it wants more.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn value(&self, visit: impl FnMut(&[u8]) -> bool) -> Result<(), Damage> {
+        self.table.pieces(&self.view, visit)
+    }
+}
+
+/// How far a scan of a stripe came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned {
+    /// The key to go on with; nothing at the end of the range.
+    pub next: Option<Vec<u8>>,
+    /// The last commit that the scan shows, also by a missing key: not to be shown to
+    /// anybody before it is safe, see [`Store::sync`].
+    pub sequence: Sequence,
+}
+
+impl Store {
+    /// Visits the keys of a range that a snapshot sees, or without one those that are there when
+    /// their turn comes, stripe by stripe, each stripe's in order. The stripe is locked:
+    /// `keys_max` keys are looked at, at most. Where `visit` breaks off, the scan goes on with that
+    /// key when it is asked to.
+    ///
+    /// # Errors
+    /// Damage, also what `visit` had of it.
+    pub fn scan_stripe(
+        &self,
+        stripe: usize,
+        snapshot: Option<&Snapshot>,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        keys_max: usize,
+        now: Second,
+        mut visit: impl FnMut(&Visited<'_>) -> Result<ControlFlow<()>, Damage>,
+    ) -> Result<Scanned, Damage> {
+        self.clear_if_due(now);
+        let table = &*self.stripe(stripe);
+        let at = snapshot.map_or(Sequence::MAX, Snapshot::sequence);
+        let (first, exclusive) = match range.0 {
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+            Bound::Unbounded => (&[][..], false),
+        };
+        let mut sequence = snapshot.map_or(0, Snapshot::sequence);
+        for (visited, slot) in table.slots_from(first)?.enumerate() {
+            let (key, view) = table.key_and_view(slot, at)?;
+            let over = match range.1 {
+                Bound::Included(last) => key > last,
+                Bound::Excluded(end) => key >= end,
+                Bound::Unbounded => false,
+            };
+            if over {
+                break;
+            }
+            if visited >= keys_max {
+                return Ok(Scanned { next: Some(key.to_vec()), sequence });
+            }
+            if exclusive && key == first {
+                continue;
+            }
+            if snapshot.is_none() {
+                sequence = sequence.max(table.newest_sequence(slot));
+            }
+            let Some(view) = view else { continue };
+            if view.expiry.is_over(now) {
+                continue;
+            }
+            let visited = Visited { key, shown: view.into(), table, view };
+            if visit(&visited)?.is_break() {
+                return Ok(Scanned { next: Some(key.to_vec()), sequence });
+            }
+        }
+        Ok(Scanned { next: None, sequence })
+    }
+}

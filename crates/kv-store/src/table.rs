@@ -1,0 +1,395 @@
+//! The keys of one stripe: where their versions are in the log.
+//!
+//! A key has a slot with the place of its newest record. The places of older records that may still be
+//! read are in a chain, oldest first. Slots are found by the key's hash, and visited in the order of the
+//! keys. Keys themselves are in the log only.
+
+mod chain;
+mod prune;
+mod restore;
+mod segments;
+mod view;
+mod visit;
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use knee_kv_cache::KeyHash;
+use knee_kv_cache::engine::Second;
+
+use segments::Segments;
+pub(crate) use view::View;
+pub(crate) use visit::Expired;
+
+use super::log::Log;
+use super::order::Order;
+use super::place::{Location, SegmentId};
+use super::record::{Kind, Record, Sequence};
+use super::segment::Segment;
+
+/// What the log holds is not what was written to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the segment, as in its file's name.
+    pub segment: SegmentId,
+    /// Where in the segment, behind the file's head.
+    pub offset: usize,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damage { segment, offset } = self;
+        write!(
+            f,
+            "segment {segment:08}.log is damaged: the record at {offset} is not what was written"
+        )
+    }
+}
+
+/// A key's number in its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotId(u32);
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    newest: Location,
+    /// Bits of the key's hash.
+    tag: u32,
+    /// Chain of what it was before, counted from 1; 0 is none.
+    chain: u32,
+    used_at: Second,
+    read: bool,
+    /// Something that it was has been forgotten.
+    pruned: bool,
+    /// The newest record says that it is gone.
+    deleted: bool,
+    /// No key has it.
+    free: bool,
+}
+
+/// A deleted key without older versions.
+#[derive(Debug, Clone, Copy)]
+struct Gone {
+    /// The newest segment that may hold something of what it was.
+    newest: SegmentId,
+    /// Bytes of the record that says so.
+    bytes: usize,
+}
+
+/// Old versions of one key.
+#[derive(Debug, Default)]
+struct Chain {
+    /// Oldest first.
+    places: Vec<Location>,
+    /// While commits before it are asked for, all of these are, as the log need not be asked each
+    /// time; 0 before the first look.
+    needed_before: Sequence,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    log: Arc<Log>,
+    hash: KeyHash,
+    /// The log's segments, so that a read locks nothing but its table.
+    segments: Segments,
+    generation: u64,
+    index: HashTable<u32>,
+    slots: Vec<Slot>,
+    slots_free: Vec<u32>,
+    chains: Vec<Chain>,
+    chains_free: Vec<u32>,
+    order: Order,
+    /// A slot whose key could not be read when another one was put in its order: that may be in the
+    /// wrong place.
+    disordered: Option<(u32, Damage)>,
+    /// Commits that took all keys away: what was there before one of them is gone from then on.
+    cleared: Vec<Sequence>,
+    /// Deleted keys without older versions.
+    gone: HashMap<u32, Gone>,
+    /// Bytes of their records.
+    gone_bytes: usize,
+    /// Slots whose records a recovery has not yet put in order.
+    unordered: HashSet<u32>,
+    /// Keys with a slot.
+    keys: usize,
+    /// Of those, keys whose newest record says that they are gone.
+    deleted: usize,
+    /// Entries of all chains.
+    past: usize,
+}
+
+impl Table {
+    pub(crate) fn new(log: Arc<Log>, hash: KeyHash) -> Table {
+        let mut table = Table {
+            log,
+            hash,
+            segments: Segments::default(),
+            generation: u64::MAX,
+            index: HashTable::new(),
+            slots: Vec::new(),
+            slots_free: Vec::new(),
+            chains: Vec::new(),
+            chains_free: Vec::new(),
+            order: Order::default(),
+            disordered: None,
+            cleared: Vec::new(),
+            gone: HashMap::new(),
+            gone_bytes: 0,
+            unordered: HashSet::new(),
+            keys: 0,
+            deleted: 0,
+            past: 0,
+        };
+        table.refresh();
+        table
+    }
+
+    /// To be called before anything else each time that the table was locked.
+    #[inline]
+    pub(crate) fn refresh(&mut self) {
+        if self.log.generation() != self.generation {
+            self.reload();
+        }
+    }
+
+    #[cold]
+    fn reload(&mut self) {
+        self.generation = self.log.generation();
+        self.segments = Segments::new(self.log.segments());
+    }
+
+    #[inline]
+    fn segment(&self, id: SegmentId) -> &Segment {
+        self.segments.get(id).expect("a segment with records of a table is there")
+    }
+
+    /// The record of an entry, unchecked: for uses that no client sees.
+    #[inline]
+    fn trusted(&self, at: Location) -> Record<'_> {
+        self.segment(at.segment).record(at.offset())
+    }
+
+    /// The record of an entry, checked if it comes from a file.
+    #[inline]
+    fn checked(&self, at: Location) -> Result<Record<'_>, Damage> {
+        let segment = self.segment(at.segment);
+        if segment.is_file() {
+            let damage = |_| Damage { segment: at.segment, offset: at.offset() };
+            segment.checked(at.offset()).map_err(damage)
+        } else {
+            Ok(segment.record(at.offset()))
+        }
+    }
+
+    /// The slot of a key.
+    pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Result<Option<SlotId>, Damage> {
+        let tag = tag(hash);
+        let mut damage = None;
+        let found = self.index.find(spread(tag), |&slot| {
+            let Slot { tag: other, newest, .. } = self.slots[slot as usize];
+            other == tag
+                && match self.checked_if_other(newest, key) {
+                    Ok(equal) => equal,
+                    Err(found) => {
+                        damage = Some(found);
+                        false
+                    }
+                }
+        });
+        match (found, damage) {
+            (Some(&slot), _) => Ok(Some(SlotId(slot))),
+            (None, Some(damage)) => Err(damage),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The slot of a key whose newest record cannot be read: of two keys with one tag there is one
+    /// pair in 2³².
+    pub(crate) fn damaged(&self, hash: u64) -> Option<SlotId> {
+        let tag = tag(hash);
+        let is_damaged = |&slot: &u32| {
+            let Slot { tag: other, newest, .. } = self.slots[slot as usize];
+            other == tag && self.checked(newest).is_err()
+        };
+        self.index.find(spread(tag), is_damaged).map(|&slot| SlotId(slot))
+    }
+
+    /// Whether a record is of this key. One that seems to be of another is checked: of two keys
+    /// with one tag there is one pair in 2³².
+    fn checked_if_other(&self, at: Location, key: &[u8]) -> Result<bool, Damage> {
+        if self.segment(at.segment).key(at.offset()) == Some(key) {
+            return Ok(true);
+        }
+        self.checked(at).map(|record| record.key == key)
+    }
+
+    /// The key of a slot, for the order: checked against the bits of its hash that the slot has,
+    /// and so without a look at the value.
+    fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
+        let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
+        let segment = self.segment(newest.segment);
+        match segment.key(newest.offset()) {
+            Some(key) if !segment.is_file() || tag(self.hash.hash(key)) == known => Ok(key),
+            _ => Err(Damage { segment: newest.segment, offset: newest.offset() }),
+        }
+    }
+
+    /// When it was last used, and whether it was read since it was put.
+    pub(crate) fn usage(&self, slot: SlotId) -> (Second, bool) {
+        let Slot { used_at, read, .. } = self.slots[slot.0 as usize];
+        (used_at, read)
+    }
+
+    pub(crate) fn note_use(&mut self, slot: SlotId, now: Second, read: bool) {
+        let slot = &mut self.slots[slot.0 as usize];
+        slot.used_at = now;
+        slot.read |= read;
+    }
+
+    /// Puts a record on top of what its key was, after it was appended to the log.
+    pub(crate) fn push(
+        &mut self,
+        hash: u64,
+        slot: Option<SlotId>,
+        at: Location,
+        now: Second,
+    ) -> SlotId {
+        self.meet(at.segment);
+        let Some(id) = slot else { return self.add(hash, at, now) };
+        let newest = self.slots[id.0 as usize].newest;
+        let chain = self.chain_of(id);
+        self.note_there(id);
+        self.chains[chain as usize - 1].places.push(newest);
+        self.past += 1;
+        self.set_newest(id, at);
+        let slot = &mut self.slots[id.0 as usize];
+        *slot = Slot { used_at: now, read: false, ..*slot };
+        id
+    }
+
+    /// A record came into this segment, perhaps the first one of the table.
+    fn meet(&mut self, id: SegmentId) {
+        if self.segments.get(id).is_none()
+            && let Some(segment) = self.log.segment(id)
+        {
+            self.segments.add(segment);
+        }
+    }
+
+    /// From now on this is the slot's newest record.
+    fn set_newest(&mut self, id: SlotId, at: Location) {
+        let deleted = self.trusted(at).kind == Kind::Delete;
+        let slot = &mut self.slots[id.0 as usize];
+        self.deleted -= usize::from(slot.deleted);
+        self.deleted += usize::from(deleted);
+        *slot = Slot { newest: at, deleted, ..*slot };
+        self.reorder_without(id);
+    }
+
+    /// The order of a record among those of its key.
+    fn place(&self, at: Location) -> (Sequence, u32) {
+        let record = self.trusted(at);
+        (record.sequence, record.part)
+    }
+
+    fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
+        let tag = tag(hash);
+        let deleted = self.trusted(at).kind == Kind::Delete;
+        let slot = Slot {
+            newest: at,
+            tag,
+            chain: 0,
+            used_at: now,
+            read: false,
+            pruned: false,
+            deleted,
+            free: false,
+        };
+        let id = match self.slots_free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slots = &self.slots;
+        self.index.insert_unique(spread(tag), id, |&slot| spread(slots[slot as usize].tag));
+        let mut order = std::mem::take(&mut self.order);
+        let damaged = Cell::new(None);
+        let key_of = |slot| self.key_noting(slot, &damaged);
+        order.insert(id, key_of(id), key_of);
+        self.order = order;
+        self.disordered = damaged.into_inner().or(self.disordered.take());
+        self.keys += 1;
+        self.deleted += usize::from(deleted);
+        SlotId(id)
+    }
+
+    /// Takes a slot out whose records are buried.
+    fn forget_buried(&mut self, slot: SlotId) {
+        let order = {
+            let mut order = std::mem::take(&mut self.order);
+            let damaged = Cell::new(None);
+            let key_of = |slot| self.key_noting(slot, &damaged);
+            order.remove(slot.0, key_of(slot.0), key_of);
+            order
+        };
+        self.order = order;
+        let Slot { tag, chain, deleted, .. } = self.slots[slot.0 as usize];
+        if let Ok(entry) = self.index.find_entry(spread(tag), |&other| other == slot.0) {
+            entry.remove();
+        }
+        if chain != 0 {
+            self.free_chain(slot);
+        }
+        self.slots[slot.0 as usize].free = true;
+        self.slots_free.push(slot.0);
+        self.reorder_without(slot);
+        self.note_there(slot);
+        self.keys -= 1;
+        self.deleted -= usize::from(deleted);
+    }
+
+    /// Whether this record is what the slot's key is.
+    pub(crate) fn is_there_at(&self, slot: SlotId, at: Location) -> bool {
+        let Slot { newest, deleted, .. } = self.slots[slot.0 as usize];
+        newest == at && !deleted
+    }
+
+    /// Keys that are there.
+    pub(crate) fn keys(&self) -> usize {
+        self.keys - self.deleted
+    }
+
+    /// Records that are kept, those of keys that are gone included.
+    pub(crate) fn records(&self) -> usize {
+        self.keys + self.past
+    }
+
+    /// Memory of slots, chains, index and order.
+    pub(crate) fn bytes(&self) -> usize {
+        let chains: usize =
+            self.chains.iter().map(|chain| chain.places.capacity() * size_of::<Location>()).sum();
+        self.index.allocation_size()
+            + self.slots.capacity() * size_of::<Slot>()
+            + self.chains.capacity() * size_of::<Chain>()
+            + chains
+            + self.order.bytes()
+    }
+}
+
+/// The bits of a key's hash that its slot keeps: not those that chose the stripe.
+fn tag(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// The hash that the index sees, made from what a slot keeps.
+#[inline]
+fn spread(tag: u32) -> u64 {
+    u64::from(tag).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}

@@ -1,0 +1,77 @@
+//! The tables of a store that is opened: what a recovery found, in its order, and whole.
+
+use super::{Damage, SlotId, Table};
+use crate::place::Location;
+use crate::record::Kind;
+use crate::recovery::Found;
+
+impl Table {
+    /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps
+    /// beside the one they were moved from: [`Table::put_in_order`] has to follow.
+    pub(crate) fn restore(&mut self, hash: u64, key: &[u8], found: &Found) -> Result<(), Damage> {
+        self.segment(found.at.segment).revive(self.trusted(found.at).bytes());
+        let Some(slot) = self.find(hash, key)? else {
+            self.add(hash, found.at, 0);
+            return Ok(());
+        };
+        if self.place(self.slots[slot.0 as usize].newest) >= (found.sequence, found.part) {
+            self.unordered.insert(slot.0);
+        }
+        self.push(hash, Some(slot), found.at, 0);
+        Ok(())
+    }
+
+    /// Orders what [`Table::restore`] entered, once all of it is there.
+    pub(crate) fn put_in_order(&mut self) {
+        for slot in std::mem::take(&mut self.unordered) {
+            let slot = SlotId(slot);
+            let mut entries = self.chain(slot).to_vec();
+            entries.push(self.slots[slot.0 as usize].newest);
+            entries.sort_by_key(|&at| (self.place(at), at.segment));
+            let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
+            for at in entries {
+                match kept.last_mut() {
+                    Some(last) if self.place(*last) == self.place(at) => {
+                        // The same record.
+                        self.segment(last.segment).bury(self.trusted(*last).bytes(), 0);
+                        *last = at;
+                    }
+                    _ => kept.push(at),
+                }
+            }
+            let newest = kept.pop().expect("a slot has a record");
+            self.set_newest(slot, newest);
+            self.replace_chain(slot, kept);
+        }
+    }
+
+    /// Drops what grew from records that were lost: a value is whole or not there.
+    pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
+        let newest = self.slots[slot.0 as usize].newest;
+        if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {
+            return;
+        }
+        let mut entries = self.chain(slot).to_vec();
+        entries.push(self.slots[slot.0 as usize].newest);
+        let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
+        for at in entries {
+            let record = self.trusted(at);
+            let is_whole = record.growth.is_none_or(|growth| {
+                kept.last().is_some_and(|&before| self.place(before) == growth.from)
+            });
+            if is_whole {
+                kept.push(at);
+            } else {
+                // What the key was then is unknown.
+                self.segment(at.segment).bury(record.bytes(), self.log.last());
+            }
+        }
+        match kept.pop() {
+            Some(newest) => {
+                self.set_newest(slot, newest);
+                self.replace_chain(slot, kept);
+            }
+            None => self.forget_buried(slot),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a key was at some point in the order of commits, and its value.
+
+use knee_kv_cache::engine::{Expiry, Version};
+
+use super::{Damage, SlotId, Table};
+use crate::record::{Kind, Record, Sequence};
+
+/// What a key is at some point in the order of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) sequence: Sequence,
+    /// Of the last record that holds it.
+    pub(crate) part: u32,
+    pub(crate) version: Version,
+    pub(crate) flags: u32,
+    pub(crate) expiry: Expiry,
+    pub(crate) marks: u8,
+    pub(crate) value_bytes: usize,
+    pub(super) slot: SlotId,
+    /// Entries that hold the value: the first has its front.
+    first: usize,
+    last: usize,
+}
+
+impl View {
+    /// Records that hold the value.
+    pub(crate) fn records(&self) -> usize {
+        self.last - self.first + 1
+    }
+}
+
+impl Table {
+    /// What the slot's key was once this commit was made; `None` where it was not there.
+    #[inline]
+    pub(crate) fn view(&self, slot: SlotId, at: Sequence) -> Result<Option<View>, Damage> {
+        self.key_and_view(slot, at).map(|(_, view)| view)
+    }
+
+    /// The same, and the key, as it was written.
+    pub(crate) fn key_and_view(
+        &self,
+        slot: SlotId,
+        at: Sequence,
+    ) -> Result<(&[u8], Option<View>), Damage> {
+        let cleared = self.cleared_before(at);
+        self.view_by(slot, |record| record.sequence <= at, |sequence| sequence < cleared)
+    }
+
+    /// What was there before this commit is gone.
+    pub(crate) fn clear(&mut self, commit: Sequence) {
+        let at = self.cleared.partition_point(|&other| other < commit);
+        self.cleared.insert(at, commit);
+    }
+
+    /// Forgets the commits that took all keys away up to `horizon`: every key has been pruned for them, and says
+    /// itself that it is gone.
+    pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
+        // The last one not behind it says all that those before say.
+        let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
+        self.cleared.drain(..first);
+    }
+
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(crate) fn clears(&self) -> usize {
+        self.cleared.len()
+    }
+
+    /// The last commit up to this one that took all keys away.
+    fn cleared_before(&self, at: Sequence) -> Sequence {
+        let known = self.cleared.partition_point(|&commit| commit <= at);
+        known.checked_sub(1).map_or(0, |last| self.cleared[last])
+    }
+
+    /// What the slot's key was while it had this version, or the last one before; versions are those
+    /// `of_the_store`, which count its commits, or the key's own.
+    pub(crate) fn view_at_version(
+        &self,
+        slot: SlotId,
+        version: Version,
+        of_the_store: bool,
+    ) -> Result<Option<View>, Damage> {
+        let cleared = if of_the_store { self.cleared_before(version) } else { 0 };
+        self.view_by(slot, |record| record.version <= version, |sequence| sequence < cleared)
+            .map(|(_, view)| view)
+    }
+
+    fn view_by(
+        &self,
+        slot: SlotId,
+        is_seen: impl Fn(&Record<'_>) -> bool,
+        is_cleared: impl Fn(Sequence) -> bool,
+    ) -> Result<(&[u8], Option<View>), Damage> {
+        let newest = self.checked(self.slots[slot.0 as usize].newest)?;
+        let key = newest.key;
+        let (last, record) = if is_seen(&newest) {
+            (self.chain(slot).len(), newest)
+        } else {
+            match self.last_by(slot, is_seen)? {
+                Some(last) => (last, self.trusted(self.entry(slot, last))),
+                None => return Ok((key, None)),
+            }
+        };
+        if record.kind == Kind::Delete || is_cleared(record.sequence) {
+            return Ok((key, None));
+        }
+        let view = View {
+            sequence: record.sequence,
+            part: record.part,
+            version: record.version,
+            flags: record.flags,
+            expiry: record.expiry,
+            marks: record.marks,
+            value_bytes: record.whole(),
+            slot,
+            first: last.saturating_sub(record.depth()),
+            last,
+        };
+        Ok((key, Some(view)))
+    }
+
+    /// The last entry of the slot's past that is seen, where its newest is not. This does not check the
+    /// records that it is looked for among, but the last one that is seen and the first one that is not are
+    /// as they were written, and so are in their order those before and behind.
+    pub(super) fn last_by(
+        &self,
+        slot: SlotId,
+        is_seen: impl Fn(&Record<'_>) -> bool,
+    ) -> Result<Option<usize>, Damage> {
+        let chain = self.chain(slot);
+        let seen = chain.partition_point(|&at| is_seen(&self.trusted(at)));
+        for index in seen.saturating_sub(1)..=seen {
+            self.checked(self.entry(slot, index))?;
+        }
+        Ok(seen.checked_sub(1))
+    }
+
+    /// The value in pieces.
+    pub(crate) fn pieces(
+        &self,
+        view: &View,
+        mut visit: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), Damage> {
+        let mut bytes = 0;
+        for index in view.first..view.last {
+            let piece = self.checked(self.entry(view.slot, index))?.value;
+            bytes += piece.len();
+            if !visit(piece) {
+                return Ok(());
+            }
+        }
+        // This one was checked for the view.
+        let at = self.entry(view.slot, view.last);
+        let piece = self.trusted(at).value;
+        if bytes + piece.len() != view.value_bytes {
+            return Err(Damage { segment: at.segment, offset: at.offset() });
+        }
+        visit(piece);
+        Ok(())
+    }
+
+    /// The value of a view that is in one piece.
+    #[inline]
+    pub(crate) fn whole(&self, view: &View) -> Option<&[u8]> {
+        // It was checked for the view.
+        (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
+    }
+
+    /// The commit of the first record behind this place in the slot's order.
+    pub(crate) fn sequence_behind(&self, slot: SlotId, place: (Sequence, u32)) -> Sequence {
+        let next = self.chain(slot).partition_point(|&at| self.place(at) <= place);
+        self.trusted(self.entry(slot, next)).sequence
+    }
+
+    /// The commit of its first record that is kept.
+    pub(crate) fn first_sequence(&self, slot: SlotId) -> Sequence {
+        self.trusted(self.entry(slot, 0)).sequence
+    }
+
+    /// The first version of it that is kept, and whether there were some before.
+    pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
+        (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
+    }
+
+    /// What is known of a slot's past from a version on, oldest first.
+    pub(crate) fn past(
+        &self,
+        slot: SlotId,
+        from: Version,
+    ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
+        let mut first = self.chain(slot).partition_point(|&at| self.trusted(at).version < from);
+        first += usize::from(self.newest_version(slot) < from);
+        // The one before is what says that nothing is left out.
+        (first.saturating_sub(1)..self.entries(slot))
+            .map(move |index| self.checked(self.entry(slot, index)))
+            .filter(move |record| record.as_ref().map_or(true, |record| record.version >= from))
+    }
+
+    /// Its last version, also if it is gone.
+    pub(crate) fn newest_version(&self, slot: SlotId) -> Version {
+        self.trusted(self.slots[slot.0 as usize].newest).version
+    }
+
+    /// The commit that said last what it is, also if it is gone.
+    pub(crate) fn newest_sequence(&self, slot: SlotId) -> Sequence {
+        let sequence = self.trusted(self.slots[slot.0 as usize].newest).sequence;
+        self.cleared.last().map_or(sequence, |&cleared| sequence.max(cleared))
+    }
+}

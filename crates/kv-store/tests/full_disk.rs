@@ -1,0 +1,337 @@
+//! A store on a full disk: a small one of its own, mounted in a namespace of its own.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+use knee_kv_cache::engine::{Change, Engine, Expiry, Refused};
+use knee_kv_store::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
+    StoreOptions, Unwritable, Write, WriteError,
+};
+
+const SEGMENT_BYTES: usize = 64 << 10;
+/// A little more than a third of what fits the disk.
+const KEYS: u32 = 80;
+const WRITERS: u32 = 3;
+const ROUNDS: u32 = 5;
+const OPTIONS: StoreOptions = StoreOptions {
+    consistency: Consistency::Linearizable,
+    stripes: 1,
+    value_bytes_max: 4000,
+    segment_bytes: SEGMENT_BYTES,
+};
+
+/// A disk of a MiB that this thread alone sees, and that goes with it.
+fn mount(at: &Path) -> io::Result<()> {
+    let call = |outcome| if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    let mount = |at: &Path, flags, options: &std::ffi::CStr| {
+        let at = std::ffi::CString::new(at.as_os_str().as_bytes())?;
+        let kind = c"tmpfs".as_ptr();
+        // SAFETY: the strings end with a zero and outlive the call.
+        call(unsafe { libc::mount(kind, at.as_ptr(), kind, flags, options.as_ptr().cast()) })
+    };
+    // SAFETY: a call that takes a number.
+    call(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    mount(Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, c"")?;
+    mount(at, 0, c"size=1m")
+}
+
+fn open(path: &Path, bytes_max: u64) -> Store {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(OPTIONS, &directory, bytes_max).expect("it opens").0
+}
+
+fn with_segments(path: &Path, segment_bytes: usize) -> Store {
+    let options = StoreOptions { segment_bytes, ..OPTIONS };
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(options, &directory, 1 << 30).expect("it opens").0
+}
+
+/// Keys that follow each other in the log die at different times: its segments are half dead, each.
+fn goes_on(path: &Path, bytes_max: u64) {
+    let mut store = open(path, bytes_max);
+    let mut last = vec![None; KEYS as usize];
+    let mut refused = 0;
+    for number in 0..30 * KEYS {
+        let key = number * (number / 3 + 1) % KEYS;
+        let value = [number as u8; 4000];
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        let mut made = store.write(&write, None, 1);
+        if let Err(error) = &made {
+            assert!(error.is_full(), "{error:?}");
+            refused += 1;
+            if refused % 10 == 0 {
+                // It is no other after a restart.
+                drop(store);
+                store = open(path, bytes_max);
+            }
+            while store.reclaim().expect("there is room to move what is alive") {}
+            made = store.write(&write, None, 1);
+        }
+        let made = made.expect("there is room again");
+        store.sync(made.sequence).expect("the disk takes it");
+        last[key as usize] = Some(value);
+    }
+    assert!(refused > 10, "it was full {refused} times");
+    drop(store);
+    let store = open(path, bytes_max);
+    for (key, value) in (0..KEYS).zip(&last) {
+        let mut found = Vec::new();
+        let shown = store.read(&key.to_le_bytes(), 1, |piece| {
+            found.extend_from_slice(piece);
+            true
+        });
+        let is_there = shown.expect("nothing is damaged").found.is_some();
+        assert_eq!(is_there.then_some(&found[..]), value.as_ref().map(|value| &value[..]));
+    }
+}
+
+/// Another process takes every block that is left. Deletes then give space back.
+fn deletes(path: &Path) {
+    let store = open(path, 1 << 30);
+    for key in 0..KEYS {
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[7; 4000] };
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        let made = store.write(&write, None, 1).expect("there is room");
+        store.sync(made.sequence).expect("the disk takes it");
+    }
+    let mut filler = fs::File::create(path.join("filler")).expect("a file");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    for key in 0..KEYS {
+        let action = Action::Delete;
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Present, action }];
+        let made = store.write(&write, None, 1).expect("a full disk takes deletes");
+        store.sync(made.sequence).expect("the disk takes it");
+        while store.reclaim().expect("there is room to move what is alive") {}
+    }
+    assert_eq!(store.keys(), 0);
+    assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
+}
+
+/// What several put who write at the same time, each until it was refused for long: a key and a value of each
+/// writer in each step.
+fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync) -> Vec<u32> {
+    let there = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for writer in 1..=WRITERS {
+            let (mut items, there, what) = (Items::new(store.clone()), &there, &what);
+            scope.spawn(move || {
+                let mut refused = 0;
+                for step in 0.. {
+                    let (key, value) = what(writer, step);
+                    match put(&mut items, key, value) {
+                        Ok(()) => there.lock().expect("no thread panics").push(key),
+                        Err(Refused::NoSpace) => refused += 1,
+                        // A delete of an earlier round was forgotten in between.
+                        Err(Refused::Changed) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                    if refused == 200 {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    there.into_inner().expect("no thread panics")
+}
+
+fn put(items: &mut Items, key: u32, value: &[u8]) -> Result<(), Refused> {
+    let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+    items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.map(drop)
+}
+
+fn remove(items: &mut Items, key: u32) {
+    let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+    removed.expect("a full disk takes deletes");
+}
+
+/// Another process takes all of the disk but so many bytes.
+fn taken_but(path: &Path, left: u64) -> fs::File {
+    let mut filler = fs::File::create(path.join("filler")).expect("a file");
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    let filled = filler.metadata().expect("it is open").len();
+    filler.set_len(filled.saturating_sub(left)).expect("it is larger");
+    filler
+}
+
+/// Several write while the keeper moves what is alive, until nothing can be had back. What it has moved is not
+/// followed by others' writes into the segments that are reserved: there is room for every delete then.
+fn takes_deletes(path: &Path) {
+    for round in 0..ROUNDS {
+        let store = open(path, 1 << 30);
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        // Some are overwritten, of all sizes.
+        let there = written(&store, |writer, step| {
+            let bytes = (step * 7919 + round) as usize % 50 * 80;
+            (writer << 20 | (step - step % 7 / 4), &[1; 4000][..bytes])
+        });
+        let mut items = Items::new(store.clone());
+        there.into_iter().for_each(|key| remove(&mut items, key));
+        assert_eq!(store.keys(), 0);
+        drop(keeper);
+    }
+}
+
+/// Each segment has the same part of what is gone, which is little for long.
+fn takes_deletes_in_any_order(path: &Path) {
+    const STEP: u32 = 7919;
+    let begin = || {
+        let store = open(path, 1 << 30);
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        (Items::new(store.clone()), store, keeper)
+    };
+    let (mut items, store, keeper) = begin();
+    let put = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[1; 20] };
+    let keys =
+        (0..).find(|key: &u32| items.update(&key.to_le_bytes(), 1, |_| (put, ())).0.is_err());
+    let keys = keys.expect("the disk is small");
+    assert_ne!(keys % STEP, 0, "a prime meets all keys");
+    drop((items, store, keeper));
+    let order: Vec<_> = (0..keys)
+        .map(|round| (u64::from(round) * u64::from(STEP) % u64::from(keys)) as u32)
+        .collect();
+    for keys in order.chunks(keys as usize / 7) {
+        let (mut items, _store, _keeper) = begin();
+        for key in keys {
+            let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+            removed.expect("a full disk takes deletes");
+        }
+    }
+    assert_eq!(begin().1.keys(), 0);
+}
+
+/// With another limit segments have another size. While what is alive in large ones is moved into many small
+/// ones, several write, and what is free of the disk is not enough for all.
+fn takes_deletes_behind_larger_segments(path: &Path) {
+    for round in 0..ROUNDS {
+        let mut items = Items::new(with_segments(path, 2 * SEGMENT_BYTES));
+        let keys = (0..)
+            .find(|key| put(&mut items, *key, &[1; 1000]).is_err())
+            .expect("the disk is small");
+        (0..keys).filter(|key| key % 8 > 3).for_each(|key| remove(&mut items, key));
+        drop(items);
+        let store = with_segments(path, SEGMENT_BYTES / 8);
+        let _filler = taken_but(path, u64::from(6 + 2 * round) * SEGMENT_BYTES as u64 / 8);
+        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+        let there = written(&store, |writer, step| (writer << 20 | step, &[1; 1000]));
+        let there = (0..keys).filter(|key| key % 8 < 4).chain(there);
+        let mut items = Items::new(store.clone());
+        there.for_each(|key| remove(&mut items, key));
+        assert_eq!(store.keys(), 0);
+        drop((items, keeper, store));
+        fs::remove_file(path.join("filler")).expect("it is there");
+    }
+}
+
+#[test]
+fn disk_filled_during_large_moves_takes_deletes() {
+    on_a_disk("larger", takes_deletes_behind_larger_segments);
+}
+
+#[test]
+fn full_disk_takes_deletes_in_any_order_over_restarts() {
+    on_a_disk("order", takes_deletes_in_any_order);
+}
+
+#[test]
+fn disk_filled_during_moves_takes_deletes() {
+    on_a_disk("filled", takes_deletes);
+}
+
+#[test]
+fn disk_full_of_dead_records_is_freed() {
+    on_a_disk("dead", |path| goes_on(path, 1 << 30));
+}
+
+#[test]
+fn disk_full_to_its_last_block_takes_deletes() {
+    on_a_disk("last-block", deletes);
+}
+
+/// Does something on a disk of its own, where there may be one.
+fn on_a_disk(name: &str, test: impl FnOnce(&Path)) {
+    let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir(&path).expect("a directory");
+    match mount(&path) {
+        Ok(()) => test(&path),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            // Past the test's own output, which is shown only where one fails.
+            let line = format!("SKIPPED: full disks: this user may not mount one ({error})\n");
+            io::stderr().write_all(line.as_bytes()).expect("a standard error");
+        }
+        Err(error) => panic!("no disk can be mounted: {error}"),
+    }
+}
+
+#[test]
+fn log_at_its_limit_is_freed() {
+    let path = std::env::temp_dir().join(format!("knee-kv-limit-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    goes_on(&path, 13 * SEGMENT_BYTES as u64);
+    fs::remove_dir_all(&path).expect("it is there");
+}
+
+/// Another process takes every block while the store is closed. It opens, and its reserve takes deletes.
+fn opens(path: &Path) {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let write = |store: &Store, key: u32, action| {
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        store.write(&write, None, 1).and_then(|made| Ok(store.sync(made.sequence)?))
+    };
+    let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[7; 4000] };
+    let fill = || {
+        let mut filler = fs::File::create(path.join("filler")).expect("a file");
+        while filler.write_all(&[1; 4096]).is_ok() {}
+    };
+    let refused = |store: &Store| {
+        let refused = write(store, KEYS, put).expect_err("no block is left");
+        assert!(matches!(refused, WriteError::Log(Unwritable::NoSpace(_))), "{refused:?}");
+    };
+    // One that never needed more than its first segment has none in reserve.
+    let store = open(path, 1 << 30);
+    write(&store, 0, put).expect("there is room");
+    drop(store);
+    fill();
+    let store = open(path, 1 << 30);
+    assert_eq!(store.keys(), 1);
+    refused(&store);
+    assert!(store.shortage().is_some());
+    fs::remove_file(path.join("filler")).expect("it is there");
+    // The disk is asked again a little later only.
+    while write(&store, 0, put).is_err() {
+        std::thread::yield_now();
+    }
+    for key in 0..KEYS {
+        write(&store, key, put).expect("there is room again");
+    }
+    drop(store);
+    fill();
+    for round in 1..=4 {
+        let (store, _) = Store::open(OPTIONS, &directory, 1 << 30).expect("it opens");
+        refused(&store);
+        // The keeper's share: each life leaves a segment that is not full.
+        while store.reclaim().expect("there is room to move what is alive") {}
+        for key in (0..KEYS).filter(|key| key % 4 + 1 == round) {
+            write(&store, key, Action::Delete).expect("a full disk takes deletes");
+            while store.reclaim().expect("there is room to move what is alive") {}
+        }
+        assert_eq!(store.keys() as u32, KEYS / 4 * (4 - round));
+        // Another process takes the freed blocks at once.
+        fill();
+    }
+}
+
+#[test]
+fn store_opens_on_a_full_disk() {
+    on_a_disk("opens", opens);
+}

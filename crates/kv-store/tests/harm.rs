@@ -1,0 +1,419 @@
+//! Damaged files, and directories of another store.
+
+use std::fs;
+use std::ops::{Bound, ControlFlow};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use knee_kv_cache::engine::Expiry;
+use knee_kv_store::{
+    Action, BackupError, Condition, Consistency, DirectoryError, DirectoryOptions, Durability,
+    History, Keeper, ReclaimError, Store, StoreOptions, Visited, Write, WriteError,
+};
+
+use crate::store::{Directory, open, options, put, repaired, scanned, set, until, value, written};
+
+#[test]
+fn directory_has_one_store_at_a_time() {
+    let directory = Directory::new("lock");
+    let store = open(&directory.0).expect("opens");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::InUse(_))));
+    drop(store);
+    open(&directory.0).expect("opens again");
+}
+
+#[test]
+fn log_cut_within_its_last_record_loses_that_record_only() {
+    let directory = Directory::new("torn");
+    let mut model = written(&directory, 10);
+    let kept = directory.contents();
+    // Ten records; the last one begins behind nine of them.
+    let record = (48 + 4 + 100_usize).next_multiple_of(8);
+    let begin = 4096 + 9 * record;
+    model.remove(&b"key9"[..]);
+    for cut in (begin..begin + record).step_by(7) {
+        directory.restore(&kept);
+        let last = directory.segments().remove(0);
+        let mut torn = fs::read(&last).expect("readable");
+        torn[cut..].fill(0);
+        fs::write(&last, torn).expect("writable");
+        for again in 0..2 {
+            let store = open(&directory.0).expect("a crash is no damage");
+            assert_eq!(scanned(&store, None), model, "cut at {cut}, opened before: {again}");
+            let write = Write { key: b"more", condition: Condition::Always, action: put(b"!") };
+            let committed = store.write(&[write], None, 1).expect("it is taken");
+            store.sync(committed.sequence).expect("the disk takes it");
+            model.insert(b"more".to_vec(), b"!".to_vec());
+        }
+        model.remove(&b"more"[..]);
+    }
+}
+
+#[test]
+fn repair_sets_a_segment_without_head_aside() {
+    let directory = Directory::new("headless");
+    let model = written(&directory, 100);
+    let segment = directory.segments().remove(1);
+    let mut bytes = fs::read(&segment).expect("readable");
+    bytes[3] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let (store, lost) = repaired(&directory);
+    assert_eq!(lost.len(), 1);
+    let found = scanned(&store, None);
+    assert!(found.len() > 60 && found.len() < 100);
+    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+    drop(store);
+    open(&directory.0).expect("what was repaired is whole");
+    assert!(segment.with_extension("damaged").exists());
+}
+
+#[test]
+fn flipped_bit_is_named_and_never_served() {
+    let directory = Directory::new("flip");
+    let model = written(&directory, 100);
+    let mut segments = directory.segments();
+    // Two are made ahead.
+    segments.truncate(segments.len() - 2);
+    assert!(segments.len() > 3);
+    for (index, segment) in segments.iter().enumerate() {
+        let whole = fs::read(segment).expect("readable");
+        let used = 4096 + 20 * 152;
+        for at in (0..used).step_by(1013) {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 0x10;
+            fs::write(segment, &flipped).expect("writable");
+            match open(&directory.0) {
+                Err(DirectoryError::Damaged(file, _)) => assert_eq!(&file, segment),
+                Err(other) => panic!("{other}"),
+                Ok(store) => {
+                    // Only behind the end of the log is it not missed.
+                    assert_eq!(
+                        index,
+                        segments.len() - 1,
+                        "flipped byte {at} of {segment:?} went unnoticed"
+                    );
+                    let found = scanned(&store, None);
+                    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+                }
+            }
+            fs::write(segment, &whole).expect("writable");
+        }
+    }
+}
+
+#[test]
+fn damaged_record_costs_its_value_and_later_appends() {
+    let directory = Directory::new("repair");
+    let store = open(&directory.0).expect("opens");
+    for element in 0..100_u8 {
+        set(&store, &[b'k', element], &[element; 50]);
+        let write = Write {
+            key: b"list",
+            condition: Condition::Always,
+            action: Action::Append(&[element]),
+        };
+        store.write(&[write], None, 1).expect("it is taken");
+    }
+    store.sync(u64::MAX).expect("the disk takes it");
+    drop(store);
+    let segment = directory.segments().remove(1);
+    let mut bytes = fs::read(&segment).expect("readable");
+    let at = 4096 + bytes[4096..].windows(50).position(|w| w == [30; 50]).expect("it is in there");
+    bytes[at + 3] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let (store, lost) = repaired(&directory);
+    assert_eq!(lost.len(), 1);
+    assert_eq!((&lost[0].file, lost[0].bytes), (&segment, 104));
+    assert_eq!(value(&store, &[b'k', 30]), None);
+    for element in (0..100).filter(|&element| element != 30) {
+        assert_eq!(value(&store, &[b'k', element]), Some(vec![element; 50]));
+    }
+    let list: Vec<u8> = (0..100).collect();
+    assert_eq!(value(&store, b"list"), Some(list), "no record of it was damaged");
+    drop(store);
+    // One of the list's records, this time, wherever it has gone.
+    let place = |path: &PathBuf| {
+        fs::read(path).expect("readable").windows(5).position(|w| w == b"list\x1f")
+    };
+    let segment = directory.segments().into_iter().find(|path| place(path).is_some());
+    let segment = segment.expect("it is somewhere");
+    let at = place(&segment).expect("it is in there");
+    let mut bytes = fs::read(&segment).expect("readable");
+    bytes[at] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    let (store, lost) = repaired(&directory);
+    // The first damage is gone with its file.
+    assert_eq!(lost.len(), 1);
+    drop(store);
+    let store = open(&directory.0).expect("what was repaired is whole");
+    assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
+}
+
+/// A store of forty keys, some with damaged names.
+fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
+    let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+    for number in 0..40 {
+        set(&store, format!("key{number:02}").as_bytes(), &[7; 400]);
+        store.sync(store.last()).expect("the disk takes it");
+    }
+    // It is read from its file.
+    let path = directory.segments().remove(0);
+    let bytes = fs::read(&path).expect("readable");
+    let file = fs::File::options().write(true).open(&path).expect("writable");
+    for key in keys {
+        let at = bytes.windows(5).position(|window| window == key.as_bytes());
+        file.write_all_at(b"z", at.expect("it is in there") as u64).expect("writable");
+    }
+    store
+}
+
+#[test]
+fn scan_over_a_flipped_key_reports_damage() {
+    let directory = Directory::new("unnamed");
+    let store = unnamed(&directory, &["key03"]);
+    for keys_max in 1..9 {
+        let (mut from, mut found) = (Some(Vec::new()), Vec::new());
+        let reported = loop {
+            let Some(first) = from else { break None };
+            let range = (Bound::Included(&first[..]), Bound::Unbounded);
+            let part = store.scan_stripe(0, None, range, keys_max, 1, |visited| {
+                found.push(visited.key.to_vec());
+                Ok(ControlFlow::Continue(()))
+            });
+            match part {
+                Ok(part) => from = part.next,
+                Err(damage) => break Some(damage.segment),
+            }
+        };
+        assert_eq!(reported, Some(1), "{keys_max} at a time: {} of 40 keys", found.len());
+        assert_eq!(found.len(), 3, "{keys_max} at a time");
+    }
+    let copy = directory.0.with_extension("copy");
+    assert!(matches!(store.backup(&copy), Err(BackupError::Damage(_))));
+}
+
+#[test]
+fn segment_goes_once_its_damaged_record_is_replaced() {
+    let directory = Directory::new("replaced");
+    let store = unnamed(&directory, &["key03", "key04"]);
+    let write = |key: &'static [u8], condition, action| {
+        store.write(&[Write { key, condition, action }], None, 1).map(|made| made.version)
+    };
+    let damage = |found| matches!(found, Err(WriteError::Damage(_)));
+    // A write that depends on the old value fails.
+    assert!(damage(write(b"key03", Condition::Present, put(b"new"))));
+    assert!(damage(write(b"key03", Condition::Absent, put(b"new"))));
+    assert!(damage(write(b"key03", Condition::Always, Action::Append(b"new"))));
+    write(b"key03", Condition::Always, put(b"new")).expect("it is taken");
+    // The other one is still asked for.
+    assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
+    write(b"key04", Condition::Always, Action::Delete).expect("it is taken");
+    assert_eq!(value(&store, b"key03"), Some(b"new".to_vec()));
+    assert_eq!((value(&store, b"key04"), store.keys()), (None, 39));
+    assert_eq!(scanned(&store, None).len(), 39);
+    store.compact().expect("nothing that is asked for is damaged");
+    store.sync(store.last()).expect("the disk takes it");
+    drop(store);
+    let store = open(&directory.0).expect("nothing is damaged");
+    assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 39));
+}
+
+#[test]
+fn damaged_record_in_a_snapshot_keeps_its_segment() {
+    let directory = Directory::new("kept-for");
+    let store = unnamed(&directory, &["key03"]);
+    let snapshot = store.snapshot();
+    let write = Write { key: b"key03", condition: Condition::Always, action: put(b"new") };
+    store.write(&[write], None, 1).expect("it is taken");
+    assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
+    drop(snapshot);
+    store.compact().expect("nothing that is asked for is damaged");
+    store.sync(store.last()).expect("the disk takes it");
+    drop(store);
+    let store = open(&directory.0).expect("nothing is damaged");
+    assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 40));
+}
+
+/// What is to be had back elsewhere is, be it dead or asked for by a snapshot.
+#[test]
+fn damaged_key_keeps_only_its_own_segment() {
+    for asks in [false, true] {
+        let directory = Directory::new("elsewhere");
+        let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+        let at = DirectoryOptions {
+            path: directory.0.clone(),
+            durability: Durability::Always,
+            repair: false,
+        };
+        let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+        let key = |number: u32| format!("key{number:02}").into_bytes();
+        for number in 0..8 {
+            set(&store, &key(number), &[7; 400]);
+        }
+        // Of the first segment more than half is dead.
+        for number in [0, 1, 2, 4, 5] {
+            set(&store, &key(number), &[8; 400]);
+        }
+        let snapshot = asks.then(|| store.snapshot());
+        set(&store, b"key03", &[8; 400]);
+        for number in 8..28 {
+            set(&store, &key(number), &[9; 400]);
+        }
+        store.sync(store.last()).expect("the disk takes it");
+        let place = |path: &PathBuf| {
+            fs::read(path).expect("readable").windows(6).position(|window| window == b"key03\x08")
+        };
+        let path = directory.segments().into_iter().find(|path| place(path).is_some());
+        let path = path.expect("it is somewhere");
+        let at = place(&path).expect("it is in there") as u64;
+        let file = fs::File::options().write(true).open(&path).expect("writable");
+        file.write_all_at(b"z", at).expect("writable");
+        while !matches!(store.reclaim(), Ok(false)) {}
+        let first = directory.0.join("00000001.log");
+        assert!(!first.exists(), "what is damaged is in {path:?}");
+        assert!(store.read(b"key03", 1, |_| true).is_err(), "it is damaged");
+        drop(snapshot);
+        set(&store, b"key03", b"new");
+        store.compact().expect("nothing that is asked for is damaged");
+        assert!(!path.exists(), "it has been replaced");
+        assert_eq!(scanned(&store, None).len(), 28);
+    }
+}
+
+#[test]
+fn keys_are_in_order_once_a_damaged_one_is_replaced() {
+    for action in [put(b"new"), Action::Delete] {
+        let directory = Directory::new("disordered");
+        let store = unnamed(&directory, &["key03", "key07"]);
+        // Their places are found by keys that cannot be read.
+        for key in [b"key03\0", b"key07\0"] {
+            set(&store, key, b"beside it");
+        }
+        let scan = || {
+            let range = (Bound::Unbounded, Bound::Unbounded);
+            let mut found = Vec::new();
+            let visit = |visited: &Visited<'_>| {
+                found.push(visited.key.to_vec());
+                Ok(ControlFlow::Continue(()))
+            };
+            store.scan_stripe(0, None, range, 100, 1, visit).map(|_| found)
+        };
+        for key in [b"key03", b"key07"] {
+            scan().expect_err("one cannot be read");
+            let write = Write { key, condition: Condition::Always, action };
+            store.write(&[write], None, 1).expect("it is taken");
+        }
+        let found = scan().expect("all can be read");
+        assert!(found.is_sorted());
+        assert_eq!(found.len(), if action == Action::Delete { 40 } else { 42 });
+    }
+}
+
+#[test]
+fn damaged_key_does_not_expire_and_delays_no_other() {
+    let directory = Directory::new("over");
+    let store = unnamed(&directory, &["key03"]);
+    let path = directory.segments().remove(0);
+    let bytes = fs::read(&path).expect("readable");
+    let at = bytes.windows(5).position(|window| window == b"key04").expect("it is in there");
+    let file = fs::File::options().write(true).open(&path).expect("writable");
+    // When it ends is said twenty bytes before its key: never, until now.
+    file.write_all_at(&[1], at as u64 - 20).expect("writable");
+    // What begins with something else is put in the order of all.
+    for key in [b"a", b"z"] {
+        let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"" };
+        store
+            .write(&[Write { key, condition: Condition::Always, action }], None, 1)
+            .expect("taken");
+    }
+    assert_eq!(store.keys(), 42);
+    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    until("the end of those whose time is over", || store.keys() < 41);
+    assert_eq!(store.keys(), 40);
+    assert!(store.read(b"key04", 1, |_| true).is_err(), "it is damaged");
+}
+
+#[test]
+fn missing_segment_is_named_and_repair_goes_on_without_it() {
+    let directory = Directory::new("missing");
+    let model = written(&directory, 100);
+    let segment = directory.segments().remove(1);
+    fs::remove_file(&segment).expect("it is there");
+    assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
+    let (store, lost) = repaired(&directory);
+    assert_eq!(lost.len(), 1);
+    let found = scanned(&store, None);
+    assert!(found.len() > 60 && found.len() < 100);
+    assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
+    drop(store);
+    open(&directory.0).expect("what was repaired is whole");
+}
+
+/// The place of a forgotten key's slot is used again: were it still in the order of keys, the new key would be
+/// shown twice.
+#[test]
+fn deleted_key_is_forgotten_beside_damaged_ones() {
+    let directory = Directory::new("beside");
+    let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
+    let key = |number: u32| format!("axxxx{number:02}").into_bytes();
+    let sync = || store.sync(store.last()).expect("the disk takes it");
+    // Another first byte: nothing is shared.
+    set(&store, b"b", &[7; 10]);
+    for number in 30..36 {
+        set(&store, &key(number), &[7; 600]);
+    }
+    sync();
+    for number in 30..36 {
+        let key = key(number);
+        let write = Write { key: &key, condition: Condition::Always, action: Action::Delete };
+        store.write(&[write], None, 1).expect("it is taken");
+    }
+    for _ in 0..12 {
+        set(&store, b"b", &[7; 600]);
+    }
+    sync();
+    // In segments of their own.
+    for number in 10..30 {
+        set(&store, &key(number), &[7; 1200]);
+    }
+    sync();
+    let place = |path: &PathBuf| {
+        fs::read(path).expect("readable").windows(7).position(|window| window == b"axxxx23")
+    };
+    let path = directory.segments().into_iter().find(|path| place(path).is_some());
+    let path = path.expect("it is somewhere");
+    let at = place(&path).expect("it is in there") as u64 + 1;
+    let file = fs::File::options().write(true).open(path).expect("writable");
+    file.write_all_at(b"z", at).expect("writable");
+    while store.reclaim().unwrap_or(true) {}
+    assert_eq!(store.figures().versions, 21, "what is gone is forgotten");
+    for number in 0..6 {
+        set(&store, format!("c{number}").as_bytes(), &[7; 10]);
+    }
+    for first in [15, 21, 25, 28, 29, 31, 33, 99] {
+        let (first, mut keys) = (key(first), Vec::new());
+        let range = (Bound::Included(&first[..]), Bound::Unbounded);
+        let scanned = store.scan_stripe(0, None, range, usize::MAX, 1, |visited| {
+            keys.push(visited.key.to_vec());
+            Ok(ControlFlow::Continue(()))
+        });
+        let all = (10..30).map(key).chain([b"b".to_vec()]);
+        let all = all.chain((0..6).map(|number| format!("c{number}").into_bytes()));
+        let expected: Vec<_> = all.filter(|key| *key >= first).collect();
+        assert!(scanned.is_err() || keys == expected, "{scanned:?}: {keys:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Values that grow by what is appended to them.
+
+use knee_kv_store::{
+    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
+};
+
+use crate::store::{Directory, options, set, value};
+
+#[test]
+fn append_extends_a_list() {
+    let directory = Directory::new("list");
+    let options = StoreOptions {
+        value_bytes_max: 1 << 24,
+        segment_bytes: 1 << 18,
+        ..options(Consistency::Linearizable)
+    };
+    let at = DirectoryOptions {
+        path: directory.0.clone(),
+        durability: Durability::Always,
+        repair: false,
+    };
+    let open = || Store::open(options, &at, 1 << 28).expect("opens").0;
+    let mut store = open();
+    let mut list = Vec::new();
+    for element in 0..30_000_u32 {
+        let element = element.to_le_bytes();
+        let write =
+            Write { key: b"list", condition: Condition::Always, action: Action::Append(&element) };
+        store.write(&[write], None, 1).expect("it is taken");
+        list.extend_from_slice(&element);
+        // Something to be reclaimed between, so that the list's records move.
+        set(&store, b"other", &[7; 300]);
+    }
+    assert_eq!(value(&store, b"list").as_ref(), Some(&list));
+    for _ in 0..2 {
+        store.sync(u64::MAX).expect("the disk takes it");
+        while store.reclaim().expect("there is room") {}
+        drop(store);
+        store = open();
+        assert!(value(&store, b"list").as_ref() == Some(&list));
+    }
+    // The list is 96 bytes for each element of four, and what is alive is half of the log at least.
+    let bytes = directory.segments().len() << 18;
+    assert!(bytes < 2 * 30_000 * 96 + (4 << 18), "{bytes} bytes");
+}

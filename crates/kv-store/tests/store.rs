@@ -1,0 +1,170 @@
+//! Stores to be tested, and what is in them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::{Bound, ControlFlow};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use knee_kv_cache::engine::Expiry;
+use knee_kv_store::{
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, ReadError,
+    Snapshot, Store, StoreOptions, Visited, Write,
+};
+
+pub(crate) const SEGMENT_BYTES: usize = 4096;
+
+pub(crate) fn options(consistency: Consistency) -> StoreOptions {
+    StoreOptions { consistency, stripes: 4, value_bytes_max: 2000, segment_bytes: SEGMENT_BYTES }
+}
+
+pub(crate) fn in_memory(consistency: Consistency) -> Store {
+    Store::in_memory(options(consistency), 1 << 26).expect("memory")
+}
+
+pub(crate) fn open(path: &Path) -> Result<Store, DirectoryError> {
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).map(|(store, _)| store)
+}
+
+/// The store that goes on without what is damaged, and what that was.
+pub(crate) fn repaired(directory: &Directory) -> (Store, Vec<Lost>) {
+    let path = directory.0.clone();
+    let directory = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).expect("opens")
+}
+
+pub(crate) fn put(value: &[u8]) -> Action<'_> {
+    Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
+}
+
+pub(crate) fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
+    let write = Write { key, condition: Condition::Always, action: put(to) };
+    store.write(&[write], None, 1).expect("it is taken").version
+}
+
+pub(crate) fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    let shown = store.read(key, 1, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    shown.expect("nothing is damaged").found.map(|_| value)
+}
+
+pub(crate) fn value_at(
+    store: &Store,
+    key: &[u8],
+    version: u64,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let mut value = Vec::new();
+    let shown = store.read_at(key, version, 1, |piece| {
+        value.extend_from_slice(piece);
+        true
+    });
+    shown.found.map(|shown| shown.map(|_| value))
+}
+
+/// A directory of its own, gone at the end.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    pub(crate) fn new(name: &str) -> Directory {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("knee-kv-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        Directory(path)
+    }
+
+    /// The same files, as a crash would leave them: the store that has them open goes on.
+    pub(crate) fn copy(&self) -> Directory {
+        let copy = Directory::new("copy");
+        fs::create_dir(&copy.0).expect("it can be made");
+        for (path, bytes) in self.contents() {
+            let name = path.file_name().expect("it has one");
+            fs::write(copy.0.join(name), bytes).expect("writable");
+        }
+        copy
+    }
+
+    pub(crate) fn segments(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).expect("the directory is there");
+        let mut segments: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .filter(|path| path.extension().is_some_and(|name| name == "log"))
+            .collect();
+        segments.sort();
+        segments
+    }
+
+    pub(crate) fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let entries = fs::read_dir(&self.0).expect("the directory is there");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.map(|path| (path.clone(), fs::read(path).expect("readable"))).collect()
+    }
+
+    pub(crate) fn restore(&self, contents: &[(PathBuf, Vec<u8>)]) {
+        let _ = fs::remove_dir_all(&self.0);
+        fs::create_dir(&self.0).expect("it can be made");
+        for (path, bytes) in contents {
+            fs::write(path, bytes).expect("writable");
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+pub(crate) fn scanned(store: &Store, snapshot: Option<&Snapshot>) -> Model {
+    let mut found = Model::new();
+    for stripe in 0..store.stripes() {
+        let mut from = Some(Vec::new());
+        while let Some(first) = from {
+            let range = (Bound::Included(&first[..]), Bound::Unbounded);
+            let visit = |visited: &Visited<'_>| {
+                let mut value = Vec::new();
+                visited.value(|piece| {
+                    value.extend_from_slice(piece);
+                    true
+                })?;
+                assert!(found.insert(visited.key.to_vec(), value).is_none(), "shown twice");
+                Ok(ControlFlow::Continue(()))
+            };
+            let scanned = store.scan_stripe(stripe, snapshot, range, 2, 1, visit);
+            from = scanned.expect("nothing is damaged").next;
+        }
+    }
+    found
+}
+
+/// A store with values of 100 bytes of one letter under `key0`, `key1`, …, and the bytes of its log.
+pub(crate) fn written(directory: &Directory, keys: usize) -> Model {
+    let store = open(&directory.0).expect("opens");
+    let mut model = Model::new();
+    for number in 0..keys {
+        let (key, value) =
+            (format!("key{number}").into_bytes(), vec![b'a' + (number % 26) as u8; 100]);
+        let write = Write { key: &key, condition: Condition::Absent, action: put(&value) };
+        let committed = store.write(&[write], None, 1).expect("it is taken");
+        store.sync(committed.sequence).expect("the disk takes it");
+        model.insert(key, value);
+    }
+    model
+}
+
+/// Waits for something that the keeper does.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{what} did not come");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests in a process of their own.
+
+use std::process::Command;
+
+/// Runs an ignored test of this program in a process of its own.
+pub fn alone(test: &str) {
+    let program = std::env::current_exe().unwrap();
+    let outcome = Command::new(program).args(["--ignored", "--exact", test]).output().unwrap();
+    let printed = String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.status.success() && printed.contains("1 passed"), "{printed}");
+}
