@@ -67,6 +67,8 @@ def test_the_mean_is_that_of_the_reference(values: list[int]) -> None:
 def test_merging_counts_every_value_of_both(left: list[int], right: list[int]) -> None:
     merged = Histogram.merge([ours(left), ours(right)])
     np.testing.assert_array_equal(merged.counts, ours(left + right).counts)
+    decoded = Histogram.decode(ours(left).encode(), Histogram.merge([]).encode(), ours(right).encode())
+    np.testing.assert_array_equal(decoded.counts, merged.counts)
 
 
 def test_an_empty_histogram_has_no_percentile() -> None:
@@ -79,6 +81,8 @@ def test_an_empty_histogram_has_no_percentile() -> None:
 def test_histograms_of_different_resolution_do_not_merge() -> None:
     with pytest.raises(HistogramError, match="different resolutions"):
         Histogram.merge([ours([1], 2), ours([1], 3)])
+    with pytest.raises(HistogramError, match="different resolutions"):
+        Histogram.decode(ours([1], 2).encode(), ours([1], 3).encode())
 
 
 @given(st.text(max_size=40) | st.binary(max_size=80).map(lambda b: "HISTFAAAA" + b.hex()))

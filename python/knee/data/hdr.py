@@ -49,23 +49,31 @@ class Histogram:
     highest: int = 60_000_000_000
 
     @classmethod
-    def decode(cls, text: str) -> Histogram:
-        """Read the base64 text of a compressed V2 histogram. Raises HistogramError."""
-        try:
-            wrapped = base64.b64decode(text, validate=True)
-            cookie, length = _WRAPPER.unpack_from(wrapped)
-            if cookie != _COOKIE_COMPRESSED:
-                raise HistogramError(f"not a compressed HdrHistogram V2: its cookie is {cookie:#x}")
-            content = zlib.decompress(wrapped[_WRAPPER.size : _WRAPPER.size + length])
-            cookie, size, offset, digits, lowest, highest, _ratio = _HEADER.unpack_from(content)
-        except (ValueError, struct.error, zlib.error) as error:
-            raise HistogramError(f"not an HdrHistogram: {error}") from error
-        if cookie != _COOKIE or offset != 0 or not 0 <= digits <= 5 or lowest < 1:
-            raise HistogramError("not an HdrHistogram V2 as the programs write it")
-        payload = content[_HEADER.size : _HEADER.size + size]
-        if len(payload) != size:
-            raise HistogramError("an HdrHistogram that ends too early")
-        return cls(_expand(_unzigzag(_read_leb128(payload)), digits, lowest, highest), digits, lowest, highest)
+    def decode(cls, *texts: str) -> Histogram:
+        """Read base64 texts of compressed V2 histograms, merged into one. Raises HistogramError."""
+        contents = [_content(text) for text in texts]
+        resolutions = {content.resolution for content in contents}
+        if len(resolutions) > 1:
+            raise HistogramError("histograms of different resolutions cannot be merged")
+        if not contents:
+            return cls(np.zeros(0, dtype=np.int64))
+        ((digits, lowest),) = resolutions
+        highest = max(content.highest for content in contents)
+        numbers, firsts = _read_leb128([content.payload for content in contents])
+        # A run of zeros is a few bytes long whatever its length: bound it before it claims memory.
+        buckets_max = bucket_of(highest, digits, lowest) + (2 << _half_magnitude(digits))
+        lengths = np.where(numbers < 0, -numbers, 1)
+        if len(lengths) and lengths.max() > buckets_max:
+            raise HistogramError("an HdrHistogram with more buckets than its highest value has")
+        starts = np.cumsum(lengths) - lengths
+        sizes = np.diff(np.append(firsts, len(numbers)))
+        places = starts - np.repeat(starts[firsts[sizes > 0]], sizes[sizes > 0])
+        filled = numbers > 0
+        if len(places) and (places + lengths).max() > buckets_max:
+            raise HistogramError("an HdrHistogram with more buckets than its highest value has")
+        counts = np.zeros(int(places[filled].max()) + 1 if filled.any() else 0, dtype=np.int64)
+        np.add.at(counts, places[filled], numbers[filled])
+        return cls(counts, digits, lowest, highest)
 
     @classmethod
     def merge(cls, histograms: Iterable[Histogram]) -> Histogram:
@@ -143,16 +151,6 @@ def bucket_of(value: int, significant_digits: int = 3, lowest: int = 1) -> int:
     return (bucket << half) + (units >> bucket)
 
 
-def _expand(numbers: Counts, digits: int, lowest: int, highest: int) -> Counts:
-    """Replace each negative number by as many zeros."""
-    repeats = np.where(numbers < 0, -numbers, 1)
-    length = int(repeats.sum())
-    # A run of zeros is a few bytes long whatever it says: do not let it claim memory without limit.
-    if length > bucket_of(highest, digits, lowest) + (2 << _half_magnitude(digits)):
-        raise HistogramError("an HdrHistogram with more buckets than its highest value has")
-    return np.trim_zeros(np.repeat(np.maximum(numbers, 0), repeats), "b")
-
-
 def _collapse(counts: Counts) -> Counts:
     """Replace each run of zeros by one negative number."""
     counts = np.trim_zeros(counts, "b")
@@ -164,25 +162,51 @@ def _collapse(counts: Counts) -> Counts:
     return np.where(is_zero[starts], -lengths, counts[starts])
 
 
-def _unzigzag(numbers: NDArray[np.uint64]) -> Counts:
-    return (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
+@dataclass(frozen=True)
+class _Content:
+    payload: bytes
+    resolution: tuple[int, int]
+    highest: int
 
 
-def _read_leb128(payload: bytes) -> NDArray[np.uint64]:
-    data = np.frombuffer(payload, dtype=np.uint8)
-    ends = np.flatnonzero(data < 0x80)
-    if len(data) and (not len(ends) or ends[-1] != len(data) - 1):
+def _content(text: str) -> _Content:
+    """The counts of one histogram as ZigZag LEB128, with its header's fields."""
+    try:
+        wrapped = base64.b64decode(text, validate=True)
+        cookie, length = _WRAPPER.unpack_from(wrapped)
+        if cookie != _COOKIE_COMPRESSED:
+            raise HistogramError(f"not a compressed HdrHistogram V2: its cookie is {cookie:#x}")
+        content = zlib.decompress(wrapped[_WRAPPER.size : _WRAPPER.size + length])
+        cookie, size, offset, digits, lowest, highest, _ratio = _HEADER.unpack_from(content)
+    except (ValueError, struct.error, zlib.error) as error:
+        raise HistogramError(f"not an HdrHistogram: {error}") from error
+    if cookie != _COOKIE or offset != 0 or not 0 <= digits <= 5 or lowest < 1:
+        raise HistogramError("not an HdrHistogram V2 as the programs write it")
+    payload = content[_HEADER.size : _HEADER.size + size]
+    if len(payload) != size:
+        raise HistogramError("an HdrHistogram that ends too early")
+    if payload and payload[-1] >= 0x80:
         raise HistogramError("an HdrHistogram that ends within a number")
+    return _Content(payload, (digits, lowest), highest)
+
+
+def _read_leb128(payloads: list[bytes]) -> tuple[Counts, Counts]:
+    """The ZigZag LEB128 numbers of all payloads, and the index of each payload's first number."""
+    data = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+    ends = np.flatnonzero(data < 0x80)
     starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
     lengths = ends - starts + 1
-    if len(lengths) and lengths.max() > _LEB128_BYTES_MAX:
+    longest = int(lengths.max(initial=0))
+    if longest > _LEB128_BYTES_MAX:
         raise HistogramError("an HdrHistogram with a count beyond 2^55")
     numbers = np.zeros(len(ends), dtype=np.uint64)
-    for place in range(int(lengths.max()) if len(lengths) else 0):
-        has = lengths > place
+    for place in range(longest):
+        has = np.flatnonzero(lengths > place)
         septet = (data[starts[has] + place] & 0x7F).astype(np.uint64)
         numbers[has] |= septet << np.uint64(7 * place)
-    return numbers
+    signed = (numbers >> np.uint64(1)).astype(np.int64) ^ -(numbers & np.uint64(1)).astype(np.int64)
+    offsets = np.cumsum([0, *(len(payload) for payload in payloads[:-1])])
+    return signed, np.searchsorted(starts, offsets)
 
 
 def _write_leb128(numbers: Counts) -> bytes:

@@ -36,7 +36,7 @@ def merged(dataset: Dataset) -> Merged:
     )
     histograms: Merged = {}
     for (point, repetition, role, op), rows in windows.group_by(*RUN, "role", "op"):
-        whole = Histogram.merge(Histogram.decode(text) for text in rows["response"])
+        whole = Histogram.decode(*rows["response"])
         if whole.total:
             histograms[int(point), int(repetition), str(role), str(op)] = whole
     return histograms
