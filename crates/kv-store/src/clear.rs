@@ -16,9 +16,8 @@ use super::types::lock;
 use super::write::WriteError;
 
 impl Store {
-    /// Takes every key away: at a second, or now if that is not later. What was asked for before and has not come
-    /// is forgotten. Returns the commit that did; 0 where it has not been made yet. The keeper says of each key
-    /// that it is gone.
+    /// Takes every key away at a second, or now if that second is not later. It replaces a clear that is still to come.
+    /// Returns the commit, or 0 for a clear to come. The keeper appends a delete record for each key.
     ///
     /// # Errors
     /// When the log takes nothing: then all keys are still there.
@@ -58,7 +57,7 @@ impl Store {
         cleared.map(drop)
     }
 
-    /// Takes every key away, unless it `is_due` no more. Returns the last commit that did.
+    /// Takes every key away, unless the clear `is_due` no more. Returns the last commit that cleared.
     fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, WriteError> {
         // With all stripes locked, every write is complete or sees no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
@@ -81,13 +80,13 @@ impl Store {
         Ok(sequence)
     }
 
-    /// The commit that took all keys away, while some have no record yet that says so.
+    /// The commit of the last clear, while some of its keys have no delete record; 0 if all have.
     pub(super) fn clearing(&self) -> Sequence {
         self.0.clearing.unfinished.load(Ordering::Acquire)
     }
 
-    /// The last commit, at most `horizon`, for which all keys that were taken away have records of their own that say
-    /// so, as far as readers of commits from `horizon` on can see.
+    /// Up to which commit, at most `horizon`, every cleared key has a delete record that readers of commits from
+    /// `horizon` on can see.
     pub(super) fn said_by_keys(&self, horizon: Sequence) -> Sequence {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let is_done = self.clearing() == 0;
@@ -99,8 +98,8 @@ impl Store {
         }
     }
 
-    /// From which commit on the log says what such a record says, of the commit `cleared`, without it;
-    /// `None` where it does not: a later one that is not done itself says nothing of the time between.
+    /// From which commit on the log is complete without the clear record of the commit `cleared`. `None` while that
+    /// record is needed: a later clear that is not finished says nothing about the commits between them.
     pub(super) fn said_without(&self, cleared: Sequence) -> Option<Sequence> {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let newest = self.clearing();
@@ -116,17 +115,16 @@ impl Store {
         self.0.clearing.unfinished.fetch_max(sequence, Ordering::Relaxed);
     }
 
-    /// Says of each key that was taken away that it is gone, where nothing else has happened to it since; until
-    /// it is `over`.
+    /// Appends a delete record for each cleared key that was not written since, until `over` is set.
     ///
     /// # Errors
     /// When the log takes nothing.
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
-        // While this is locked, no record moves to a place that was passed.
+        // While this is locked, no record moves to a place that the walk has passed.
         let _reclaiming = lock(&self.0.reclaiming);
         let Clearing { unfinished, unfinished_at, finished_at, finished, finished_by, .. } =
             &self.0.clearing;
-        // Perhaps that of one before: then some is looked at once more.
+        // Perhaps the place of an earlier clear: then a part is walked twice.
         let commit_at = unfinished_at.load(Ordering::Acquire);
         let commit = self.clearing();
         if commit == 0 {
@@ -137,7 +135,7 @@ impl Store {
             let to = Location::from_bits(finished_at.load(Ordering::Relaxed));
             *walked = Walked { commit, to };
         }
-        // In the order of the log: a segment's keys go together, and then it can go, which makes room for more.
+        // In the order of the log: once all keys of a segment are deleted, it can be reclaimed, which makes room.
         for segment in self.0.log.segments() {
             let (mut at, end) = match walked.to {
                 Some(to) if segment.id < to.segment => continue,
@@ -147,7 +145,7 @@ impl Store {
             while at + HEAD_BYTES <= end {
                 let from = Location::new(segment.id, at);
                 walked.to = Some(from);
-                // One that is damaged is not served either way, and keeps no other from going.
+                // A damaged record is not served either way.
                 let Ok(record) = segment.checked(at) else {
                     at += ALIGN;
                     continue;
@@ -164,7 +162,7 @@ impl Store {
         // Stored before `finished`, whose readers need it.
         finished_by.store(self.0.log.last(), Ordering::Relaxed);
         finished.store(commit, Ordering::Release);
-        // Unless all were taken away once more.
+        // Unless another clear came.
         let _ = unfinished.compare_exchange(commit, 0, Ordering::Release, Ordering::Relaxed);
         finished_at.store(commit_at, Ordering::Relaxed);
         Ok(())
@@ -229,13 +227,13 @@ mod tests {
         store.write(&[write], None, 1).map(|_| ())
     }
 
-    /// Between the commit that takes all away and those that say so of each key, only its record does.
+    /// Between a clear and the delete records of its keys, only the clear record hides them.
     #[test]
     fn cleared_version_stays_hidden_without_its_clear_record() {
         let path = std::env::temp_dir().join(format!("knee-cleared-{}", std::process::id()));
         let mut store = open(&path, 1000);
         (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
-        // Each life leaves a segment that is worth being taken apart.
+        // Each life leaves a segment that is worth reclaiming.
         drop(store);
         store = open(&path, 1000);
         let cleared = store.clear(1, 1).unwrap();
@@ -303,7 +301,7 @@ mod tests {
         assert!(walks.is_sorted_by_key(|at| at.to_bits()), "{walks:?}");
     }
 
-    /// Compacting looks how far it may go before the keys say that they are gone, and at whether they do after.
+    /// A compaction reads its horizon before the keys have delete records, and looks for those afterwards.
     #[test]
     fn clear_is_kept_until_its_keys_are_pruned() {
         let store = Store::in_memory(options(2, 1000), 1 << 20).unwrap();

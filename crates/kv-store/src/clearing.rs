@@ -1,4 +1,4 @@
-//! When everything goes, and what is left to do of that.
+//! Clears of all keys: the one to come, and the work that is left of the last one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -11,24 +11,23 @@ use super::record::Sequence;
 /// No time has been given.
 pub(super) const NEVER: Second = Second::MAX;
 
-/// When everything goes, and what is left to do of that.
+/// The clear to come, and the work that is left of the last one.
 #[derive(Debug)]
 pub(super) struct Clearing {
-    /// When it does. That is forgotten with the process.
+    /// The second of the clear to come. It is forgotten with the process.
     pub(super) due: AtomicU32,
-    /// Whether the log took nothing when it was due.
+    /// Whether the log took nothing when the clear was due.
     pub(super) is_late: AtomicBool,
-    /// The last commit that took all keys away, while some have no record yet that says so; 0 where there is
-    /// none.
+    /// The commit of the last clear, while some of its keys have no delete record; 0 if all have.
     pub(super) unfinished: AtomicU64,
-    /// Where its record was, as [`Location::to_bits`]; said after the commit.
+    /// The place of its record, as [`Location::to_bits`]; stored after the commit.
     pub(super) unfinished_at: AtomicU64,
-    /// The same of the last one that is finished: no key before it is there.
+    /// The place of the last finished clear's record: no key before it is there.
     pub(super) finished_at: AtomicU64,
-    /// The last finished commit, and the last commit of the store at that time.
+    /// The commit of the last finished clear, and the last commit of the store when it was finished.
     pub(super) finished: AtomicU64,
     pub(super) finished_by: AtomicU64,
-    /// How far the log was walked through for the last one.
+    /// How far the keeper has walked through the log for the last clear.
     pub(super) walked: Mutex<Walked>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! LOCK            held by the store that has the directory open
-//! MANIFEST        which segments there are; replaced as a whole
-//! MANIFEST.new    space for the next one, unless a crash could call it MANIFEST
+//! MANIFEST        the list of segments; replaced as a whole
+//! MANIFEST.new    space for the next manifest, unless a crash could rename it to MANIFEST
 //! 00000001.log    a segment: a page of head, then records
 //! ```
 //!
@@ -31,9 +31,9 @@ use super::place::SegmentId;
 use super::segment::{FILE_HEAD_BYTES, Segment};
 use super::types::Consistency;
 
-/// So many zeros are written ahead of the log at a time.
+/// Zeros that are written ahead of the log at a time.
 const AHEAD_BYTES: usize = 256 * 1024;
-/// A group that is larger than this has its own share of what makes blocks written ones.
+/// Larger groups are written without zeros ahead of them.
 const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 const MAGIC: &[u8; 8] = b"kneelog1";
@@ -43,7 +43,7 @@ const MAGIC: &[u8; 8] = b"kneelog1";
 pub(crate) struct Directory {
     path: PathBuf,
     _lock: Lock,
-    /// Itself, to be synced: also where no more files may be opened.
+    /// The open directory, to be synced even when the process may open no more files.
     itself: File,
     open: Mutex<Open>,
 }
@@ -51,11 +51,10 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Open {
     manifest: Manifest,
-    /// Whether the disk may still call MANIFEST what is MANIFEST.new now: that is not to be written
-    /// over.
+    /// Whether a crash could rename MANIFEST.new to MANIFEST: then it must not be overwritten.
     is_unsettled: bool,
     /// Segments that could not be made, but that a manifest on the disk may name. A recovery would miss them once a
-    /// later one is written to.
+    /// later segment is written to.
     withdrawn: Vec<SegmentId>,
     /// Files that are written.
     files: BTreeMap<SegmentId, Growing>,
@@ -114,7 +113,7 @@ impl Directory {
         Ok((directory, manifest))
     }
 
-    /// Files that a crash left between their making and the manifest, or between it and their end.
+    /// Removes files that a crash left before the manifest named them, or after it named them no longer.
     fn remove_orphans(&self) -> io::Result<()> {
         let open = self.state();
         for entry in fs::read_dir(&self.path)? {
@@ -145,7 +144,7 @@ impl Directory {
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
-        // There is at most one such segment: none is made before it is gone.
+        // There is at most one withdrawn segment: no other is made before it is gone.
         let mut open = self.state();
         if !open.withdrawn.is_empty() {
             let manifest = open.manifest.clone();
@@ -178,7 +177,7 @@ impl Directory {
         Ok(())
     }
 
-    /// A segment that was made before and never written to, to be used now.
+    /// Takes over a segment that was made before and never written to.
     pub(crate) fn take_over(&self, id: SegmentId, made: Made) -> io::Result<Segment> {
         let segment = Segment::growing(id, made.salt, made.bytes)?;
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
@@ -200,12 +199,10 @@ impl Directory {
         Ok(file)
     }
 
-    /// Writes what a segment holds to its file; `safely`, and it is on the disk.
+    /// Writes a segment's records to its file; `safely` also syncs them.
     ///
-    /// What was reserved and never written is written for the first time only once: where small
-    /// groups are waited for, zeros go ahead of them. Otherwise the file system would have to say
-    /// in its journal with each group that these blocks hold something now, and fdatasync would
-    /// wait for that.
+    /// Zeros are written ahead of small groups that are synced. Without them, each group would be the first write to
+    /// its reserved blocks, and fdatasync would wait for the file system's journal to note that.
     pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
         let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };
@@ -216,7 +213,7 @@ impl Directory {
                 if ahead < filled && filled - from <= AHEAD_OF_BYTES_MAX {
                     let end = segment.capacity().min(filled + AHEAD_BYTES);
                     let zeros = &ZEROS[..end - filled];
-                    // Where they cannot be written, nothing is lost but time.
+                    // A failure costs only time.
                     if file.write_all_at(zeros, FILE_HEAD_BYTES + filled as u64).is_ok() {
                         ahead = end;
                     }
@@ -266,8 +263,7 @@ impl Directory {
         }
     }
 
-    /// Takes a segment out of the manifest, which says how far the log had come with it; then its
-    /// file away.
+    /// Takes a segment out of the manifest, which notes how far the log has come; then removes its file.
     pub(crate) fn remove(&self, id: SegmentId, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
@@ -286,7 +282,7 @@ impl Directory {
         self.replace_manifest(&mut open, manifest)
     }
 
-    /// Waits until everything that was written is on the disk, to whatever file.
+    /// Waits until all writes to all files of the file system are on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         // SAFETY: a call with a descriptor that is open.
         match unsafe { libc::syncfs(self.itself.as_raw_fd()) } {

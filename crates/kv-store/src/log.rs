@@ -68,7 +68,7 @@ pub(crate) struct Log {
     made_safe: CommitCounters,
 }
 
-/// What the records of the log no longer say.
+/// State that the records of the log no longer have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgotten {
     /// Versions before this commit may have been dropped.
@@ -81,7 +81,7 @@ pub(crate) struct Forgotten {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
-    /// Made before for what comes next, in the order of their numbers.
+    /// Spare segments, in the order of their numbers.
     pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
@@ -90,7 +90,7 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Of a log that never was.
+    /// The start of a new log.
     pub(crate) fn nothing() -> Recovered {
         Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, longest: 0 }
     }
@@ -175,7 +175,7 @@ impl Log {
         })
     }
 
-    /// Memory is not reserved: that there is some does not depend on this log.
+    /// Segments in reserve. In memory there are none: free memory does not depend on this log.
     fn reserved(&self) -> usize {
         if self.is_durable() { RESERVED } else { 0 }
     }
@@ -185,7 +185,7 @@ impl Log {
         self.spares.is_short()
     }
 
-    /// What there is no room for on the disk, though there should be, and what that means.
+    /// Why a segment could not be made, and what that means.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.spares.shortage()
     }
@@ -198,8 +198,8 @@ impl Log {
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
     }
 
-    /// Makes the segments that are reserved, and the next one, if there will soon be need of it. Returns whether
-    /// one was made that the disk had had no room for.
+    /// Makes the reserved segments, and the next one if it will soon be needed. Returns whether the disk has room again
+    /// after it had none.
     pub(crate) fn prepare(&self) -> Result<bool, Unwritable> {
         let was_short = self.is_short();
         let half = {
@@ -252,7 +252,7 @@ impl Log {
         }
     }
 
-    /// What it took to make commits safe; all zeros without durability.
+    /// Counts and times of commits that were made safe; all zeros without durability.
     pub(crate) fn commit_figures(&self) -> CommitFigures {
         self.made_safe.take()
     }
@@ -315,7 +315,7 @@ impl Log {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
     }
 
-    /// From now on it takes nothing more.
+    /// Marks the log as broken: it takes no further commit.
     fn broken_by(&self, error: &io::Error) -> Unwritable {
         Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
     }
@@ -328,8 +328,7 @@ impl Log {
         }
     }
 
-    /// Writes everything to the disk, and that there is nothing behind it. Nothing more may be
-    /// appended.
+    /// Writes everything to the disk, and marks the end. Nothing may be appended afterwards.
     pub(crate) fn close(&self) -> Result<(), Unwritable> {
         self.write_out()?;
         if self.directory.is_some() {

@@ -49,8 +49,8 @@ impl From<Unwritable> for ReclaimError {
 }
 
 impl Store {
-    /// Takes the segment with the least that is alive apart, if at least half of it is dead, or the
-    /// oldest one where too much only says that keys are gone. Returns whether there was one.
+    /// Reclaims the segment with the fewest live bytes, if at least half of it is dead, or the oldest one where
+    /// delete records take too much. Returns whether there was one.
     ///
     /// # Errors
     /// See [`ReclaimError`]. An unreadable segment is reported once, and left alone from then on.
@@ -66,26 +66,25 @@ impl Store {
         // A damaged record that may still be read keeps its segment.
         let is_kept = |segment: &Segment| damaged.contains_key(&segment.id) && !segment.is_dead();
         let may_go = |segment: &Arc<Segment>| is_old(segment) && !is_kept(segment);
-        // What it takes, not what is in it: each life of a store leaves a segment that is not full.
-        // Behind less than that, nothing of it is too large for the rest of a segment: so it ends.
+        // A segment counts with its reserved bytes: each life of a store leaves a segment that is not full.
         let is_felt = self.0.pressure.is_felt();
         let (bytes, bytes_max) = self.0.log.bytes();
         let is_beyond = bytes > bytes_max || self.0.log.is_in_reserve(0);
-        // What a segment of deletes frees may be dealt to all of them.
+        // The bytes that a segment of deletes frees may be spread over all segments.
         let segments = bytes / self.0.options.segment_bytes as u64;
         let part = if is_beyond { DEAD_LEAST_BEYOND.max(2 * segments) } else { DEAD_LEAST };
-        // Less than a record or two is not dead for certain: some are of no key.
+        // A dead record or two may be of no key, and not dead.
         let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
         let worth = |segment: &Arc<Segment>| {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
-            // Space that was never written is no gain: the segment that takes the rest may lose as much.
+            // Space that was never written is no gain: the segment that takes the live records may lose as much.
             let dead = (segment.filled() as u64).saturating_sub(live);
             // Each life begins a segment, even beyond the limit: there is room in it.
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
         };
-        // What has been forgotten of one that is not yet on the disk might come back.
+        // A segment that is not yet on the disk might come back after a crash.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
         let full = self.0.log.full_segments().into_iter().filter(written);
         let full: Vec<_> = full.collect();
@@ -93,7 +92,7 @@ impl Store {
         let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && is_old(segment));
         let least = || {
             let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
-            // Writers change it during the sort, which panics on an order that is none.
+            // Writers change `live` during the sort, which would panic on an inconsistent order.
             worth.sort_by_cached_key(|segment| segment.live());
             worth
         };
@@ -101,12 +100,12 @@ impl Store {
             let oldest = full.first().filter(|oldest| may_go(oldest));
             oldest.filter(|_| self.is_burdened())
         };
-        // Each is looked for only where there is none before it.
+        // Lazily: each kind is searched only if the kind before has none.
         let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
         let movable = found.find_map(|segment| Some((segment, self.0.log.keep_for(segment)?)));
         let Some((segment, kept)) = movable else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
-            // What says that all keys are gone is moved, and so not dead, until each says so itself.
+            // An unfinished clear's record would be moved, and so not be dead.
             let may_turn = is_felt && self.clearing() == 0;
             return Ok(may_turn && self.0.log.turn_over(dead_least)?);
         };
@@ -129,16 +128,15 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether keys that are gone take a quarter of what is alive: they can be forgotten once
-    /// everything that is older has been moved. Doing that from the oldest segment on moves three
-    /// times as much, at most, as was written to say that they are gone.
+    /// Whether delete records are a quarter of the live bytes. They can be forgotten once all older records have
+    /// been moved. From the oldest segment on, that moves at most three times the bytes of those delete records.
     fn is_burdened(&self) -> bool {
         let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
         let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();
         gone >= self.0.options.segment_bytes && 4 * gone as u64 > live
     }
 
-    /// Moves what can be read out of a damaged segment, and does away with it.
+    /// Moves what can be read out of a damaged segment, and removes it.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
             Some(segment) => self.reclaim_segment(&segment),
@@ -146,15 +144,14 @@ impl Store {
         }
     }
 
-    /// Whether space is short: then nothing is kept that need not be.
+    /// Whether space is short: then old versions and request ids are not kept.
     pub(super) fn is_tight(&self) -> bool {
         let (bytes, bytes_max) = self.0.log.bytes();
         let is_nearly_full = bytes >= bytes_max - bytes_max / 10;
         is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
     }
 
-    /// Forgets everything that no snapshot asks for, whatever was to be retained, and has back what
-    /// that frees.
+    /// Forgets all versions that no snapshot needs, also those within the history, and reclaims their space.
     ///
     /// # Errors
     /// See [`ReclaimError`].
@@ -186,9 +183,8 @@ impl Store {
         }
     }
 
-    /// Removes a dead segment without a look at it: small
-    /// records by the hundred thousand cost as much to look through as what is written in their
-    /// place. What it said of some keys is `known` again from a later commit on.
+    /// Removes a dead segment without reading it: reading small records costs as much as writing them. The state of
+    /// its keys is `known` again from a later commit on.
     fn drop_segment(&self, segment: &Segment, known: Sequence) -> Result<(), ReclaimError> {
         debug_assert!(
             (0..self.stripes()).all(|stripe| !self.stripe(stripe).asks_for(segment.id)),
@@ -239,7 +235,7 @@ impl Store {
                 Err(_) => match table.slot_at(hash, from) {
                     Some(slot) => slot,
                     None => {
-                        // When that ended is unknown.
+                        // The end of that version is unknown.
                         self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
                         continue;
                     }
@@ -247,7 +243,7 @@ impl Store {
             };
             table.prune(slot, horizon);
             let Some(entry) = table.entry_at(slot, from) else {
-                // What the key was from then on until the next commit that is known of it.
+                // The version from this record to the next known commit of the key is dropped.
                 let known = table.sequence_behind(slot, (record.sequence, record.part));
                 self.0.dropped.fetch_max(known, Ordering::Relaxed);
                 continue;
@@ -255,7 +251,7 @@ impl Store {
             if table.may_forget(slot, oldest) {
                 match self.0.options.consistency {
                     Consistency::Linearizable => &self.0.compacted,
-                    // No version of it is to be met again.
+                    // No version of the key may be used again.
                     Consistency::Sequential => &self.0.floor,
                 }
                 .fetch_max(record.version, Ordering::Relaxed);
@@ -272,13 +268,13 @@ impl Store {
             if (0..self.stripes()).any(|stripe| self.stripe(stripe).asks_for(segment.id)) {
                 return Err(damage.into());
             }
-            // If it was what says that all keys are gone, some may not say so themselves yet.
+            // The clear record may be in the damaged part, and some keys may have no delete record yet.
             let cleared = self.clearing();
             if segment.has_clear() && cleared != 0 {
                 let record = Record::of_no_key(Kind::Clear, cleared);
                 self.0.log.begin_move(&record)?.append_moved(&record);
             }
-            // What that was is unknown.
+            // The damaged versions are unknown.
             self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
         }
         self.0.log.remove(segment.id, self.forgotten())?;

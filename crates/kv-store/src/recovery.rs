@@ -1,15 +1,13 @@
-//! From a directory to a store: what was written, up to where it is whole.
+//! Reads a directory's segments up to where the log is whole.
 //!
-//! Segments are read twice. First every checksum is looked at, which says where each segment ends,
-//! and what in it is not what was written; then their records are put in the tables. The first time
-//! they are not mapped: what the disk cannot read is damage, and does not end the process.
+//! Segments are read twice. The first pass checks every checksum, and finds the end and the damage of each segment. The
+//! second pass puts their records in the tables. The first pass maps no file: what the disk cannot read is damage, and
+//! does not end the process.
 //!
-//! A crash may leave any part of what was written since the last sync, in any order of the disk's
-//! pages; nothing of it was acknowledged. Every record says up to where the log was on the disk
-//! when it was appended, so the largest of these places tells two cases apart: what cannot be read
-//! before it is damage; what cannot be read behind it is where the log ends. What damage and a
-//! crash cannot be distinguished in is the last batch before a crash. Without durability
-//! all of it, it is called damage.
+//! A crash may leave any pages of the writes since the last sync; no client had an answer about them. Every record has
+//! the place up to which the log was on the disk when it was appended. Before the largest of these places, an
+//! unreadable record is damage. After it, an unreadable record is the end of the log. So damage in the last batch
+//! before a crash looks like the crash. Without durability, every unreadable record counts as damage.
 
 mod commits;
 mod part;
@@ -25,7 +23,7 @@ use super::place::{Location, SegmentId};
 use super::record::Sequence;
 use super::segment::Segment;
 
-/// A record that is to be put in a table.
+/// A record on its way into a table.
 pub(crate) struct Found {
     pub(crate) at: Location,
     pub(crate) sequence: Sequence,
@@ -35,9 +33,9 @@ pub(crate) struct Found {
 /// How far a directory has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
-    /// For what.
+    /// The pass.
     pub pass: Pass,
-    /// Bytes of the segments that this has been done with.
+    /// Bytes of the segments that the pass has read.
     pub bytes: u64,
     /// Bytes of all.
     pub bytes_all: u64,
@@ -73,7 +71,7 @@ impl std::fmt::Display for Lost {
     }
 }
 
-/// What a recovery knows of the log as a whole.
+/// What a recovery knows about the log as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Up to here it was on the disk.
@@ -86,9 +84,9 @@ pub(crate) struct Findings {
     behind_lost: BTreeSet<SegmentId>,
 }
 
-/// Reads the segments of a directory, for a log that makes new ones of so many bytes and that
-/// `promises` what it tells, or does not wait for the disk. Damage is an error, unless `lost` takes
-/// what it costs.
+/// Reads the segments of a directory, for a log that makes new ones of so many bytes. The log `promises` that
+/// acknowledged commits are on the disk, or does not wait for the disk. Damage is an error, unless `lost` takes the
+/// loss.
 pub(crate) fn read_segments(
     directory: &Directory,
     manifest: &Manifest,
@@ -165,13 +163,13 @@ pub(crate) fn read_segments(
             findings.damaged.insert(id);
         }
         if !goes_on {
-            // Here the log ends. Behind it there is what was made ahead, or torn off by a crash.
+            // The log ends here. Later segments were made ahead, or torn off by a crash.
             parts.by_ref().rev().try_for_each(|behind| log.leave(behind))?;
         }
         log.keep(part)?;
     }
     log.close()?;
-    // What a crash of the process left to the system is not yet on the disk.
+    // Writes of a killed process may not be on the disk yet.
     directory.sync().map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
     let ids = || log.kept.iter().map(|part| part.id);
     findings
@@ -186,7 +184,7 @@ pub(crate) fn read_segments(
     Ok((Recovered { segments, spare, next, last, longest }, findings))
 }
 
-/// What damage costs, if it is to be paid.
+/// The losses of a repair; without one, damage is an error.
 struct Costs<'a>(Option<&'a mut Vec<Lost>>);
 
 impl Costs<'_> {
@@ -215,7 +213,7 @@ struct Reading<'a> {
     promises: bool,
     reached: Reached,
     kept: Vec<Part>,
-    /// Behind the log's end, and never written to.
+    /// After the log's end, and never written to.
     blank: Vec<Part>,
     /// The last record that was not moved.
     tail: Option<Tail>,
@@ -245,8 +243,8 @@ impl Reading<'_> {
         self.drop(&part)
     }
 
-    /// The segments that were made ahead, as many as a log has of them, in the order of their
-    /// numbers: a disk may be full that has no others.
+    /// The segments that were made ahead, in the order of their numbers, and at most as many as a log keeps: a full
+    /// disk has no others.
     fn spare(&mut self) -> Result<Vec<Segment>, DirectoryError> {
         self.blank.sort_by_key(|part| part.id);
         let more = self.blank.split_off(self.blank.len().min(RESERVED + 1));
@@ -283,7 +281,7 @@ impl Reading<'_> {
         }
         let settled = self.reached.settled.unwrap_or(Location::new(0, 0));
         for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
-            // Without durability it is not promised, but records behind it may be.
+            // A log without durability promises nothing about this segment.
             if part.scan.lazy.is_some() && !self.promises {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A stretch of the log: memory that is written once, from front to back, and read at any time.
+//! A segment of the log: memory that is written once, from front to back, and read at any time.
 //!
 //! While it is written, its bytes are in anonymous memory; a durable one is copied to its file
 //! with each commit. Once it is full, a durable segment is read through a read-only mapping of the
@@ -24,8 +24,7 @@ const LIVE_RECORD: u64 = 1 << 32;
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
-    /// Seeds the checksums, so that nothing that another segment left on the disk is taken for
-    /// this one's.
+    /// Seeds the checksums: records that another segment left on the disk do not match.
     pub(crate) salt: u32,
     bytes: Bytes,
     /// Written up to here.
@@ -37,16 +36,15 @@ pub(crate) struct Segment {
     since: Instant,
 }
 
-/// What is counted of a segment, also by tables that have it as it was before it was opened from
-/// its file.
+/// Counters of a segment, shared with its copies that were opened from its file.
 #[derive(Debug, Default)]
 struct Tally {
     /// Records that may still be read: how many, in the upper half, and their bytes. The
     /// bytes are what the records say, and as wrong as those may be by now; the number is certain.
     live: AtomicU64,
-    /// Of what the others said of their keys, the log says again from this commit on.
+    /// From this commit on, other records have the state of the keys of its dead records.
     replaced: AtomicU64,
-    /// Whether it has a record that says of all keys that they are gone.
+    /// Whether it has a clear record.
     clears: AtomicBool,
     /// When the last record of a request with an id came into it, in milliseconds after it was
     /// made, from 1 on; 0 where there is none.
@@ -55,11 +53,11 @@ struct Tally {
 
 #[derive(Debug)]
 enum Bytes {
-    /// Of the log's writer, see [`Segment::append`].
+    /// Memory that grows, see [`Segment::append`].
     Growing(MmapRaw),
-    /// Of a file that is complete.
+    /// The mapping of a complete file.
     Sealed(Mmap),
-    /// What could be read of such a file, where a mapping of the rest would end the process.
+    /// The readable bytes of a file: a mapping of the unreadable ones would end the process.
     Read(Box<[u8]>),
 }
 
@@ -207,12 +205,12 @@ impl Segment {
         !matches!(self.bytes, Bytes::Growing(_))
     }
 
-    /// It has a record that says of all keys that they are gone.
+    /// Notes that it has a clear record.
     pub(crate) fn note_clear(&self) {
         self.tally.clears.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it has one, damaged or not.
+    /// Whether it has a clear record, damaged or not.
     pub(crate) fn has_clear(&self) -> bool {
         self.tally.clears.load(Ordering::Relaxed)
     }
@@ -227,8 +225,7 @@ impl Segment {
         self.tally.live.load(Ordering::Acquire) < LIVE_RECORD
     }
 
-    /// From which commit on the log says without it what it said; `None` while something in it
-    /// may still be read.
+    /// From which commit on the log is complete without this segment; `None` while a record in it may still be read.
     pub(crate) fn said_without(&self) -> Option<Sequence> {
         let is_needed = !self.is_dead() || self.has_clear();
         (!is_needed).then(|| self.tally.replaced.load(Ordering::Relaxed))
@@ -239,8 +236,8 @@ impl Segment {
         self.tally.live.fetch_add(LIVE_RECORD + bytes as u64, Ordering::Relaxed);
     }
 
-    /// A record of so many bytes is dead, or of more, where its length is damaged.
-    /// What it said of its key, others say from this commit on.
+    /// A record of so many bytes is dead; with a damaged length it may have more. From the commit `replaced` on, other
+    /// records have the state of its key.
     pub(crate) fn bury(&self, bytes: usize, replaced: Sequence) {
         self.tally.replaced.fetch_max(replaced, Ordering::Relaxed);
         let left = |live: u64| {

@@ -131,8 +131,8 @@ impl Store {
         self.0.log.synced()
     }
 
-    /// Tells a listener of every commit to keys of a range from now on, in the order of the
-    /// commits, until it says that it has enough or is removed. It is called while others wait.
+    /// Calls a listener for every change of a key in a range from now on, in the order of the commits, until it
+    /// returns `false` or is removed. Writers wait for the call.
     pub fn watch(&self, range: (Bound<Vec<u8>>, Bound<Vec<u8>>), listener: Listener) -> u64 {
         self.0.watches.add(range, listener)
     }
@@ -161,13 +161,13 @@ impl Store {
         self.0.log.write_out()
     }
 
-    /// What it took to make commits safe. The slowest is the slowest since this was called last.
+    /// Counts and times of commits that were made safe. The slowest is the slowest since the last call.
     #[must_use]
     pub fn commit_figures(&self) -> CommitFigures {
         self.0.log.commit_figures()
     }
 
-    /// What there is no room for on the disk, though there should be, and what that means.
+    /// Why a segment could not be made, and what that means.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         self.0.log.shortage()
@@ -185,9 +185,8 @@ impl Store {
         self.0.log.bytes()
     }
 
-    /// Whether writes that need so much room find it, or are refused at once: otherwise they make
-    /// some, which takes the disk some milliseconds. Another writer may be first; then they do so all
-    /// the same.
+    /// Whether writes that need so much room find it, or are refused at once. Otherwise they make a segment, which takes
+    /// the disk some milliseconds. Another writer may take the room first.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room)

@@ -9,7 +9,7 @@ use super::store::Store;
 use super::table::Table;
 
 impl Store {
-    /// Forgets what was replaced and is not asked for any more, of every key; returns up to which commit.
+    /// Forgets old versions of all keys that no reader needs. Returns the commit up to which it did.
     pub(super) fn sweep(&self) -> Sequence {
         // Before the horizon is read: a later write sets the flag again.
         self.0.has_past.store(false, Ordering::Relaxed);
@@ -35,13 +35,13 @@ impl Store {
 
     /// To be called once all keys of a stripe have been pruned.
     pub(super) fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
-        // Until all is done of one, some keys do not say themselves that they are gone; and what those say
-        // that do has not been pruned where it came behind the horizon.
+        // Until a clear is finished, some keys have no delete record; and delete records after the horizon have not
+        // been pruned.
         table.forget_clears(self.said_by_keys(horizon));
     }
 
-    /// Deletes the keys whose time is over, from a stripe and a slot of it on; says in `from` where to go
-    /// on if it ends before its time. Clients do not see them, but they take space.
+    /// Deletes expired keys, from a stripe and a slot of it on. `from` has the place to resume if it ends early.
+    /// Clients do not see expired keys, but they take space.
     pub(super) fn delete_expired(
         &self,
         from: &mut (usize, usize),

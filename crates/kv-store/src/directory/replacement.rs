@@ -12,14 +12,13 @@ use super::manifest::Manifest;
 use super::{Directory, Open};
 use crate::segment::FILE_HEAD_BYTES;
 
-/// Behind the text of a manifest: an end of a line on both sides of eight digits.
+/// After the text of a manifest: eight digits between two line ends.
 const CHECKSUM_BYTES: usize = 10;
-/// So many bytes a manifest may grow by without another block, at least: by what is noted when a
-/// segment goes.
+/// A manifest may grow at least so much without another block: by the notes of a removed segment.
 const MANIFEST_ROOM_MIN: usize = 256;
 
 impl Directory {
-    /// Has another manifest from now on, also where it cannot be said to be on the disk.
+    /// Replaces the manifest. After a failed sync the new one counts, although the disk may still have the old one.
     pub(super) fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
         if open.is_unsettled {
@@ -27,8 +26,7 @@ impl Directory {
         }
         let mut text = serde_json::to_string(&manifest)?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&fresh)?;
-        // What has blocks already keeps them: a disk without another one is to take what frees
-        // some.
+        // The file keeps its blocks: a full disk must take the manifest that frees a segment.
         let reserved = file.metadata()?.len() as usize;
         let line_end = text.len() + CHECKSUM_BYTES;
         let bytes = match line_end + MANIFEST_ROOM_MIN <= reserved {
@@ -51,8 +49,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Has blocks for the next manifest, as many as this one takes. Where there are none, the next
-    /// one needs some.
+    /// Reserves as many blocks for the next manifest as this one takes. Where that fails, the next one needs free
+    /// blocks.
     pub(super) fn reserve_manifest(&self) {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(fresh);
@@ -71,7 +69,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One file has the other's name from now on, and the other way round, if there is another.
+/// Exchanges the names of two files, or renames the first one if there is no second.
 fn exchange(fresh: &Path, path: &Path) -> io::Result<()> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes());
     let (fresh_name, path_name) = (name(fresh)?, name(path)?);
@@ -79,7 +77,7 @@ fn exchange(fresh: &Path, path: &Path) -> io::Result<()> {
     // SAFETY: the names end with a zero and outlive the call.
     let done =
         unsafe { libc::renameat2(here, fresh_name.as_ptr(), here, path_name.as_ptr(), flag) };
-    // Not every file system can, and at first there is no other.
+    // Not every file system can exchange names, and at first there is no second file.
     if done == 0 { Ok(()) } else { fs::rename(fresh, path) }
 }
 

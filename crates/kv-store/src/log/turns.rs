@@ -73,7 +73,7 @@ impl Log {
             turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
         if turns.turn >= own {
-            // It is over. What is safe was said before the turns were locked to end it.
+            // The turn is over, and `synced` was stored before it ended.
             return match self.broken.get() {
                 Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
                     Err(Unwritable::Broken(why.clone()))
@@ -90,7 +90,7 @@ impl Log {
         self.write_group(directory, &group)
     }
 
-    /// Everything that no turn has taken.
+    /// All records that no turn has taken.
     fn take_group(&self) -> Group {
         let mut head = lock(&self.head);
         Group {

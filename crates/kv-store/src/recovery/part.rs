@@ -28,12 +28,12 @@ pub(super) struct Part {
     pub(super) reserved: usize,
     /// Bytes that there are for records.
     pub(super) filled: usize,
-    /// Bytes that it has less than were reserved.
+    /// Reserved bytes that its file lacks.
     pub(super) short: Option<u64>,
     pub(super) scan: Scan,
     /// Nothing was ever written to it.
     pub(super) is_blank: bool,
-    /// Where the disk cannot read it, and all that can be read of it if there is such a place.
+    /// Where the disk cannot read it. If there is such a place, `readable` has the rest, with zeros there.
     unreadable: Vec<Range<usize>>,
     readable: Box<[u8]>,
 }
@@ -78,8 +78,8 @@ impl Part {
         FILE_HEAD_BYTES + at as u64
     }
 
-    /// Nothing could be done about a record that is too long for the segments that are made now: its
-    /// key would stay for ever, and its segment.
+    /// Refuses a record that is too long for the segments that are made now: it could never move, so its segment would
+    /// stay for ever.
     pub(super) fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
         let least = self.scan.longest + HEAD_BYTES;
         let what = format!(
@@ -89,7 +89,7 @@ impl Part {
         (least <= segment_bytes).then_some(()).ok_or_else(other)
     }
 
-    /// What of it is in the log.
+    /// The segment up to the end of its part of the log.
     pub(super) fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
         let Part { id, path, salt, reserved, scan, readable, .. } = self;
         if !readable.is_empty() {
@@ -101,11 +101,11 @@ impl Part {
             .map_err(|error| DirectoryError::Io(path, error))
     }
 
-    /// Writes what is behind this place once more, to the disk. A sync that failed may have left it
-    /// in the system's cache alone, where it is read from; the next one would say nothing of that.
+    /// Writes the records after this place once more, and syncs. After a failed sync they may be in the system's cache
+    /// alone, and the next sync would not report that.
     pub(super) fn write_again(&self, from: usize) -> io::Result<()> {
         let end = self.scan.end;
-        // What cannot be read is damage anyway.
+        // Unreadable records are damage anyway.
         if from >= end || self.is_unreadable_in(&(from..end)) {
             return Ok(());
         }
@@ -129,7 +129,7 @@ impl Part {
         let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
         Record::seal(last, on_disk).encode(self.salt, &mut bytes);
         let file = self.open()?;
-        // What is in front of it is to be there when it is.
+        // The records before the mark must be on the disk before it.
         file.sync_all()?;
         file.write_all_at(&bytes, self.offset(self.scan.end))?;
         file.sync_all()?;

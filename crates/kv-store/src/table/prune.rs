@@ -7,8 +7,8 @@ use crate::place::{Location, SegmentId};
 use crate::record::Sequence;
 
 impl Table {
-    /// Forgets what no reader of commits from `horizon` on can see: what the key was before
-    /// the last complete value not behind it.
+    /// Forgets versions that no reader of commits from `horizon` on can see: those before the last complete value at
+    /// or before `horizon`.
     pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
         let Some(number) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) else {
             self.note_if_gone(slot);
@@ -51,8 +51,7 @@ impl Table {
         }
     }
 
-    /// Does what [`Table::push`] and [`Table::prune`] would do where no reader can see what the
-    /// key was, which is one record.
+    /// Does the work of [`Table::push`] and [`Table::prune`] for a key with one record that no reader can see.
     pub(crate) fn replace(&mut self, slot: SlotId, at: Location, now: Second) {
         self.meet(at.segment);
         let newest = self.slots[slot.0 as usize].newest;
@@ -78,20 +77,20 @@ impl Table {
         }
     }
 
-    /// Something else is known of the key than that it is gone, or nothing any more.
+    /// The key has other records than its delete record, or none any more.
     pub(super) fn note_there(&mut self, slot: SlotId) {
         if let Some(gone) = self.gone.remove(&slot.0) {
             self.gone_bytes -= gone.bytes;
         }
     }
 
-    /// Bytes that only say of keys that they are gone.
+    /// Bytes of delete records of keys without older versions.
     pub(crate) fn gone_bytes(&self) -> usize {
         self.gone_bytes
     }
 
-    /// Whether the key can be forgotten: it is gone, and of what it was nothing is in the log,
-    /// where the next recovery would find it. `oldest` is the first segment of the log.
+    /// Whether the key can be forgotten: it is deleted, and no older record of it is in the log, where the next recovery
+    /// would find it. `oldest` is the first segment of the log.
     pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
@@ -111,7 +110,7 @@ impl Table {
         if self.entry(slot, index) == at {
             return Some(index);
         }
-        // One that is damaged may have led astray.
+        // A damaged record may have misled the search.
         let is_whole = |index| self.checked(self.entry(slot, index)).is_ok();
         if is_whole(index) && is_whole(index.saturating_sub(1)) {
             return None;
@@ -119,7 +118,7 @@ impl Table {
         (0..self.entries(slot)).find(|&index| self.entry(slot, index) == at)
     }
 
-    /// The slot of a key with this hash that has an entry there, whatever can be read of its others.
+    /// The slot of a key with this hash that has an entry there, even if its other records are damaged.
     pub(crate) fn slot_at(&self, hash: u64, at: Location) -> Option<SlotId> {
         let tag = tag(hash);
         let has_it = |&slot: &u32| {
@@ -128,7 +127,7 @@ impl Table {
         self.index.find(spread(tag), has_it).map(|&slot| SlotId(slot))
     }
 
-    /// Whether something in a segment is asked for.
+    /// Whether a record of a segment is in the table.
     pub(crate) fn asks_for(&self, segment: SegmentId) -> bool {
         let is_in = |at: &Location| at.segment == segment;
         self.slots().into_iter().any(|slot| {

@@ -1,4 +1,4 @@
-//! The tables of a store that is opened: what a recovery found, in its order, and whole.
+//! The tables of a store that is opened: the recovered records, in order, and without incomplete values.
 
 use super::{Damage, SlotId, Table};
 use crate::place::Location;
@@ -21,7 +21,7 @@ impl Table {
         Ok(())
     }
 
-    /// Orders what [`Table::restore`] entered, once all of it is there.
+    /// Orders the records that [`Table::restore`] entered, once all are there.
     pub(crate) fn put_in_order(&mut self) {
         for slot in std::mem::take(&mut self.unordered) {
             let slot = SlotId(slot);
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// Drops what grew from records that were lost: a value is whole or not there.
+    /// Drops appends to lost records: a value is whole or missing.
     pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
         if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {
@@ -62,7 +62,7 @@ impl Table {
             if is_whole {
                 kept.push(at);
             } else {
-                // What the key was then is unknown.
+                // The key's state at that commit is unknown.
                 self.segment(at.segment).bury(record.bytes(), self.log.last());
             }
         }
