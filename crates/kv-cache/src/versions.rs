@@ -18,7 +18,7 @@ pub struct Figures {
     pub file_bytes: u64,
     /// Bytes of records that may still be read.
     pub live_bytes: u64,
-    /// Segments that were taken apart.
+    /// Segments that were reclaimed.
     pub reclaims: u64,
     /// What that took, all of them together.
     pub reclaim_time: Duration,

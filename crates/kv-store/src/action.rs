@@ -1,4 +1,4 @@
-//! What a commit does to its keys.
+//! The actions of a commit on its keys.
 
 use knee_kv_cache::engine::{Expiry, Version};
 
@@ -9,7 +9,7 @@ pub const KEY_BYTES_MAX: usize = 4096;
 /// Values are written in pieces of at most so much.
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
-/// What must be so for a write to happen.
+/// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -22,7 +22,7 @@ pub enum Condition {
     Version(Version),
 }
 
-/// What is to happen to a key.
+/// The action on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     /// It has this value from now on.
@@ -47,9 +47,9 @@ pub enum Action<'a> {
 pub struct Write<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What must be so; one condition that fails, and the commit does not happen.
+    /// Its condition; if one fails, the whole commit does not happen.
     pub condition: Condition,
-    /// What happens.
+    /// Its action.
     pub action: Action<'a>,
 }
 

@@ -45,7 +45,7 @@ pub enum BackupError {
     Log(Unwritable),
     /// The store itself could not be made safe.
     Store(Unwritable),
-    /// What was to be copied cannot be read.
+    /// A record of the store cannot be read.
     Damage(Damage),
 }
 

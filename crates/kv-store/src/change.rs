@@ -20,7 +20,7 @@ use super::write::WriteError;
 /// Slots that are looked at under one lock for whether their keys' time is over.
 const EXPIRED_STEP: usize = 4096;
 
-/// What a change came to.
+/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// The commit that was made, or else the one that was seen.
@@ -34,9 +34,9 @@ pub(crate) struct Changed {
 /// The part of an item that the decision sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
-    /// All of it.
+    /// The whole item.
     Item,
-    /// All but its value: that looks empty.
+    /// The item with an empty value.
     Head,
 }
 
@@ -147,7 +147,7 @@ impl From<WriteError> for Refused {
     }
 }
 
-/// What a change comes to.
+/// The records that a change makes.
 enum Step<'a> {
     /// Nothing, not even a use.
     Nothing,

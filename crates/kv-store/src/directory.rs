@@ -1,4 +1,4 @@
-//! Where a durable store keeps its segments: one directory, one store at a time.
+//! The directory of a durable store: its segments and their manifest, for one store at a time.
 //!
 //! ```text
 //! LOCK            held by the store that has the directory open
@@ -130,7 +130,7 @@ impl Directory {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -21,7 +21,7 @@ pub struct Items {
     seen: Sequence,
     /// A value that is in several pieces, put together.
     value: Vec<u8>,
-    /// Of a change that is decided anew.
+    /// The wait of a change that is decided again.
     patience: Patience,
 }
 
@@ -38,7 +38,7 @@ impl Items {
         }
     }
 
-    /// What came of a change.
+    /// Notes the outcome of a change.
     fn noted(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
         if made != Err(Refused::Changed) {
             self.patience = Patience::default();

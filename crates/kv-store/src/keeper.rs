@@ -20,7 +20,7 @@ use crate::calendar;
 
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(50);
-/// Segments that are taken apart before it looks for anything else.
+/// Segments that are reclaimed before the keeper turns to its other duties.
 const RECLAIMED_AT_ONCE: usize = 8;
 /// How often it looks for what was replaced long enough ago, at most.
 const SWEEP_MIN: Duration = Duration::from_secs(1);

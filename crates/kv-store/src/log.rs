@@ -44,7 +44,7 @@ pub(crate) struct Log {
     taken_least: AtomicU64,
     /// Counts changes of `segments`. Tables that cache segments compare it.
     generation: AtomicU64,
-    /// Where segments are kept, if anywhere.
+    /// The directory of its segments; `None` in memory.
     directory: Option<Directory>,
     durability: Durability,
     segment_bytes: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Forgotten {
     pub(crate) floor: Version,
 }
 
-/// Where a recovery left off.
+/// The log as a recovery found it.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -234,7 +234,7 @@ impl Log {
         Ok(true)
     }
 
-    /// Where it ends.
+    /// Its end.
     pub(crate) fn end(&self) -> Location {
         lock(&self.head).end()
     }
@@ -320,7 +320,7 @@ impl Log {
         Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
     }
 
-    /// What is known to be on the disk. `settled` is always the end of a commit.
+    /// Up to where the log is known to be on the disk, which is always the end of a commit.
     fn on_disk(&self) -> OnDisk {
         OnDisk {
             settled: Location::from_bits(self.settled.load(Ordering::Relaxed)),

@@ -1,4 +1,4 @@
-//! Where a record is in the log.
+//! The place of a record in the log.
 
 /// Number of a segment; later ones have larger ones.
 pub(crate) type SegmentId = u32;
@@ -6,10 +6,10 @@ pub(crate) type SegmentId = u32;
 /// Records begin at multiples of it.
 pub(crate) const ALIGN: usize = 8;
 
-/// Where a segment ends at the latest: places in it, and its end, are said in 24 bits.
+/// The largest segment: places in it, and its end, have 24 bits.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
 
-/// Where a record is.
+/// The place of a record.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]

@@ -27,7 +27,7 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// What the value is before the first piece.
+    /// The value before the first piece.
     pub(super) fn growing(&self) -> Growing {
         match (self.write.action, &self.view) {
             (Action::Append(_), Some(view)) => Growing {

@@ -15,7 +15,7 @@ use super::types::Consistency;
 pub struct Seen<T> {
     /// The commit; 0 where there never was any.
     pub sequence: Sequence,
-    /// What was found.
+    /// The key's state; `None` for a missing key.
     pub found: T,
 }
 
@@ -26,7 +26,7 @@ pub enum ReadError {
     Compacted(Version),
     /// No such version has been made yet; this is the last one.
     Unknown(Version),
-    /// What is there cannot be read.
+    /// The record cannot be read.
     Damage(Damage),
 }
 
@@ -118,7 +118,7 @@ impl Store {
             // The version is shown, whatever the key was in it.
             _ if !by_key => (self.0.log.last(), version),
             Some(slot) => (table.newest_version(slot), newest),
-            // What is forgotten was gone.
+            // Only deleted keys are forgotten.
             None => (self.0.floor.load(Ordering::Relaxed), 0),
         };
         if version > last {

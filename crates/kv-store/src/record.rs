@@ -70,7 +70,7 @@ pub(crate) struct OnDisk {
     pub(crate) lazy: bool,
 }
 
-/// What a record says of its key.
+/// The action of a record on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -82,9 +82,9 @@ pub(crate) enum Kind {
     Delete = 3,
     /// Nothing more is written to this segment.
     Seal = 4,
-    /// Of no key: a request with an id came to nothing.
+    /// Of no key: a request with an id that changed nothing.
     Request = 5,
-    /// Of no key: all that were there are gone.
+    /// Of no key: all keys are deleted. A clear record.
     Clear = 6,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// What came of a request, if it was made.
+    /// The outcome of a request that was made.
     pub(crate) fn made(&self, request: RequestId) -> Option<Committed> {
         self.made.get(&request).copied()
     }

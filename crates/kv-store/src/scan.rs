@@ -36,8 +36,8 @@ impl Visited<'_> {
 pub struct Scanned {
     /// The key to go on with; nothing at the end of the range.
     pub next: Option<Vec<u8>>,
-    /// The last commit that the scan shows, also by a missing key: not to be shown to
-    /// anybody before it is safe, see [`Store::sync`].
+    /// The last commit that the scan shows, also by a missing key. A client sees it only once
+    /// that commit is safe, see [`Store::sync`].
     pub sequence: Sequence,
 }
 

@@ -164,10 +164,10 @@ impl Segment {
         Location::new(self.id, at)
     }
 
-    /// What is written in a range.
+    /// The written bytes of a range.
     ///
     /// # Panics
-    /// Where the range reaches behind what is written.
+    /// When the range ends after the written bytes.
     #[inline]
     pub(crate) fn written(&self, from: usize, to: usize) -> &[u8] {
         match &self.bytes {

@@ -8,12 +8,12 @@ use super::record::Sequence;
 /// Those that are open, by the last commit that they see.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
-    /// Of those that see the same commit, each has a number.
+    /// Numbers snapshots of the same commit.
     pub(super) open: BTreeMap<(Sequence, u64), Taken>,
     pub(super) next: u64,
 }
 
-/// What is known of a snapshot.
+/// An open snapshot.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) at: Instant,

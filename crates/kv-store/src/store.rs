@@ -200,7 +200,7 @@ impl Store {
         self.0.log.make_ready_for(room)
     }
 
-    /// What the store has.
+    /// Its figures.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let (snapshots_open, snapshot_age) = lock(&self.0.snapshots).figures();

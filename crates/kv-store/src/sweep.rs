@@ -89,7 +89,7 @@ mod tests {
         let (mut from, over) = ((0, 0), AtomicBool::new(false));
         assert_eq!(store.delete_expired(&mut from, 20, &over), Err(Refused::Full));
         assert!((1..4).contains(&from.0), "{from:?}");
-        // What comes where it has been is not met before the next time.
+        // A key in a slot that was passed is deleted the next time.
         store.0.log.set_bytes_max(1 << 20);
         let is_of_first =
             |number: &u32| store.stripe_of(store.0.hash.hash(&number.to_le_bytes())) == 0;

@@ -22,7 +22,7 @@ pub enum WriteError {
     Condition {
         /// Index of the write that has it.
         index: usize,
-        /// What its key is in instead; nothing if it is not there.
+        /// The version of its key; `None` if the key is missing.
         version: Option<Version>,
         /// The last commit that this shows, also by the conditions that hold. A client sees it only once that commit
         /// is safe, see [`Store::sync`].
@@ -41,7 +41,7 @@ pub enum WriteError {
     Twice(usize),
     /// The log takes nothing.
     Log(Unwritable),
-    /// What is there cannot be read.
+    /// The key's newest record cannot be read.
     Damage(Damage),
 }
 
@@ -306,7 +306,7 @@ impl Store {
         // the record. A snapshot or a reclaim that sees this commit in the log finds its keys only
         // behind their stripes' locks, which are held until all is in the tables.
         drop(commit);
-        // Not before the commit has its place: a snapshot that is taken now sees it, or is known.
+        // Only now: a snapshot that is taken after the commit sees it, and an earlier one is known.
         let horizon = self.horizon(sequence);
         if horizon < sequence && !self.0.has_past.load(Ordering::Relaxed) {
             self.0.has_past.store(true, Ordering::Relaxed);

@@ -169,7 +169,7 @@ fn written_again(
     segments.iter().map(is_again).collect()
 }
 
-/// The system says once that something did not reach the disk: not to who asks again.
+/// The system reports a failed write only once: the next sync succeeds.
 #[test]
 fn source_of_a_move_stays_after_a_failed_sync() {
     let directory = Directory::new("moved");

@@ -244,7 +244,7 @@ fn closed_store_is_complete_at_any_durability() {
     }
 }
 
-/// Puts and deletes keys that never were there before, while what they take is had back.
+/// Puts and deletes new keys, while their space is reclaimed.
 fn come_and_go(store: &Store, keys: u32, value: &[u8]) {
     for number in 0..keys {
         let key = number.to_be_bytes();

@@ -156,7 +156,7 @@ fn commit_of_many_segments_is_not_refused() {
 
 #[test]
 fn log_full_of_live_records_refuses_writes_and_moves_none() {
-    // Of large ones each segment leaves some of itself empty: that is nothing to be had back.
+    // Large values leave a part of each segment empty, which cannot be reclaimed.
     for value in [1000, 25_000] {
         let store = in_memory();
         let mut items = Items::new(store.clone());
@@ -167,7 +167,7 @@ fn log_full_of_live_records_refuses_writes_and_moves_none() {
             assert_eq!(stored(&mut items, keys + key, &value), Err(Refused::Full));
         }
         drop(keeper);
-        // Nor is there anybody to be waited for.
+        // Without a keeper no write waits.
         assert_eq!(stored(&mut items, keys, &value), Err(Refused::Full));
         assert_eq!(store.figures().reclaims, 0);
     }

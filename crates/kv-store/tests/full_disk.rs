@@ -115,8 +115,8 @@ fn deletes(path: &Path) {
     assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
 }
 
-/// What several put who write at the same time, each until it was refused for long: a key and a value of each
-/// writer in each step.
+/// The keys that several writers put at the same time, each until it was refused 200 times. `what` gives a key and a
+/// value for each writer and step.
 fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync) -> Vec<u32> {
     let there = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -162,8 +162,8 @@ fn taken_but(path: &Path, left: u64) -> fs::File {
     filler
 }
 
-/// Several write while the keeper moves what is alive, until nothing can be had back. What it has moved is not
-/// followed by others' writes into the segments that are reserved: there is room for every delete then.
+/// Several threads write while the keeper moves live records, until nothing can be reclaimed. Writes do not follow the
+/// moves into the reserved segments, so that there is room for every delete.
 fn takes_deletes(path: &Path) {
     for round in 0..ROUNDS {
         let store = open(path, 1 << 30);

@@ -242,7 +242,7 @@ fn damaged_record_in_a_snapshot_keeps_its_segment() {
     assert_eq!((value(&store, b"key03"), store.keys()), (Some(b"new".to_vec()), 40));
 }
 
-/// What is to be had back elsewhere is, be it dead or asked for by a snapshot.
+/// Space of other segments is reclaimed, whether their records are dead or kept for a snapshot.
 #[test]
 fn damaged_key_keeps_only_its_own_segment() {
     for asks in [false, true] {

@@ -1,6 +1,6 @@
 //! Random histories of a store that is killed again and again, against a model of all its commits.
 //!
-//! Values reach over the ends of segments, which are small; space is had back all the time. A kill
+//! Values reach over the ends of segments, which are small; space is reclaimed all the time. A kill
 //! leaves the files as they are, or as they may be in the middle of a sync: with the first of what
 //! it writes, as when the process ends, or with any of its sectors, as when the power fails. What
 //! is found then must be what the store was after one of its commits, none of those before it that

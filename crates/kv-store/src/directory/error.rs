@@ -12,7 +12,7 @@ pub enum DirectoryError {
     Io(PathBuf, io::Error),
     /// A file does not hold what was written to it.
     Damaged(PathBuf, String),
-    /// What is there was not made by a store like this one.
+    /// A store of another kind made the directory.
     Other(PathBuf, String),
 }
 

@@ -8,7 +8,7 @@ use crate::segment::Segment;
 
 #[derive(Debug)]
 pub(super) struct Head {
-    /// What is written to; while there is no room for a segment, one that takes nothing and that no
+    /// The segment that is written to; while there is no room for one, a segment that takes nothing and that no
     /// table finds.
     pub(super) active: Arc<Segment>,
     pub(super) last: Sequence,

@@ -33,7 +33,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What one turn writes.
+/// The records that one turn writes.
 #[derive(Debug)]
 struct Group {
     /// The last commit of it.
@@ -41,7 +41,7 @@ struct Group {
     records: u64,
     full: Vec<Arc<Segment>>,
     active: Arc<Segment>,
-    /// Where it ends, which is behind a whole commit.
+    /// Its end, which is the end of a commit.
     end: Location,
 }
 
@@ -114,7 +114,7 @@ impl Log {
             .chain([&group.active])
             .try_for_each(|segment| directory.write(segment, safely));
         written.map_err(|error| self.broken_by(&error))?;
-        // Where the system has no mapping for one, it stays as it is until the next turn.
+        // A segment that cannot be mapped stays in memory until the next turn.
         let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
         let unopened: Vec<_> = unopened.collect();
         lock(&self.head).full.splice(..0, unopened);
