@@ -7,6 +7,7 @@ mod clearing;
 mod commits;
 mod descriptors;
 mod disk;
+mod engine;
 mod forgotten;
 mod full;
 mod full_disk;

@@ -1,7 +1,6 @@
-//! The memcached front through real sockets, and the engines behind it.
+//! The memcached front through real sockets.
 
 mod corrupted;
 mod damaged;
-mod engine;
 mod full;
 mod server;
