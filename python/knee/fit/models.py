@@ -13,7 +13,8 @@ from functools import cache
 import numpy as np
 
 from knee.fit.curve import Curve
-from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c, solve_closed
+from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c
+from knee.queueing.closed import closed_throughput
 from knee.stats.intervals import Floats
 
 _LIGHT = 1e-3
@@ -158,8 +159,9 @@ class ClosedNetwork(Model):
         return Network(stations, think_ms)
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        most = int(customers.max())
-        throughput = solve_closed(self.network(values, most, think_ms, slots), most).throughput
+        outside, *slot, server = values.tolist()
+        queues = [(slot[0], round(slots)), (server, 1)] if slot else [(server, 1)]
+        throughput = closed_throughput(int(customers.max()), think_ms + outside, queues)
         return np.asarray(customers / throughput[customers.astype(np.int64) - 1])
 
 

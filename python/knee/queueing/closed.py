@@ -126,23 +126,12 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     speeds = [station.speeds(population) for station in network.stations]
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
     delays = [index for index, speed in enumerate(speeds) if speed is None]
-    try:
-        throughput, lengths, busy = (
-            np.frombuffer(array)
-            for array in _kernels.closed(
-                population,
-                think_time + float(demands[delays].sum()),
-                demands[queues].tolist(),
-                [speed for speed in speeds if speed is not None],
-            )
-        )
-    except _kernels.TooLargeError as error:
-        values, limit = error.args
-        raise SizeError(
-            population, values, limit, "give stations fewer different rates, or take fewer customers"
-        ) from None
-    except ValueError as error:
-        raise QueueingError(str(error)) from None
+    throughput, lengths, busy = _solve(
+        population,
+        think_time + float(demands[delays].sum()),
+        demands[queues].tolist(),
+        [speed for speed in speeds if speed is not None],
+    )
 
     queue_length = throughput[:, np.newaxis] * demands
     queue_length[:, queues] = lengths.reshape(len(queues), population).T
@@ -153,6 +142,33 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
         if isinstance(network.stations[index], LoadDependent):
             utilisation[:, index] = busy.reshape(len(queues), population)[row]
     return ClosedSolution(network.names, think_time, throughput, residence_time, queue_length, utilisation)
+
+
+def closed_throughput(population: int, delay: float, queues: Sequence[tuple[float, int]]) -> Floats:
+    """X(1), …, X(N) of a closed network of delays and queues, as :func:`solve_closed` but without its checks.
+
+    For searches that solve a network thousands of times. `queues` holds (demand, servers); all times are above 0.
+    """
+    waiting = [(demand, servers) for demand, servers in queues if servers == 1 or population > servers]
+    delay += sum(demand for demand, servers in queues if servers > 1 and population <= servers)
+    speeds = [[float(busy) for busy in range(1, servers + 1)] for _, servers in waiting]
+    return _solve(population, delay, [demand for demand, _ in waiting], speeds)[0]
+
+
+def _solve(
+    population: int, delay: float, demands: list[float], speeds: list[list[float]]
+) -> tuple[Floats, Floats, Floats]:
+    """Throughputs, and by queue its lengths and when any customer is there, of each population."""
+    try:
+        throughput, lengths, busy = _kernels.closed(population, delay, demands, speeds)
+    except _kernels.TooLargeError as error:
+        values, limit = error.args
+        raise SizeError(
+            population, values, limit, "give stations fewer different rates, or take fewer customers"
+        ) from None
+    except ValueError as error:
+        raise QueueingError(str(error)) from None
+    return np.frombuffer(throughput), np.frombuffer(lengths), np.frombuffer(busy)
 
 
 def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSolution:
