@@ -50,6 +50,22 @@ def test_a_busy_process_is_told_from_an_idle_one() -> None:
     assert {name for one in samples for name in one} <= set(PROBES)
 
 
+def test_wakeups_count_the_sleeps_of_all_threads() -> None:
+    napping = "import threading, time\ndef nap():\n    while True: time.sleep(0.001)\n"
+    program = napping + "threading.Thread(target=nap).start()\nnap()\n"
+    with subprocess.Popen([sys.executable, "-c", program]) as napper:
+        probe = Probe({"napper": napper.pid})
+        probe.start()
+        try:
+            wait_until(lambda: len(probe._samples) >= 9, "there are three samples of each target", PATIENCE_S)
+        finally:
+            napper.kill()
+            samples = [one for one in probe.stop() if one["target"] == "napper"]
+    # The second sample is whole: the first may hold the start.
+    assert 100 < samples[1]["wakeups"] / samples[1]["seconds"] < 2500
+    assert 0 <= samples[1]["cpu_wait_s"] < samples[1]["seconds"] * 2
+
+
 def test_a_process_that_ends_is_no_longer_sampled() -> None:
     short = subprocess.Popen(["/bin/sleep", "60"])
     probe = Probe({"short": short.pid})

@@ -156,6 +156,8 @@ PROBES = pl.Schema(
         "cpu_steal_s": pl.Float64(),
         "cpu_count": pl.Int64(),
         "thread_cpu_max_s": pl.Float64(),
+        "wakeups": pl.Int64(),
+        "cpu_wait_s": pl.Float64(),
         "rss_bytes": pl.Int64(),
         "net_lo_bytes": pl.Int64(),
         "net_rx_bytes": pl.Int64(),
@@ -171,6 +173,9 @@ seconds     length of the sample; CPU seconds and bytes are those used within it
 cpu_steal_s host only: CPU time that the hypervisor gave to others while something here wanted to run
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads
 thread_cpu_max_s  CPU seconds of the process's busiest thread; null for the host
+wakeups     how often a thread of the process slept and was woken (voluntary context switches); null for the host
+cpu_wait_s  time that the process's threads were ready to run and waited for a CPU; null for the host, and without
+            /proc/PID/schedstat
 rss_bytes   memory of the process; for the host the memory in use
 net_*       host only: bytes through the loopback interface (sent, which is also what is received there),
             and received and sent over all the others

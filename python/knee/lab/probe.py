@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -72,8 +74,11 @@ def _difference(target: str, before_s: float, now_s: float, before: Sample, now:
     sample: Sample = {"second": math.floor(before_s), "seconds": now_s - before_s, "target": target}
     for name, value in now.items():
         if name == "threads":
-            used = [cpu_s - before["threads"].get(thread, 0.0) for thread, cpu_s in value.items()]
-            sample["thread_cpu_max_s"] = max(used, default=None)
+            grown = [thread.since(before["threads"].get(number)) for number, thread in value.items()]
+            sample["thread_cpu_max_s"] = max((thread.cpu_s for thread in grown), default=None)
+            sample["wakeups"] = sum(thread.wakeups for thread in grown)
+            wait_s = sum(thread.wait_s for thread in grown)
+            sample["cpu_wait_s"] = None if math.isnan(wait_s) else wait_s
         elif name in _LEVELS:
             sample[name] = value
         else:
@@ -104,6 +109,31 @@ def _host_totals() -> Sample:
         totals["disk_read_bytes"] = disk.read_bytes
         totals["disk_write_bytes"] = disk.write_bytes
     return totals
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """What a thread has used: CPU time, sleeps that it was woken from, and time that it was ready without a CPU."""
+
+    cpu_s: float
+    wakeups: int
+    wait_s: float
+
+    def since(self, before: _Thread | None) -> _Thread:
+        if before is None:
+            return self
+        return _Thread(self.cpu_s - before.cpu_s, self.wakeups - before.wakeups, self.wait_s - before.wait_s)
+
+
+def _scheduled(pid: int, thread: int) -> tuple[int, float]:
+    """Voluntary context switches and run-queue wait of a thread (Linux: proc(5); NaN without schedstat)."""
+    task = Path(f"/proc/{pid}/task/{thread}")
+    wakeups, wait_s = 0, math.nan
+    with suppress(OSError):
+        status = (task / "status").read_text(encoding="ascii", errors="replace")
+        wakeups = int(status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+        wait_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    return wakeups, wait_s
 
 
 class _One:
@@ -140,7 +170,7 @@ class _Family:
                 own_bytes += memory.rss - memory.shared
                 shared_bytes = max(shared_bytes, memory.shared)
         summed = {name: sum(used[name] for used in self._used.values()) for name in _FAMILY_SUMS}
-        threads = {thread: cpu_s for used in self._used.values() for thread, cpu_s in used["threads"].items()}
+        threads = {number: thread for used in self._used.values() for number, thread in used["threads"].items()}
         living = sum(self._used[member]["cpu_count"] for member in members)
         return {**summed, "cpu_count": living, "threads": threads, "rss_bytes": own_bytes + shared_bytes}
 
@@ -152,7 +182,10 @@ def _process_totals(process: psutil.Process) -> Sample:
     with process.oneshot():
         cpu = process.cpu_times()
         disk = process.io_counters()
-        threads = {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
+        threads = {
+            thread.id: _Thread(thread.user_time + thread.system_time, *_scheduled(process.pid, thread.id))
+            for thread in process.threads()
+        }
         return {
             "cpu_user_s": cpu.user,
             "cpu_system_s": cpu.system,
