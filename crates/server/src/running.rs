@@ -69,9 +69,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Serves connections on the threads of `runtime` until `shutdown` begins. Then running calls have `grace`, and
-    /// `afterwards` has the rest of it. `service` answers every path, as a generated service does: a router costs
-    /// each call some copies and boxes.
+    /// Serves connections on the threads of `runtime` until `shutdown` begins. Then running calls have `grace`.
+    /// `service` answers every path, as a generated service does: a router costs each call some copies and boxes.
     pub fn start<S, B>(
         runtime: Runtime,
         server: Server,
@@ -79,7 +78,6 @@ impl Running {
         connections: impl Stream<Item = io::Result<Connection>> + Send + 'static,
         shutdown: Shutdown,
         grace: Duration,
-        afterwards: impl Future<Output = ()> + Send + 'static,
     ) -> Running
     where
         S: Service<http::Request<tonic::body::Body>, Response = http::Response<B>>
@@ -99,13 +97,8 @@ impl Running {
         let (held, serves) = watch::channel(());
         let served = runtime.spawn(async move {
             // Dropped also by a panic.
-            let outcome = {
-                let _held = held;
-                serving.await
-            };
-            // `join` does not bound it where serving ended by itself.
-            let _ = tokio::time::timeout(grace, afterwards).await;
-            outcome
+            let _held = held;
+            serving.await
         });
         Running { runtime, served, serves, shutdown, grace }
     }

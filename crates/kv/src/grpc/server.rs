@@ -72,9 +72,7 @@ impl GrpcServer {
         runtime.spawn(Arc::clone(shards).cut_every_second());
         let server = server(streams_max);
         let services = services.prepare();
-        let afterwards = std::future::ready(());
-        let running =
-            Running::start(runtime, server, services, incoming, shutdown, grace, afterwards);
+        let running = Running::start(runtime, server, services, incoming, shutdown, grace);
         Ok(GrpcServer { running, safe, meter, syncing, address })
     }
 

@@ -168,15 +168,8 @@ impl Serving {
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
         let service = Bounded::new(service, Arc::clone(&meter) as _);
-        let running = Running::start(
-            runtime,
-            server,
-            service,
-            incoming,
-            shutdown,
-            settings.grace,
-            std::future::ready(()),
-        );
+        let running =
+            Running::start(runtime, server, service, incoming, shutdown, settings.grace);
         Ok(Serving { running, meter, address })
     }
 
