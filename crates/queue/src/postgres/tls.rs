@@ -1,5 +1,7 @@
 //! TLS to the database, by four settings of libpq (PostgreSQL's documentation, libpq, "SSL Support").
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -62,7 +64,12 @@ impl Tls {
         Ok((rest, Tls::new(&values)?))
     }
 
-    fn new([mode, root, certificate, key]: &[Option<String>; 4]) -> Result<Tls, Failure> {
+    fn new(settings: &[Option<String>; 4]) -> Result<Tls, Failure> {
+        let [mode, root, certificate, key] = match settings {
+            // It reads no file.
+            [mode @ Some(name), ..] if name == "disable" => &[mode.clone(), None, None, None],
+            all => all,
+        };
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -88,16 +95,17 @@ impl Tls {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
             }
         };
-        let config = match (certificate, key) {
+        let mut config = match (certificate, key) {
             (Some(certificate), Some(key)) => {
-                let key = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|error| unreadable("sslkey", error))?;
+                let key = private_key(Path::new(key))?;
                 let certificates = certificates("sslcert", Path::new(certificate))?;
                 builder.with_client_auth_cert(certificates, key).map_err(unusable)?
             }
             (None, None) => builder.with_no_client_auth(),
             _ => return invalid("sslcert and sslkey need each other"),
         };
+        // PostgreSQL registers this name (libpq, `sslnegotiation`).
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Tls { mode, connect: MakeRustlsConnect::new(config) })
     }
 }
@@ -112,6 +120,16 @@ fn unusable(error: Error) -> Failure {
 
 fn unreadable(setting: &str, error: impl std::fmt::Display) -> Failure {
     Failure::Invalid(format!("cannot read the file of {setting}: {error}"))
+}
+
+/// Refuses a key that other users can read, as libpq does: root may share its keys with a group.
+fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
+    let metadata = fs::metadata(file).map_err(|error| unreadable("sslkey", error))?;
+    let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    if metadata.mode() & others != 0 {
+        return Err(unreadable("sslkey", "other users can read it; `chmod 600` it"));
+    }
+    PrivateKeyDer::from_pem_file(file).map_err(|error| unreadable("sslkey", error))
 }
 
 fn roots(file: &Path) -> Result<RootCertStore, Failure> {
@@ -201,6 +219,13 @@ mod tests {
     }
 
     #[test]
+    fn disabled_tls_reads_no_file() {
+        let settings = "sslmode=disable&sslrootcert=/nowhere&sslcert=/nowhere&sslkey=/nowhere";
+        let (_, tls) = Tls::take_from(&format!("postgresql://me@host/db?{settings}")).unwrap();
+        assert_eq!(tls.mode, SslMode::Disable);
+    }
+
+    #[test]
     fn unusable_settings_are_refused() {
         for (settings, why) in [
             ("sslmode=always", "sslmode is one of"),
@@ -209,6 +234,8 @@ mod tests {
             ("sslmode=verify-full&sslrootcert=/dev/null", "no certificate"),
             ("sslmode=require&sslrootcert=/nowhere", "use verify-full"),
             ("sslcert=/nowhere", "need each other"),
+            ("sslcert=/nowhere&sslkey=/nowhere", "cannot read the file of sslkey"),
+            ("sslcert=/nowhere&sslkey=/dev/null", "other users can read it"),
         ] {
             let refused = Tls::take_from(&format!("postgresql://me@host/db?{settings}"));
             let Err(Failure::Invalid(text)) = refused else { panic!("{settings} is taken") };
