@@ -73,14 +73,19 @@ async fn connect(address: &Address) -> Result<Client, Failure> {
 
 async fn is_installed(client: &Client) -> Result<bool, Failure> {
     let opening = |error: Error| failure::opening(&error);
-    let there = "SELECT to_regclass('knee_queue.version') IS NOT NULL";
-    if !client.query_one(there, &[]).await.map_err(opening)?.get::<_, bool>(0) {
+    let there = "SELECT to_regclass('knee_queue.message') IS NOT NULL,
+        to_regclass('knee_queue.version') IS NOT NULL";
+    let row = client.query_one(there, &[]).await.map_err(opening)?;
+    let (is_there, has_version): (bool, bool) = (row.get(0), row.get(1));
+    if !is_there && !has_version {
         return Ok(false);
     }
+    // The table of another build may lack the column.
+    let checksums = "SELECT (to_jsonb(v) ->> 'checksum')::bigint FROM knee_queue.version v";
     let rows =
-        client.query("SELECT checksum FROM knee_queue.version", &[]).await.map_err(opening)?;
+        if has_version { client.query(checksums, &[]).await.map_err(opening)? } else { Vec::new() };
     match rows.as_slice() {
-        [row] if row.get::<_, i64>(0) == checksum() => Ok(true),
+        [row] if row.get::<_, Option<i64>>(0) == Some(checksum()) => Ok(true),
         _ => Err(Failure::NotMigrated(
             "the database has the schema of another knee-queue: use that one, or an empty database"
                 .to_owned(),
