@@ -191,7 +191,12 @@ pub fn main() -> ExitCode {
 
 impl Flags {
     /// Parses a command line.
-    fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Flags, clap::Error> {
+    fn read(words: impl IntoIterator<Item: Into<OsString>>) -> Result<Flags, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        if has_stray_address(&words) {
+            let why = "an address stands in a wrong place: use --database ADDRESS\n";
+            return Err(clap::Error::raw(UsageError::UnknownArgument, why));
+        }
         let matches = Flags::command().try_get_matches_from(words);
         matches.and_then(Flags::of)
     }
@@ -213,6 +218,17 @@ impl Flags {
             }
         }
     }
+}
+
+/// Whether an argument besides the value of `--database` looks like an address. clap would repeat it, with its password.
+fn has_stray_address(words: &[OsString]) -> bool {
+    let mut is_database = false;
+    words.iter().any(|word| {
+        let word = word.to_string_lossy();
+        let may_be_address = is_database || word.starts_with("--database=");
+        is_database = word == "--database";
+        !may_be_address && ["://", "password="].iter().any(|part| word.contains(part))
+    })
 }
 
 fn run(flags: &Serve) -> Result<(), Failure> {
@@ -426,6 +442,7 @@ mod tests {
             &["--database", "host=there password=secret"][..],
             &["--database", "mysql://me:secret@there/db"],
             &["migrate", "--database", "secret"],
+            &["--database=mysql://me:secret@there/db"],
         ] {
             let error = Flags::read([&[PROGRAM], words].concat()).expect_err("it is refused");
             let text = error.to_string();
