@@ -53,6 +53,8 @@ const MESSAGES_MIN: usize = 4;
 
 /// A connection without an HTTP/2 preface or a TLS handshake is closed after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Requests that wait for a message look for it this often without a notification.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Running calls have this time when the server ends.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -353,6 +355,7 @@ fn settings(flags: &Serve) -> Result<Settings, Failure> {
         workers: flags.workers as usize,
         waiting_max: flags.waiting_max as usize,
         waiters_max: flags.waiters_max as usize,
+        poll_interval: POLL_INTERVAL,
         content_bytes_max: flags.message_bytes_max as usize,
         messages_bytes_max: 0,
         limits: Limits {

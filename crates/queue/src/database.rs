@@ -20,9 +20,9 @@ pub trait Database: Send + Sync + 'static {
         stages: &mut Stages,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What arrives from now on, some time after it can be seen, also messages that come back from a lease. Some of it
-    /// may be lost, and a subscriber may lag behind: so waiting calls look every second as well.
-    fn arrivals(&self) -> broadcast::Receiver<Arrival>;
+    /// What arrives from now on, some time after it can be seen, also messages that come back from a lease; `None` when
+    /// some of it was missed. Some may be lost all the same: so waiting calls poll as well.
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>>;
 }
 
 /// A message that is ready, or a queue that is gone.

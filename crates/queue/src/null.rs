@@ -19,7 +19,7 @@ pub struct Null {
     /// The next message's, client's or queue's number.
     next: AtomicU64,
     last: Mutex<Option<Arc<Last>>>,
-    arrivals: broadcast::Sender<Arrival>,
+    arrivals: broadcast::Sender<Option<Arrival>>,
 }
 
 /// The last message that was sent.
@@ -117,7 +117,7 @@ impl Database for Null {
         Ok(answer)
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.arrivals.subscribe()
     }
 }

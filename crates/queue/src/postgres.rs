@@ -111,7 +111,7 @@ impl Database for Postgres {
         }
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.shared.notifier.subscribe()
     }
 }

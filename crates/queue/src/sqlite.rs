@@ -52,7 +52,7 @@ pub struct Sqlite {
     writer: Writer,
     /// Without a file, only the writer sees the messages.
     readers: Option<Readers>,
-    arrivals: broadcast::Sender<Arrival>,
+    arrivals: broadcast::Sender<Option<Arrival>>,
     /// Keeps other processes out of the file.
     _lock: Option<File>,
 }
@@ -84,7 +84,7 @@ impl Database for Sqlite {
         }
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.arrivals.subscribe()
     }
 }

@@ -24,8 +24,8 @@ impl fmt::Display for Job {
             Job::EndLeases => "ending leases fails: their messages stay hidden",
             Job::RaiseFloors => "raising floors fails: removing may become slow",
             Job::RemoveExpired => "retention fails: expired messages are kept",
-            Job::Notify => "notifying other servers fails: their clients wait up to a second more",
-            Job::Listen => "listening fails: messages from other servers come up to a second late",
+            Job::Notify => "notifying other servers fails: their waiting calls only poll",
+            Job::Listen => "listening fails: waiting calls poll for messages sent at other servers",
         })
     }
 }

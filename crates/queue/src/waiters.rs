@@ -9,8 +9,6 @@ use tokio::sync::Notify;
 use crate::database::Arrival;
 use crate::operation::{ANYBODY, ClientId, QueueId};
 
-/// A waiting call looks for a message this often without a notification: one may be lost.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Many waiting calls look less often: all of them look at most 500 times a second.
 const POLL_INTERVAL_EACH: Duration = Duration::from_millis(2);
 
@@ -19,6 +17,8 @@ const POLL_INTERVAL_EACH: Duration = Duration::from_millis(2);
 pub(crate) struct Waiters {
     places: Mutex<Places>,
     waiters_max: usize,
+    /// A waiting call looks for a message this often without a notification: one may be lost.
+    poll_interval: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ pub(crate) struct TooMany {
 }
 
 impl Waiters {
-    pub(crate) fn new(waiters_max: usize) -> Arc<Waiters> {
-        Arc::new(Waiters { places: Mutex::default(), waiters_max })
+    pub(crate) fn new(waiters_max: usize, poll_interval: Duration) -> Arc<Waiters> {
+        Arc::new(Waiters { places: Mutex::default(), waiters_max, poll_interval })
     }
 
     /// A place for a call that waits in a queue for messages to a receiver or to anybody.
@@ -62,9 +62,14 @@ impl Waiters {
         }
     }
 
+    /// Any message may have arrived: wakes one call for each queue and receiver. A call that finds one wakes the next.
+    pub(crate) fn missed_arrivals(&self) {
+        self.lock().by_key.values().for_each(|(notify, _)| notify.notify_one());
+    }
+
     pub(crate) fn poll_interval(&self) -> Duration {
         let count = u32::try_from(self.lock().count).unwrap_or(u32::MAX);
-        POLL_INTERVAL.max(POLL_INTERVAL_EACH.saturating_mul(count))
+        self.poll_interval.max(POLL_INTERVAL_EACH.saturating_mul(count))
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -116,9 +121,11 @@ mod tests {
 
     use super::*;
 
+    const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
     #[test]
     fn places_are_limited_and_forgotten() {
-        let waiters = Waiters::new(2);
+        let waiters = Waiters::new(2, POLL_INTERVAL);
         let places = [1, 2].map(|receiver| waiters.enter(7, receiver).unwrap());
         assert_eq!(waiters.enter(7, 1).unwrap_err(), TooMany { waiters_max: 2 });
         assert_eq!(waiters.lock().by_key.len(), 3);
@@ -131,7 +138,7 @@ mod tests {
 
     #[test]
     fn arrival_wakes_the_first_call_that_may_have_the_message() {
-        let waiters = Waiters::new(9);
+        let waiters = Waiters::new(9, POLL_INTERVAL);
         let places = [1, 2, 2].map(|receiver| waiters.enter(7, receiver).unwrap());
         let mut context = Context::from_waker(Waker::noop());
         let mut calls: Vec<_> = places
@@ -154,9 +161,9 @@ mod tests {
 
     #[test]
     fn many_waiters_poll_less_often() {
-        let waiters = Waiters::new(10_000);
+        let waiters = Waiters::new(10_000, POLL_INTERVAL);
         let few: Vec<_> = (1..=500).map(|receiver| waiters.enter(7, receiver).unwrap()).collect();
-        assert_eq!(waiters.poll_interval(), Duration::from_secs(1));
+        assert_eq!(waiters.poll_interval(), POLL_INTERVAL);
         let _more: Vec<_> = (0..9500).map(|_| waiters.enter(8, 1).unwrap()).collect();
         assert_eq!(waiters.poll_interval(), Duration::from_secs(20));
         drop(few);

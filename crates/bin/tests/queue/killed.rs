@@ -159,7 +159,7 @@ impl Database for Remote {
         })
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         panic!("its calls wait at the server");
     }
 }

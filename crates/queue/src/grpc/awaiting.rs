@@ -39,18 +39,16 @@ impl<D: Database> Awaiting<D> {
     pub(super) fn new(
         runtime: &Runtime,
         asking: Arc<Asking<D>>,
-        waiters_max: usize,
+        waiters: Arc<Waiters>,
         ending: watch::Receiver<bool>,
     ) -> Awaiting<D> {
-        let waiters = Waiters::new(waiters_max);
         let mut arrivals = asking.database.arrivals();
         let waking = Arc::clone(&waiters);
         runtime.spawn(async move {
             loop {
                 match arrivals.recv().await {
-                    Ok(arrival) => waking.arrived(arrival),
-                    // The calls find what was lost when they look again.
-                    Err(RecvError::Lagged(_)) => {}
+                    Ok(Some(arrival)) => waking.arrived(arrival),
+                    Ok(None) | Err(RecvError::Lagged(_)) => waking.missed_arrivals(),
                     Err(RecvError::Closed) => return,
                 }
             }
@@ -85,8 +83,10 @@ impl<D: Database> Awaiting<D> {
         request: impl Fn() -> Request,
     ) -> Result<Answer, Status> {
         let mut ends = self.ending.clone();
+        // Dropped after both notifications: it does not wake this call itself.
+        let mut baton = Baton { place, own: false, anybody: false };
         // Each look begins enabled: whatever arrives from then on wakes the call again. A notification that the call
-        // does not use goes to the next one when it is dropped.
+        // has not consumed goes to the next one when it is dropped.
         let (mut own, mut anybody) = (pin!(place.own.notified()), pin!(place.anybody.notified()));
         own.as_mut().enable();
         anybody.as_mut().enable();
@@ -98,10 +98,12 @@ impl<D: Database> Awaiting<D> {
                 let interval = self.waiters.poll_interval();
                 tokio::select! {
                     () = own.as_mut() => {
+                        baton.own = true;
                         own.set(place.own.notified());
                         own.as_mut().enable();
                     }
                     () = anybody.as_mut() => {
+                        baton.anybody = true;
                         anybody.set(place.anybody.notified());
                         anybody.as_mut().enable();
                     }
@@ -115,18 +117,43 @@ impl<D: Database> Awaiting<D> {
             // The look itself is not cancelled: its answer may be messages.
             let worker = tokio::select! {
                 biased;
-                worker = self.asking.worker() => worker?,
+                worker = self.asking.worker() => match worker {
+                    Ok(worker) => worker,
+                    // Too many requests wait for a worker: the call looks again later.
+                    Err(_) => continue,
+                },
                 () = sleep_until(until.into()) => return Ok(answer),
                 _ = ends.wait_for(|ends| *ends) => return Err(ending()),
             };
             let looked = self.asking.ask_by(worker, call, since, request()).await;
-            if let Err(Unasked::Failed(Failure::NotThere(_))) = &looked {
-                // All other calls that wait in this queue end, too.
-                place.anybody.notify_waiters();
+            match &looked {
+                Ok(answer) if is_empty(answer) => (baton.own, baton.anybody) = (false, false),
+                // The calls that wait in this queue end one after the other.
+                Err(Unasked::Failed(Failure::NotThere(_))) => baton.anybody = true,
+                _ => {}
             }
             answer = looked?;
         }
         Ok(answer)
+    }
+}
+
+/// The wake-ups that a call has consumed. If it leaves before a look finds nothing, they go to the next call: there may be
+/// more messages.
+struct Baton<'p> {
+    place: &'p Place,
+    own: bool,
+    anybody: bool,
+}
+
+impl Drop for Baton<'_> {
+    fn drop(&mut self) {
+        if self.own {
+            self.place.own.notify_one();
+        }
+        if self.anybody {
+            self.place.anybody.notify_one();
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use super::service::Service;
 use crate::database::{Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::slots::Slots;
+use crate::waiters::Waiters;
 
 /// Room of a request beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
@@ -67,6 +68,8 @@ pub struct Settings {
     pub waiting_max: usize,
     /// Requests that may wait for a message; further ones are refused.
     pub waiters_max: usize,
+    /// A request that waits for a message looks for it this often without a notification; many requests, less often.
+    pub poll_interval: Duration,
     /// Longer content is refused.
     pub content_bytes_max: usize,
     /// Memory for the messages of all calls, from the first byte of a request to the last one of its answer. A
@@ -158,9 +161,9 @@ impl Serving {
             workers: Slots::new(settings.workers, settings.waiting_max),
             meter: Arc::clone(&meter),
         });
-        let waiters_max = settings.waiters_max;
+        let waiters = Waiters::new(settings.waiters_max, settings.poll_interval);
         let service = Service {
-            awaiting: Awaiting::new(&runtime, Arc::clone(&asking), waiters_max, shutdown.watch()),
+            awaiting: Awaiting::new(&runtime, Arc::clone(&asking), waiters, shutdown.watch()),
             asking,
             middleware,
             content_bytes_max: settings.content_bytes_max,
@@ -168,8 +171,7 @@ impl Serving {
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
         let service = Bounded::new(service, Arc::clone(&meter) as _);
-        let running =
-            Running::start(runtime, server, service, incoming, shutdown, settings.grace);
+        let running = Running::start(runtime, server, service, incoming, shutdown, settings.grace);
         Ok(Serving { running, meter, address })
     }
 

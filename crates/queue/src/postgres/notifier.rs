@@ -4,7 +4,7 @@
 //! one. So the server notifies afterwards, once for many messages. A notification may be lost: waiting calls also poll
 //! ([`crate::waiters`]).
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -24,10 +24,10 @@ use crate::upkeep::{Job, Report};
 
 /// Arrivals that are kept for a slow subscriber.
 const ARRIVALS_MAX: usize = 16 * 1024;
-/// Entries of one notification, of at most 33 bytes each: PostgreSQL takes 8,000 bytes.
-const ENTRIES_MAX: usize = 200;
-/// Messages of an entry that wake a call each.
-const MESSAGES_MAX: u32 = 1000;
+/// Pairs of queue and receiver in one notification, of at most 22 bytes each: PostgreSQL takes 8,000 bytes.
+const PAIRS_MAX: usize = 300;
+/// Pairs that are kept for the next notifications. If there are more, all servers look for all messages.
+const PENDING_MAX: usize = 3000;
 /// Between two notifications, so that a busy server makes at most 50 a second.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(20);
 /// Between two attempts to listen.
@@ -38,9 +38,9 @@ const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Notifier {
     /// This server's name. Each of its notifications starts with it, so that the sender ignores its own.
     name: String,
-    arrivals: broadcast::Sender<Arrival>,
-    /// Messages that other servers have not been notified of.
-    pending: Mutex<HashMap<Arrival, u32>>,
+    arrivals: broadcast::Sender<Option<Arrival>>,
+    /// Arrivals that other servers have not been notified of. One wakes a call there, and that call the next one.
+    pending: Mutex<HashSet<Arrival>>,
     /// Something is pending.
     more: Notify,
 }
@@ -56,7 +56,7 @@ impl Notifier {
     }
 
     /// What arrives from now on, here and at other servers.
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arrival> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.arrivals.subscribe()
     }
 
@@ -68,63 +68,68 @@ impl Notifier {
         let mut pending = self.pending();
         for &arrival in arrivals {
             // There may be no subscriber.
-            let _ = self.arrivals.send(arrival);
-            let messages = pending.entry(arrival).or_default();
-            *messages = messages.saturating_add(1);
+            let _ = self.arrivals.send(Some(arrival));
+            if pending.len() < PENDING_MAX {
+                pending.insert(arrival);
+            }
         }
         self.more.notify_one();
     }
 
-    /// The next notification, "NAME:QUEUE RECEIVER MESSAGES,QUEUE RECEIVER MESSAGES".
-    async fn next(&self) -> String {
+    /// The next notifications, each "NAME:QUEUE RECEIVER,QUEUE RECEIVER", or "NAME:" for any arrivals.
+    async fn next(&self) -> Vec<String> {
         loop {
-            if let Some(entries) = self.take() {
-                return format!("{}:{}", self.name, entries.join(","));
+            let pairs: Vec<_> = std::mem::take(&mut *self.pending()).into_iter().collect();
+            match pairs.len() {
+                0 => self.more.notified().await,
+                PENDING_MAX => return vec![format!("{}:", self.name)],
+                _ => {
+                    return pairs.chunks(PAIRS_MAX).map(|pairs| self.notification(pairs)).collect();
+                }
             }
-            self.more.notified().await;
         }
     }
 
-    fn take(&self) -> Option<Vec<String>> {
-        let mut pending = self.pending();
-        let some: Vec<_> = pending.keys().take(ENTRIES_MAX).copied().collect();
-        let entry = |arrival: Arrival| {
-            let messages = pending.remove(&arrival)?;
-            Some(format!("{} {} {messages}", arrival.queue, arrival.receiver))
-        };
-        let entries: Vec<_> = some.into_iter().filter_map(entry).collect();
-        (!entries.is_empty()).then_some(entries)
+    fn notification(&self, pairs: &[Arrival]) -> String {
+        let pairs = pairs.iter().map(|Arrival { queue, receiver }| format!("{queue} {receiver}"));
+        format!("{}:{}", self.name, pairs.collect::<Vec<_>>().join(","))
     }
 
     fn heard(&self, notification: &str) {
-        let Some((name, entries)) = notification.split_once(':') else { return };
+        let Some((name, pairs)) = notification.split_once(':') else { return };
         if name == self.name {
             return;
         }
-        for (arrival, messages) in entries.split(',').filter_map(entry) {
-            for _ in 0..messages.min(MESSAGES_MAX) {
-                let _ = self.arrivals.send(arrival);
-            }
+        if pairs.is_empty() {
+            self.missed();
+        }
+        for arrival in pairs.split(',').filter_map(pair) {
+            let _ = self.arrivals.send(Some(arrival));
         }
     }
 
-    fn pending(&self) -> MutexGuard<'_, HashMap<Arrival, u32>> {
+    /// Arrivals at other servers were not heard.
+    fn missed(&self) {
+        let _ = self.arrivals.send(None);
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashSet<Arrival>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn entry(text: &str) -> Option<(Arrival, u32)> {
-    let mut numbers = text.split(' ').map(|number| number.parse().ok());
-    let (queue, receiver, messages) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    Some((Arrival { queue, receiver }, messages))
+fn pair(text: &str) -> Option<Arrival> {
+    let (queue, receiver) = text.split_once(' ')?;
+    Some(Arrival { queue: queue.parse().ok()?, receiver: receiver.parse().ok()? })
 }
 
 /// Notifies other servers, without end.
 pub(super) async fn notify(notifier: Arc<Notifier>, pool: Arc<Pool>, report: Arc<Report>) {
     loop {
-        let text = notifier.next().await;
-        report.after(Job::Notify, notify_once(&pool, &text).await);
-        sleep(NOTIFY_PAUSE).await;
+        for text in notifier.next().await {
+            report.after(Job::Notify, notify_once(&pool, &text).await);
+            sleep(NOTIFY_PAUSE).await;
+        }
     }
 }
 
@@ -158,6 +163,7 @@ async fn listen_once(
             begun = begin.as_mut(), if !listens => {
                 begun?;
                 listens = true;
+                notifier.missed();
                 report.after(Job::Listen, Ok(()));
             }
             message = poll_fn(|context| connection.poll_message(context)) => match message {
@@ -178,39 +184,38 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn messages_of_a_pair_become_one_entry_and_wake_a_call_each() {
+    async fn messages_of_a_pair_become_one_entry() {
         let (here, there) = (Notifier::new(), Notifier::new());
         let arrival = Arrival { queue: 7, receiver: 3 };
         here.arrived(&[arrival; 5]);
-        let text = here.next().await;
-        assert!(text.ends_with(":7 3 5"), "{text}");
+        let text = here.next().await.pop().unwrap();
+        assert!(text.ends_with(":7 3"), "{text}");
         let mut arrivals = there.subscribe();
         let mut own = here.subscribe();
-        for notification in [text.as_str(), "", ":", "name:7", "name:7 3 x,7 3 -1,,"] {
+        for notification in [text.as_str(), "", "name:7", "name:7 x,7 -1,,"] {
             there.heard(notification);
             here.heard(notification);
         }
-        for _ in 0..5 {
-            assert_eq!(arrivals.try_recv().unwrap(), arrival);
-        }
+        assert_eq!(arrivals.try_recv().unwrap(), Some(arrival));
         assert!(arrivals.try_recv().is_err());
         assert!(own.try_recv().is_err(), "a server hears itself");
     }
 
     #[tokio::test]
-    async fn notification_fits_and_leaves_no_entry_out() {
-        let notifier = Notifier::new();
-        let last = u32::MAX - 1000..u32::MAX;
-        let arrivals = last.map(|number| Arrival { queue: number, receiver: number });
-        let arrivals: Vec<_> = arrivals.collect();
-        notifier.arrived(&arrivals);
-        notifier.pending().values_mut().for_each(|messages| *messages = u32::MAX);
-        let mut entries = 0;
-        while !notifier.pending().is_empty() {
-            let text = notifier.next().await;
-            assert!(text.len() < 8000, "{}", text.len());
-            entries += text.split(',').count();
+    async fn notifications_fit_and_leave_no_pair_out() {
+        let (here, there) = (Notifier::new(), Notifier::new());
+        let mut arrivals = there.subscribe();
+        for (pairs, are_heard) in [(1000, true), (5000, false)] {
+            let last = (0..pairs).map(|number| u32::MAX - number);
+            let sent: HashSet<_> = last.map(|id| Arrival { queue: id, receiver: id }).collect();
+            here.arrived(&sent.iter().copied().collect::<Vec<_>>());
+            for text in here.next().await {
+                assert!(text.len() < 8000, "{}", text.len());
+                there.heard(&text);
+            }
+            let heard: HashSet<_> = std::iter::from_fn(|| arrivals.try_recv().ok()).collect();
+            let sent = sent.into_iter().map(Some).collect();
+            assert_eq!(heard, if are_heard { sent } else { HashSet::from([None]) });
         }
-        assert_eq!(entries, arrivals.len());
     }
 }

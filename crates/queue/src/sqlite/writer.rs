@@ -71,7 +71,7 @@ struct Reply {
 impl Writer {
     pub(super) fn start(
         connection: Connection,
-        arrivals: broadcast::Sender<Arrival>,
+        arrivals: broadcast::Sender<Option<Arrival>>,
         report: Report,
     ) -> Result<Writer, Failure> {
         let (jobs, waiting) = mpsc::channel();
@@ -108,7 +108,7 @@ impl Writer {
 fn run(
     mut connection: Connection,
     jobs: &Receiver<Job>,
-    arrivals: &broadcast::Sender<Arrival>,
+    arrivals: &broadcast::Sender<Option<Arrival>>,
     report: &Report,
 ) {
     let mut keep_at = Instant::now();
@@ -137,7 +137,7 @@ fn run(
 
 fn end_leases(
     connection: &mut Connection,
-    arrivals: &broadcast::Sender<Arrival>,
+    arrivals: &broadcast::Sender<Option<Arrival>>,
 ) -> Result<bool, Failure> {
     let (arrived, more) = in_transaction(connection, keeping::end_leases)?;
     tell(arrivals, arrived);
@@ -168,7 +168,7 @@ fn group(
     connection: &mut Connection,
     first: Job,
     jobs: &Receiver<Job>,
-    arrivals: &broadcast::Sender<Arrival>,
+    arrivals: &broadcast::Sender<Option<Arrival>>,
 ) {
     let mut replies = Vec::new();
     let mut arrived = Vec::new();
@@ -251,10 +251,10 @@ fn alone(
     }
 }
 
-fn tell(arrivals: &broadcast::Sender<Arrival>, arrived: Vec<Arrival>) {
+fn tell(arrivals: &broadcast::Sender<Option<Arrival>>, arrived: Vec<Arrival>) {
     for arrival in arrived {
         // There may be no subscriber.
-        let _ = arrivals.send(arrival);
+        let _ = arrivals.send(Some(arrival));
     }
 }
 

@@ -367,8 +367,8 @@ pub(crate) async fn arrivals_are_announced(desk: Desk<impl Database>) {
     announced(&mut arrivals, Arrival { queue, receiver: ANYBODY }).await;
 }
 
-async fn announced(arrivals: &mut Receiver<Arrival>, expected: Arrival) {
-    let heard = async { while arrivals.recv().await.expect("arrivals") != expected {} };
+async fn announced(arrivals: &mut Receiver<Option<Arrival>>, expected: Arrival) {
+    let heard = async { while arrivals.recv().await.expect("arrivals") != Some(expected) {} };
     timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{expected:?}"));
 }
 

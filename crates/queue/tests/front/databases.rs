@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::server::{
-    LONG_MS, PATIENCE, Server, create, register, remove, send, send_small, settings, until,
+    LONG_MS, PATIENCE, Server, create, register, remove, send, send_small, settings, soon, until,
 };
 use crate::harness::cluster::Cluster;
 use crate::harness::no_log;
@@ -41,7 +41,7 @@ async fn waiting_calls_get_messages_sent_through_another_server() {
         send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
     }
     let mut received = BTreeSet::new();
-    while let Some(outcome) = waiters.join_next().await {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert!(received.insert(outcome.unwrap().unwrap().unwrap()));
     }
     assert_eq!(received, sent);
@@ -88,7 +88,7 @@ impl<D: Database> Database for Counting<D> {
         answer
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.database.arrivals()
     }
 }
@@ -105,7 +105,7 @@ async fn queue_goes(looks: &AtomicU64, one: &Server, other: &Server) {
     }
     until("each looks", || looks.load(Ordering::Relaxed) >= 3).await;
     client.delete_queue(DeleteQueueRequest { queue }).await.unwrap();
-    while let Some(outcome) = waiters.join_next().await {
+    while let Some(outcome) = soon(waiters.join_next()).await {
         assert_eq!(outcome.unwrap().unwrap_err().code(), Code::NotFound);
     }
 }

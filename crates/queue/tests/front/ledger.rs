@@ -21,7 +21,7 @@ pub(crate) struct Ledger(Arc<State>);
 
 struct State {
     entries: Mutex<Entries>,
-    arrivals: broadcast::Sender<Arrival>,
+    arrivals: broadcast::Sender<Option<Arrival>>,
     /// Calls that may be answered.
     answers: Semaphore,
     /// Those that are there, and ever were.
@@ -92,7 +92,12 @@ impl Ledger {
 
     /// Announces an arrival, whether there is one or not.
     pub(crate) fn tell(&self, queue: QueueId, receiver: ClientId) {
-        let _ = self.0.arrivals.send(Arrival { queue, receiver });
+        let _ = self.0.arrivals.send(Some(Arrival { queue, receiver }));
+    }
+
+    /// Announces that some arrivals were not announced.
+    pub(crate) fn miss_arrivals(&self) {
+        let _ = self.0.arrivals.send(None);
     }
 
     fn entries<T>(&self, with: impl FnOnce(&mut Entries) -> T) -> T {
@@ -262,7 +267,7 @@ impl Database for Ledger {
         answer
     }
 
-    fn arrivals(&self) -> broadcast::Receiver<Arrival> {
+    fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.0.arrivals.subscribe()
     }
 }

@@ -30,6 +30,8 @@ pub(crate) fn settings() -> Settings {
         workers: 4,
         waiting_max: 1000,
         waiters_max: 1000,
+        // A lost wake-up fails a test: it waits less long.
+        poll_interval: 3 * PATIENCE,
         content_bytes_max: 1 << 20,
         messages_bytes_max: 256 << 20,
         limits: Limits {

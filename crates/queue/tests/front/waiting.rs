@@ -51,19 +51,119 @@ async fn waiting_call_holds_no_worker() {
 }
 
 #[tokio::test]
-async fn lost_notifications_delay_a_message_by_a_second() {
+async fn lost_notification_delays_a_message_until_the_poll() {
     let ledger = Ledger::open();
-    let server = Server::start(ledger.clone());
+    let poll_interval = Duration::from_millis(50);
+    let server = Server::with(Settings { poll_interval, ..settings() }, ledger.clone());
     let (mut client, me, queue) = begin(&server).await;
     let mut waiters = wait(&ledger, &server, &[(me, queue), (me, queue)]).await;
     ledger.fall_silent();
     send(&mut client, (me, me, queue), "one").await.unwrap();
     send(&mut client, (me, me, queue), "two").await.unwrap();
-    // More than it remembers, of a queue without waiting calls.
-    (0..100).for_each(|_| ledger.tell(queue + 1000, me));
     for _ in 0..2 {
         soon(waiters.join_next()).await.unwrap().unwrap().1.unwrap().unwrap();
     }
+}
+
+#[tokio::test]
+async fn missed_arrivals_wake_all_calls_that_find_a_message() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue); 3]).await;
+    ledger.fall_silent();
+    for content in ["one", "two", "three"] {
+        send(&mut client, (me, me, queue), content).await.unwrap();
+    }
+    ledger.miss_arrivals();
+    for _ in 0..3 {
+        soon(waiters.join_next()).await.unwrap().unwrap().1.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn woken_call_that_takes_its_own_message_wakes_the_next() {
+    let ledger = Ledger::open();
+    let server = Server::start(ledger.clone());
+    let (mut client, me, queue) = begin(&server).await;
+    let other = register(&mut client).await;
+    let mut waiters = wait(&ledger, &server, &[(me, queue), (other, queue)]).await;
+    ledger.fall_silent();
+    send(&mut client, (me, me, queue), "own").await.unwrap();
+    send(&mut client, (me, 0, queue), "for anybody").await.unwrap();
+    ledger.tell(queue, 0);
+    for expected in [(0, "own"), (1, "for anybody")] {
+        let (place, content) = soon(waiters.join_next()).await.unwrap().unwrap();
+        assert_eq!((place, content.unwrap().unwrap().as_str()), expected);
+    }
+}
+
+/// A call that is woken has no worker yet. Then its time is over, or its client leaves.
+#[tokio::test]
+async fn woken_call_that_leaves_wakes_the_next() {
+    for is_cancelled in [false, true] {
+        let ledger = Ledger::held();
+        let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
+        ledger.answer(4);
+        let (mut client, me, queue) = begin(&server).await;
+        let wait_ms = if is_cancelled { LONG_MS } else { 1000 };
+        let mut waiting = Vec::new();
+        for wait_ms in [wait_ms, LONG_MS] {
+            let (mut waiter, before) = (server.client().await, ledger.ever());
+            waiting
+                .push(tokio::spawn(async move { remove(&mut waiter, (me, queue), wait_ms).await }));
+            until("it looks", || ledger.ever() > before && ledger.asked() == 0).await;
+        }
+        let counting = tokio::spawn(async move { client.counts(CountsRequest {}).await });
+        until("the worker is at work", || ledger.asked() == 1).await;
+        let before = ledger.ever();
+        ledger.tell(queue, me);
+        let (woken, next) = (waiting.remove(0), waiting.remove(0));
+        if is_cancelled {
+            // By then it has been woken.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            woken.abort();
+        } else {
+            assert_eq!(soon(woken).await.unwrap().unwrap(), None);
+        }
+        ledger.answer(2);
+        soon(counting).await.unwrap().unwrap();
+        until("the next one looks", || ledger.ever() > before).await;
+        next.abort();
+    }
+}
+
+/// More requests wait for a worker than may.
+#[tokio::test]
+async fn woken_call_without_room_to_look_waits_on() {
+    let ledger = Ledger::held();
+    let limited = Settings {
+        workers: 1,
+        waiting_max: 1,
+        poll_interval: Duration::from_millis(50),
+        ..settings()
+    };
+    let server = Server::with(limited, ledger.clone());
+    ledger.answer(3);
+    let (_, me, queue) = begin(&server).await;
+    let (mut waiter, before) = (server.client().await, ledger.ever());
+    let waiting = tokio::spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
+    until("it looks", || ledger.ever() > before && ledger.asked() == 0).await;
+    let mut counting = JoinSet::new();
+    for _ in 0..10 {
+        let mut client = server.client().await;
+        counting.spawn(async move { client.counts(CountsRequest {}).await });
+    }
+    // One is at work, and one waits or the call waits in its place.
+    let refused = async {
+        for _ in 0..8 {
+            let status = counting.join_next().await.unwrap().unwrap().unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+        }
+    };
+    soon(refused).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!waiting.is_finished(), "{:?}", waiting.await);
 }
 
 #[tokio::test]

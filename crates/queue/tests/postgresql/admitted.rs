@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use knee_queue::database::{Database, Failure};
+use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::Request;
 use knee_queue::postgres::{self, Options, Postgres};
 use knee_random::Random;
 use tokio::time::sleep;
 
+use super::notifier::heard;
 use crate::harness::cluster::name;
 use crate::harness::cluster::{Cluster, Stop};
 use crate::harness::desk::{Desk, contents, outgoing};
@@ -32,6 +33,19 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
     for refused in [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()] {
         let Some(Failure::NotMigrated(text)) = refused else { panic!("{refused:?}") };
         assert!(text.contains("use that one, or an empty database"), "{text}");
+    }
+    // Earlier builds had another table of versions, or none.
+    for change in [
+        "ALTER TABLE knee_queue.version RENAME COLUMN checksum TO number",
+        "DROP TABLE knee_queue.version",
+    ] {
+        client.batch_execute(change).await.unwrap();
+        let refused =
+            [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()];
+        for refused in refused {
+            let Some(Failure::NotMigrated(text)) = refused else { panic!("{refused:?}") };
+            assert!(text.contains("use that one, or an empty database"), "{text}");
+        }
     }
     // A schema that is lost while the server runs.
     client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
@@ -96,7 +110,7 @@ async fn refused_user_has_a_reason_without_its_name() {
     let (client, queue) = desk.begin().await;
     let mut arrivals = desk.0.arrivals();
     desk.send(client, client, queue, "x").await;
-    arrivals.recv().await.unwrap();
+    heard(&mut arrivals, Arrival { queue, receiver: client }).await;
     assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["x"]);
     let lease = desk.lease(client, queue, 1, Duration::from_millis(1)).await;
     assert_eq!(lease.len(), 1);

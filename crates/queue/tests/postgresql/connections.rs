@@ -82,9 +82,9 @@ async fn silent_database_fails_calls_in_time() {
     let (client, queue) = patient.begin().await;
     let (proxy, options) = Proxy::start(&options).await;
     let options = Options {
-        address: format!("{}?connect_timeout=3", options.address),
+        address: format!("{}?connect_timeout=1", options.address),
         connections: 1,
-        call_max: Duration::from_secs(3),
+        call_max: Duration::from_secs(1),
         ..options
     };
     proxy.hold(true);

@@ -23,8 +23,8 @@ pub(crate) async fn listening(desk: &Desk<Postgres>, look: &Client, servers: i64
 }
 
 /// Waits for an arrival.
-pub(crate) async fn heard(arrivals: &mut Receiver<Arrival>, expected: Arrival) {
-    let heard = async { while arrivals.recv().await.unwrap() != expected {} };
+pub(crate) async fn heard(arrivals: &mut Receiver<Option<Arrival>>, expected: Arrival) {
+    let heard = async { while arrivals.recv().await.unwrap() != Some(expected) {} };
     timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{expected:?} is not heard of"));
 }
 
