@@ -12,7 +12,7 @@ use knee_random::Random;
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
-use super::judge::{Operation, Recorded, contradiction, is_fifo};
+use super::judge::{Operation, Recorded, broken_lease, contradiction, is_fifo};
 
 /// Each client sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
@@ -23,6 +23,8 @@ const DEAD: usize = 3;
 const ATTEMPTS_MAX: u32 = 2;
 /// Leases: some end before their client acknowledges.
 const VISIBILITIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(300)];
+/// The database counts a lease in coarser units, by another clock.
+const MARGIN_NS: u64 = 5_000_000;
 /// Before the next attempt of a client whose request was refused.
 const AGAIN: Duration = Duration::from_millis(5);
 
@@ -53,6 +55,8 @@ pub(crate) struct History<D> {
     mix: Mix,
     /// The next message's content.
     next: AtomicU64,
+    begun: Instant,
+    /// The last moment, in nanoseconds since `begun`. No two are equal.
     clock: AtomicU64,
     stopped: AtomicBool,
 }
@@ -76,7 +80,16 @@ impl<D: Database> History<D> {
             queues[LIMITED] = desks[0].queue_with(clients[0], limited).await;
         }
         let (next, clock, stopped) = Default::default();
-        Arc::new(History { desks, clients, queues, mix, next, clock, stopped })
+        Arc::new(History {
+            desks,
+            clients,
+            queues,
+            mix,
+            next,
+            begun: Instant::now(),
+            clock,
+            stopped,
+        })
     }
 
     /// Ends the clients.
@@ -90,7 +103,10 @@ impl<D: Database> History<D> {
     }
 
     fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::SeqCst)
+        let now = self.begun.elapsed().as_nanos() as u64;
+        let next = |last: u64| Some(now.max(last + 1));
+        let last = self.clock.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        last.map_or(now, |last| now.max(last + 1))
     }
 
     /// Records an operation of a process beside the clients, from its beginning to its end.
@@ -126,7 +142,7 @@ impl<D: Database> History<D> {
         self.see_all().await;
         self.drain(&mut recorded).await;
         assert!(recorded.iter().any(|one| had(&one.operation) > 0), "nothing was had");
-        if let Some(why) = contradiction(&recorded) {
+        if let Some(why) = contradiction(&recorded).or_else(|| broken_lease(&recorded)) {
             panic!("{why}");
         }
         if !has_faults && self.mix != Mix::All {
@@ -219,7 +235,10 @@ impl<D: Database> History<D> {
                 for &queue in &self.queues {
                     let desk = &self.desks[number % self.desks.len()];
                     let mut turn = Turn { history: self, desk, number, queue, recorded };
-                    let _ = turn.remove(1000).await;
+                    // Faults are over. A remove without an answer would excuse any loss.
+                    if let Err(failure @ Failure::Unknown(_)) = turn.remove(1000).await {
+                        panic!("{failure:?}");
+                    }
                 }
             }
             let Answer::Counts(left) = self.ask(&self.desks[0], Request::Counts).await else {
@@ -307,6 +326,7 @@ impl<D: Database> Turn<'_, D> {
         let visibility = VISIBILITIES[random.below(2) as usize];
         let (count, content_bytes_max) = (1, u64::MAX);
         let request = Request::Lease { receiver, queue, count, content_bytes_max, visibility };
+        let began = self.history.tick();
         let leased = match self.desk.ask(request).await {
             Ok(Answer::Leased(mut leased)) => leased.pop(),
             Ok(other) => panic!("{other:?}"),
@@ -316,28 +336,52 @@ impl<D: Database> Turn<'_, D> {
             }
         };
         let Some(leased) = leased else { return Ok(()) };
+        let content = content(&leased.0);
+        let until = began + visibility.as_nanos() as u64 - MARGIN_NS;
+        self.record(began, Operation::Lease { content, attempt: Some(leased.1), until });
+        let place = self.recorded.len() - 1;
         let leases = vec![lease_of(&leased)];
         match random.below(6) {
             0 => {}
             1 | 2 => {
+                self.lease_ends(place);
                 let _ = self.desk.ask(Request::Release { leases }).await;
             }
             3 => {
                 // Now and then the lease has ended by then.
                 sleep(VISIBILITIES[0] * random.below(2) as u32).await;
+                let began = self.history.tick();
                 let extend = Request::Extend { leases: leases.clone(), visibility };
-                let _ = self.desk.ask(extend).await;
-                self.acknowledge(leases, &leased.0).await?;
+                let extended = self.desk.ask(extend).await;
+                if matches!(extended, Ok(Answer::Ended(ended)) if ended.is_empty()) {
+                    let until = began + visibility.as_nanos() as u64 - MARGIN_NS;
+                    self.record(began, Operation::Lease { content, attempt: None, until });
+                }
+                self.lease_ends(place);
+                self.acknowledge(leases, content).await?;
             }
-            _ => self.acknowledge(leases, &leased.0).await?,
+            _ => {
+                self.lease_ends(place);
+                self.acknowledge(leases, content).await?;
+            }
         }
         Ok(())
+    }
+
+    /// The leases recorded from `place` on may end from now on.
+    fn lease_ends(&mut self, place: usize) {
+        let now = self.history.tick();
+        for Recorded { operation, .. } in &mut self.recorded[place..] {
+            if let Operation::Lease { until, .. } = operation {
+                *until = now.min(*until);
+            }
+        }
     }
 
     async fn acknowledge(
         &mut self,
         leases: Vec<knee_queue::operation::Lease>,
-        message: &Stored,
+        content: u64,
     ) -> Result<(), Failure> {
         let began = self.history.tick();
         let (is_known, outcome) = match self.desk.ask(Request::Acknowledge { leases }).await {
@@ -346,7 +390,7 @@ impl<D: Database> Turn<'_, D> {
             Err(failure) if nothing_done(&failure) => return Err(failure),
             Err(failure) => (false, Err(failure)),
         };
-        self.record(began, Operation::Acknowledge { content: content(message), is_known });
+        self.record(began, Operation::Acknowledge { content, is_known });
         outcome
     }
 

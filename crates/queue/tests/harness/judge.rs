@@ -27,6 +27,13 @@ pub(crate) enum Operation {
         count: usize,
         had: Option<Vec<u64>>,
     },
+    /// A message that the client has leased; without an attempt, it has extended the lease. It has the message from the
+    /// answer until `until` at least.
+    Lease {
+        content: u64,
+        attempt: Option<u32>,
+        until: u64,
+    },
     /// A message that the client has acknowledged in time.
     Acknowledge {
         content: u64,
@@ -39,6 +46,7 @@ pub(crate) struct Recorded {
     /// The client, which has one operation at a time.
     pub(crate) process: usize,
     pub(crate) queue: QueueId,
+    /// In nanoseconds.
     pub(crate) began: u64,
     pub(crate) over: u64,
     pub(crate) operation: Operation,
@@ -57,7 +65,7 @@ pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     }
     for Recorded { operation, .. } in recorded {
         let contents = match operation {
-            Operation::Send { .. } => &[][..],
+            Operation::Send { .. } | Operation::Lease { .. } => &[][..],
             Operation::Remove { had: Some(contents), .. } => contents,
             Operation::Remove { had: None, count, .. } => {
                 taken_max += count;
@@ -82,6 +90,37 @@ pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     let lost: Vec<_> = answered.iter().filter(is_lost).collect();
     (lost.len() > taken_max).then(|| {
         format!("messages {lost:?} were lost, but only {taken_max} may have been taken unseen")
+    })
+}
+
+/// What leases say against a history: an attempt of two leases, or a message that another operation had during its lease.
+pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
+    let mut attempts = HashSet::new();
+    // By message: when an operation began to have it, when it was over.
+    let mut takings: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
+    for Recorded { operation, began, over, .. } in recorded {
+        let contents = match operation {
+            Operation::Remove { had: Some(contents), .. } => contents,
+            Operation::Lease { content, attempt: Some(attempt), .. } => {
+                if !attempts.insert((*content, *attempt)) {
+                    return Some(format!(
+                        "message {content} was leased twice in attempt {attempt}"
+                    ));
+                }
+                std::slice::from_ref(content)
+            }
+            Operation::Acknowledge { content, is_known: true } => std::slice::from_ref(content),
+            _ => &[],
+        };
+        for content in contents {
+            takings.entry(*content).or_default().push((*began, *over));
+        }
+    }
+    recorded.iter().find_map(|Recorded { operation, over: from, .. }| {
+        let Operation::Lease { content, until, .. } = operation else { return None };
+        let takings = takings.get(content)?;
+        let (began, over) = takings.iter().find(|(began, over)| from < began && over < until)?;
+        Some(format!("message {content}, leased {from}..{until}, was had in {began}..{over}"))
     })
 }
 
@@ -176,6 +215,35 @@ fn order_that_is_not_fifo_is_found() {
         (vec![at(0, 0, 2, send(1)), at(1, 1, 3, remove(&[]))], true),
     ] {
         assert_eq!(is_fifo(&history), expected, "{history:?}");
+    }
+}
+
+#[test]
+fn broken_leases_are_found() {
+    let lease = |over, attempt, until| Recorded {
+        process: 0,
+        queue: 1,
+        began: over - 1,
+        over,
+        operation: Operation::Lease { content: 1, attempt, until },
+    };
+    let remove = |began, over| Recorded {
+        process: 1,
+        queue: 1,
+        began,
+        over,
+        operation: Operation::Remove { receiver: 1, count: 1, had: Some(vec![1]) },
+    };
+    for (history, is_broken) in [
+        (vec![lease(10, Some(1), 20), remove(21, 22)], false),
+        (vec![lease(10, Some(1), 20), remove(15, 22)], false),
+        (vec![lease(10, Some(1), 20), remove(15, 16)], true),
+        (vec![lease(10, Some(1), 20), lease(30, Some(2), 40)], false),
+        (vec![lease(10, Some(1), 20), lease(30, Some(1), 40)], true),
+        (vec![lease(10, Some(1), 20), lease(15, Some(2), 40)], true),
+        (vec![lease(10, Some(1), 20), lease(15, None, 30), remove(25, 26)], true),
+    ] {
+        assert_eq!(broken_lease(&history).is_some(), is_broken, "{history:?}");
     }
 }
 
