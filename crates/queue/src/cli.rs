@@ -222,7 +222,7 @@ impl Flags {
     }
 }
 
-/// Whether an argument besides the value of `--database` looks like an address. clap would repeat it, with its password.
+/// Whether an argument looks like an address, and is not the value of `--database`. clap would repeat its password.
 fn has_stray_address(words: &[OsString]) -> bool {
     let mut is_database = false;
     words.iter().any(|word| {

@@ -138,8 +138,8 @@ impl<D: Database> Awaiting<D> {
     }
 }
 
-/// The wake-ups that a call has consumed. If it leaves before a look finds nothing, they go to the next call: there may be
-/// more messages.
+/// The wake-ups that a call has consumed. If it leaves before a look finds nothing, they go to the next call: there may
+/// be more messages.
 struct Baton<'p> {
     place: &'p Place,
     own: bool,

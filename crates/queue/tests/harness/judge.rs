@@ -2,8 +2,10 @@
 //!
 //! The model is a first-in-first-out queue, and todc-utils looks for an order of the operations that agrees with it and
 //! keeps the order of those that did not overlap (Wing & Gong 1993, Lowe 2017). It knows removes with known answers
-//! only. A remove of several messages is several removes at once: others may take a message in between. Whatever happened, the sets must agree: no message is had twice, none is had that was not sent, and none is
-//! lost whose send was answered.
+//! only. A remove of several messages is several removes at once: others may take a message in between.
+//!
+//! The sets must agree after any fault: no message is had twice, none is had that was not sent, and none is lost whose
+//! send was answered. No operation has a message during another's lease.
 
 use std::collections::{HashMap, HashSet};
 
@@ -93,7 +95,7 @@ pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     })
 }
 
-/// What leases say against a history: an attempt of two leases, or a message that another operation had during its lease.
+/// What leases say against a history: two leases of one attempt, or a message that was had during its lease.
 pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
     let mut attempts = HashSet::new();
     // By message: when an operation began to have it, when it was over.
