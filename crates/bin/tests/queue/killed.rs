@@ -164,7 +164,8 @@ impl Database for Remote {
     }
 }
 
-/// Checks histories of clients while `kills` of the `servers` die under load, each once the server is `loaded`. A database's `sessions` with a server outlast it: they go on with the calls that they have.
+/// Checks histories of clients while `kills` of the `servers` die under load, each once the server is `loaded`. The
+/// `sessions` of a server outlast it: the database goes on with their calls.
 async fn check_killed(
     flags: impl Fn(usize) -> Vec<String>,
     (servers, kills): (usize, usize),
