@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 LEVEL = 0.95
 """Confidence level where the caller states none."""
@@ -119,7 +119,7 @@ def difference_interval(
     if variance == 0:
         return Interval(estimate, estimate, estimate, level, repetitions)
     freedom = variance**2 / (left_variance**2 / (left.size - 1) + right_variance**2 / (right.size - 1))
-    half_width = float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(variance)
+    half_width = float(special.stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance)
     return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
@@ -196,7 +196,7 @@ def _relative_error(*factors: tuple[Interval, float]) -> float | None:
     if variance == 0:
         return 0.0
     freedom = variance**2 / sum(error**4 / degrees for error, degrees in parts)
-    return float(stats.t.ppf((1 + factors[0][0].level) / 2, freedom)) * math.sqrt(variance)
+    return float(special.stdtrit(freedom, (1 + factors[0][0].level) / 2)) * math.sqrt(variance)
 
 
 def pooled_bootstrap(
@@ -261,7 +261,7 @@ def pooled_bootstrap(
     if len(estimates) < resamples / 2:
         return Interval(estimate, None, None, level, repetitions)
     freedom = sum(residual.shape[0] - 1 for residual in residuals)
-    tail = float(stats.norm.cdf(-stats.t.ppf((1 + level) / 2, freedom)))
+    tail = float(special.ndtr(-special.stdtrit(freedom, (1 + level) / 2)))
     low, high = (float(end) for end in np.quantile(estimates, [tail, 1 - tail]))
     if positive:
         low, high = estimate * (estimate / high), estimate * (estimate / low)
@@ -271,7 +271,7 @@ def pooled_bootstrap(
 @lru_cache
 def _student(level: float, freedom: int) -> float:
     """t(1 − α/2; ν), the same few for thousands of points."""
-    return float(stats.t.ppf((1 + level) / 2, freedom))
+    return float(special.stdtrit(freedom, (1 + level) / 2))
 
 
 def _check_level(level: float) -> None:
