@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,8 @@ class Histogram:
         together = list(histograms)
         if not together:
             return cls(np.zeros(0, dtype=np.int64))
+        if len(together) == 1:
+            return together[0]
         first = together[0]
         for other in together[1:]:
             if (other.significant_digits, other.lowest) != (first.significant_digits, first.lowest):
@@ -98,10 +101,14 @@ class Histogram:
         compressed = zlib.compress(header + payload)
         return base64.b64encode(_WRAPPER.pack(_COOKIE_COMPRESSED, len(compressed)) + compressed).decode("ascii")
 
-    @property
+    @cached_property
     def total(self) -> int:
         """How many values were counted."""
         return int(self.counts.sum())
+
+    @cached_property
+    def _cumulative(self) -> Counts:
+        return np.cumsum(self.counts)
 
     @property
     def mean(self) -> float:
@@ -120,13 +127,13 @@ class Histogram:
         if not total:
             return math.nan
         rank = max(1, math.ceil(round(min(percentile, 100.0) / 100 * total, 6)))
-        index = int(np.searchsorted(np.cumsum(self.counts), rank))
-        lows, widths = self.buckets()
-        return float(lows[index] + widths[index] - 1)
+        index = int(np.searchsorted(self._cumulative, rank))
+        low, width = _bucket(index, self.significant_digits, self.lowest)
+        return float(low + width - 1)
 
     def buckets(self) -> tuple[Counts, Counts]:
         """Lowest value and width of every bucket of `counts`, in the unit of the values."""
-        return _buckets(len(self.counts), self.significant_digits, self.lowest)
+        return _bucket(np.arange(len(self.counts), dtype=np.int64), self.significant_digits, self.lowest)
 
 
 def _half_magnitude(digits: int) -> int:
@@ -134,9 +141,9 @@ def _half_magnitude(digits: int) -> int:
     return max(0, math.ceil(math.log2(2 * 10**digits)) - 1)
 
 
-def _buckets(length: int, digits: int, lowest: int) -> tuple[Counts, Counts]:
+def _bucket(index: Counts | int, digits: int, lowest: int) -> tuple[Counts, Counts]:
+    """Lowest value and width of the buckets with these indices."""
     half = _half_magnitude(digits)
-    index = np.arange(length, dtype=np.int64)
     bucket = np.maximum((index >> half) - 1, 0)
     sub_bucket = index - (bucket << half)
     shift = bucket + (lowest.bit_length() - 1)

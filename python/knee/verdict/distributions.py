@@ -35,10 +35,10 @@ def merged(dataset: Dataset) -> Merged:
         pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
     )
     histograms: Merged = {}
-    for (point, repetition, role, op), rows in windows.group_by(*RUN, "role", "op"):
-        whole = Histogram.decode(*rows["response"])
+    for point, repetition, role, op, texts in windows.group_by(*RUN, "role", "op").agg("response").iter_rows():
+        whole = Histogram.decode(*texts)
         if whole.total:
-            histograms[int(point), int(repetition), str(role), str(op)] = whole
+            histograms[point, repetition, role, op] = whole
     return histograms
 
 
