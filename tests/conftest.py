@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Tests run as many at a time as there are cores: a thread pool in each would compete with the other tests.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # A shell that starts the tests in the background has them ignore SIGINT, and the lab respects what it inherits:
 # tests that interrupt it, and the programs they start, need it as at a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
