@@ -42,7 +42,16 @@ def measured(
 
 @cache
 def only(system: System, clients: tuple[int, ...] = LEVELS, **settings: float) -> Verdict:
+    if (clients, settings) == (LEVELS, {}):
+        (verdict,) = findings_of(system).verdicts
+        return verdict
     return only_verdict(synthetic_dataset(system, clients, **settings))  # type: ignore[arg-type]
+
+
+@cache
+def findings_of(system: System) -> Findings:
+    """The findings of an unchanged dataset, for tests that only read them."""
+    return analyse(synthetic_dataset(system))
 
 
 def only_verdict(dataset: Dataset) -> Verdict:
@@ -504,41 +513,41 @@ def test_host_full_of_other_programs_gives_no_bottleneck() -> None:
     dataset = synthetic_dataset(System(cores=2))
     others = pl.when(pl.col("target") == "host").then(2.0 - pl.col("cpu_user_s")).otherwise(0.0)
     dataset.probes = dataset.probes.with_columns(cpu_system_s=others)
-    found = analyse(dataset)
-    (verdict,) = found.verdicts
+    findings = analyse(dataset)
+    (verdict,) = findings.verdicts
     assert verdict.bottleneck.status == "cannot tell"
     assert verdict.bottleneck.cause == "other programs"
-    (outsiders,) = (one for one in found.warnings if isinstance(one, Outsiders))
+    (outsiders,) = (one for one in findings.warnings if isinstance(one, Outsiders))
     assert (outsiders.affected, outsiders.runs) == (27, 27)
-    quiet = analyse(synthetic_dataset(System(cores=2)))
-    assert not any(isinstance(one, Outsiders) for one in quiet.warnings)
+    assert not any(isinstance(one, Outsiders) for one in findings_of(System(cores=2)).warnings)
 
-    (report,) = found.laws.demands
+    (report,) = findings.laws.demands
     assert "the host's CPU" not in [demand.station for demand in report.demands]
     assert "No service demand is known of the host's CPU: programs outside the experiment filled it." in (
-        sentences(found.laws)
+        sentences(findings.laws)
     )
     assert not any("By service demand the host's CPU" in line for line in words.evidence(verdict.bottleneck))
 
-    by_itself = analyse(synthetic_dataset(System(cores=1, store_cpu_us=60, middleware_cpu_us=40)))
+    by_itself = findings_of(System(cores=1, store_cpu_us=60, middleware_cpu_us=40))
     assert "the host's CPU" in [demand.station for demand in by_itself.laws.demands[0].demands]
 
 
 @pytest.mark.parametrize("most", [0.5, 0.85])
 def test_cpu_of_other_programs_is_no_service_demand(most: float) -> None:
-    quiet, shared = synthetic_dataset(System(cores=2)), synthetic_dataset(System(cores=2))
+    quiet, shared = findings_of(System(cores=2)), synthetic_dataset(System(cores=2))
     # So much of the host is in use, unless the system itself takes more.
     used = pl.max_horizontal(2 * most - pl.col("cpu_user_s"), 0.0)
     host = pl.col("target") == "host"
     shared.probes = shared.probes.with_columns(cpu_system_s=pl.when(host).then(used).otherwise("cpu_system_s"))
 
-    def host_demand(dataset: Dataset) -> tuple[float, float]:
-        (report,) = analyse(dataset).laws.demands
+    def host_demand(findings: Findings) -> tuple[float, float]:
+        (report,) = findings.laws.demands
         (demand,) = (demand for demand in report.demands if demand.station == "the host's CPU")
         return demand.demand_ms.estimate, demand.servers
 
-    assert host_demand(shared)[0] == pytest.approx(host_demand(quiet)[0], rel=1e-6)
-    assert host_demand(shared)[1] < 2 == host_demand(quiet)[1]
+    (shared_ms, shared_servers), (quiet_ms, quiet_servers) = host_demand(analyse(shared)), host_demand(quiet)
+    assert shared_ms == pytest.approx(quiet_ms, rel=1e-6)
+    assert shared_servers < 2 == quiet_servers
 
 
 def test_stolen_cpu_gives_a_warning_and_is_no_capacity() -> None:
@@ -575,7 +584,7 @@ def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
 
 
 def test_the_text_leads_with_the_verdict() -> None:
-    lines = render_text(analyse(synthetic_dataset(System()))).splitlines()
+    lines = render_text(findings_of(System())).splitlines()
     assert lines[2].startswith("Knee        The knee is at 20 clients, between the measured 16 and 24 clients.")
     assert any("At 24 clients, the next measured: " in line for line in lines)
     assert any(line.startswith("Bottleneck  The bottleneck is the middleware's worker slots") for line in lines)
@@ -707,6 +716,7 @@ def test_constant_throughput_of_zero_is_named() -> None:
     assert findings.unexplained[0] == Unexplained("throughput", constant=True)
 
 
+@cache
 def stations_table(**service_ms: float) -> Findings:
     """A system whose database saturates at 1,000 requests/s, 20 ms without waiting, with service times as given."""
     columns = ("clients", "repetition", "throughput", "response_ms", "utilization_db")
@@ -763,8 +773,8 @@ def test_demands_without_utilisation_name_a_bottleneck() -> None:
 
 def test_tier_and_its_processes_are_one_bottleneck() -> None:
     """The laws name processes, the bottleneck tiers: one thing under two names is no disagreement."""
-    for system in (System(), System(load_bound=True, load_cpu_us=200.0, slots=64)):
-        (verdict,) = analyse(synthetic_dataset(system, LEVELS)).verdicts
+    for system in (System(), System(load_bound=True, load_cpu_us=100, slots=64)):
+        verdict = only(system)
         assert verdict.bottleneck.names
         assert "other demand" not in doubts(verdict.bottleneck)
 
