@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,9 +17,10 @@ from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dat
 
 from knee.data import csv
 from knee.data.hdr import Histogram
-from knee.report import is_report, write
+from knee.report import is_report, verdict, write
 from knee.report.charts.vega import Axis
 from knee.report.page import html
+from knee.report.sheet import Sheet
 from knee.report.tables import ends
 from knee.stats.intervals import Interval
 from knee.verdict import analyse
@@ -135,16 +137,15 @@ def test_common_findings_stand_above_configurations() -> None:
         for clients, x in {1: 100, 2: 200, 4: 400, 8: top, 16: top}.items()
         for repetition in (1, 2)
     ]
-    page = page_of("\n".join(["cache,clients,repetition,throughput,response_ms", *rows]))
-    verdict = markup(page).split('<section id="verdict"')[1].split("</section>")[0]
-    first = verdict.index("<h3>cache = cold</h3>")
-    assert verdict.index("</table>") < verdict.index("What moved throughput most") < first
-    assert verdict.index("The interactive law") < first
-    assert verdict.count("What moved throughput most") == verdict.count("The interactive law") == 1
+    section, _ = verdict_of("\n".join(["cache,clients,repetition,throughput,response_ms", *rows]))
+    first = section.index("<h3>cache = cold</h3>")
+    assert section.index("</table>") < section.index("What moved throughput most") < first
+    assert section.index("The interactive law") < first
+    assert section.count("What moved throughput most") == section.count("The interactive law") == 1
 
 
 def test_captions_claim_no_knee_where_none_was_found() -> None:
-    rising = page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+    rising, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert captions(rising)["knee-0"] == (
         "Measured throughput (dots) and two asymptotes: throughput if requests took no longer than at 1 client, and "
         "the mean of the largest that were measured."
@@ -153,9 +154,11 @@ def test_captions_claim_no_knee_where_none_was_found() -> None:
 
 
 def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
-    two = page_of("clients,repetition,throughput,response_ms\n1,1,100,10\n1,2,101,10\n4,1,150,26\n4,2,151,26\n")
+    two, specs = verdict_of(
+        "clients,repetition,throughput,response_ms\n1,1,100,10\n1,2,101,10\n4,1,150,26\n4,2,151,26\n"
+    )
     assert captions(two)["knee-0"] == "Measured throughput (dots, with error bars)."
-    assert "rule" not in marks(specifications(two)["knee-response-0"], "@accent")
+    assert "rule" not in marks(specs["knee-response-0"], "@accent")
 
 
 @pytest.mark.parametrize(
@@ -173,8 +176,8 @@ def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
 )
 def test_captions_tell_of_the_knee_as_far_as_it_is_drawn(levels: dict[int, tuple[int, int]], ends: str) -> None:
     rows = [f"{n},{r},{x},{1000 * n / x}" for n, pair in levels.items() for r, x in enumerate(pair, 1)]
-    page = page_of("\n".join(["clients,repetition,throughput,response_ms", *rows]))
-    said, spec = captions(page)["knee-0"], specifications(page)["knee-0"]
+    section, specs = verdict_of("\n".join(["clients,repetition,throughput,response_ms", *rows]))
+    said, spec = captions(section)["knee-0"], specs["knee-0"]
     assert said.endswith(ends), said
     assert ("They meet at the knee" in said) == ("rule" in marks(spec, "@accent"))
     assert ("the band" in said) == ("rect" in marks(spec, "@accent"))
@@ -195,17 +198,15 @@ def test_largest_throughput_stands_in_the_verdict() -> None:
         ]
         return "\n".join(["clients,connections,repetition,throughput,response_ms", *lines])
 
-    def verdict(noise: float) -> str:
-        return markup(page_of(rows(noise))).split('<section id="verdict"')[1].split("</section>")[0]
-
-    quiet, noisy = verdict(0.01), verdict(0.6)
+    (quiet, _), (noisy, _) = verdict_of(rows(0.01)), verdict_of(rows(0.6))
     said = "Throughput is largest with clients = 4, connections = 4: 400 requests/s (95% interval: "
     assert said in quiet and quiet.index("Largest throughput") < quiet.index("What moved throughput most")
     assert "It may be as large with clients = 8, connections = 4. With the 10 others it is surely less." in quiet
     assert "that may be the largest" not in quiet
     # More than a sentence names stand in a table.
     assert "The 12 configurations that may be the largest</summary>" in noisy
-    assert "Largest throughput" not in page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+    single, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+    assert "Largest throughput" not in single
 
 
 def test_interval_over_more_than_two_decades_is_not_printed() -> None:
@@ -532,10 +533,17 @@ def test_a_drawn_histogram_holds_every_request_once() -> None:
     assert sums["share"].to_list() == pytest.approx([1.0] * sums.height)
 
 
+@cache
 def page_of(table: str, *renames: str) -> str:
     """The page of a CSV: a file of tests/data, or its text."""
     is_file = table.endswith(".csv")
     return html(analyse(csv.read(DATA / table, renames) if is_file else csv.parse(table, "theirs.csv", renames)))
+
+
+def verdict_of(table: str) -> tuple[str, dict[str, Any]]:
+    """The section of the verdict on a CSV, and its charts: without a model, which takes seconds to fit."""
+    sheet = Sheet(analyse(csv.parse(table, "theirs.csv")))
+    return verdict.section(sheet), dict(sheet.charts)
 
 
 def headings(page: str) -> list[str]:
