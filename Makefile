@@ -71,7 +71,8 @@ soak: build $(VENV)/dev
 	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
-	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py
+	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \
+	    tests/unit/test_comparisons.py
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from soak import SOAK
 
 from knee.stats.comparisons import noise, shares_apart
 from knee.stats.intervals import Floats, Interval
 
-_DRAWN = 200
+_DRAWN = 200 if SOAK else 80
 
 
 def drawn(means: Floats, noise: Floats, repetitions: int) -> list[dict[int, Floats]]:
