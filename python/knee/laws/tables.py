@@ -26,12 +26,18 @@ _NS_PER_MS = 1e6
 _PROCESS = [*RUN, "role", "process"]
 
 
-def laws_of_run(dataset: Dataset, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> LawReport:
-    """Every law that a run folder allows."""
+def laws_of_run(
+    dataset: Dataset,
+    by_station: pl.DataFrame | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    level: float = LEVEL,
+) -> LawReport:
+    """Every law that a run folder allows. `by_station` is from :func:`stations`, where the caller has it already."""
     return check_laws(
         observations(dataset),
         types=request_types(dataset),
-        stations=stations(dataset),
+        stations=stations(dataset) if by_station is None else by_station,
         steadiness=steady_state(dataset.windows, dataset.points),
         by=configuration(dataset),
         tolerance=tolerance,

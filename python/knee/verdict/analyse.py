@@ -55,6 +55,7 @@ def analyse(
     KneeError
         Where a table or a histogram of the run folder cannot be read.
     """
+    by_station = None
     if isinstance(source, Measurements):
         evidence = evidence_of_table(source)
         others = configuration(source) if "clients" in source.table.columns else []
@@ -63,7 +64,8 @@ def analyse(
     else:
         evidence = evidence_of_run(source)
         others = configuration(source)
-        laws = laws_of_run(source, tolerance=tolerance, level=level)
+        by_station = stations(source)
+        laws = laws_of_run(source, by_station, tolerance=tolerance, level=level)
     measurements = evidence.measurements
     closed = measurements.table.filter(pl.col("think_ms").is_not_null())
     opened = measurements.table.filter(pl.col("think_ms").is_null())
@@ -103,7 +105,7 @@ def analyse(
         details=details,
         provenance=provenance,
         others=tuple(others),
-        stations=None if isinstance(source, Measurements) else stations(source),
+        stations=by_station,
         level=level,
     )
 
