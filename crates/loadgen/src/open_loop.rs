@@ -213,17 +213,21 @@ impl Destination {
         destinations
     }
 
-    /// The lost connections to reopen now, and when more may be needed. For each client with a due request, at most one
-    /// connection is being opened.
-    pub(crate) fn open_again(&mut self, now: Duration) -> (Vec<u32>, Option<Duration>) {
+    /// The lost connections to reopen now, and when more may be needed. For each client with a due request and each of
+    /// `again` requests to be sent again, at most one connection is being opened.
+    pub(crate) fn open_again(
+        &mut self,
+        now: Duration,
+        again: usize,
+    ) -> (Vec<u32>, Option<Duration>) {
         if self.lost.is_empty() {
             return (Vec::new(), None);
         }
         let (due, later) = self.arrivals.due_by(now);
-        let wanted = due.saturating_sub(self.opening).min(self.lost.len());
+        let wanted = (due + again).saturating_sub(self.opening).min(self.lost.len());
         self.opening += wanted;
-        let again = self.lost.drain(..wanted).collect();
-        (again, later.filter(|_| !self.lost.is_empty()))
+        let reopened = self.lost.drain(..wanted).collect();
+        (reopened, later.filter(|_| !self.lost.is_empty()))
     }
 }
 
@@ -312,15 +316,15 @@ mod tests {
         // One is due each second, each of another client.
         let (rate, length) = (Rate::Constant(1.0), Duration::from_secs(10));
         let mut server = Destination::of_clients(1, rate, length, 1, 0..4, 4).remove(0);
-        assert_eq!(server.open_again(length), (vec![], None));
+        assert_eq!(server.open_again(length, 0), (vec![], None));
         server.lost.extend(0..4);
         let first = server.arrivals.next_due().unwrap();
         let second = first + Duration::from_secs(1);
-        assert_eq!(server.open_again(first), (vec![0], Some(second)));
-        assert_eq!(server.open_again(first), (vec![], Some(second)));
-        assert_eq!(server.open_again(second), (vec![1], Some(second + Duration::from_secs(1))));
-        server.opening -= 2;
-        assert_eq!(server.open_again(second), (vec![2, 3], None));
+        assert_eq!(server.open_again(first, 0), (vec![0], Some(second)));
+        assert_eq!(server.open_again(first, 0), (vec![], Some(second)));
+        assert_eq!(server.open_again(second, 0), (vec![1], Some(second + Duration::from_secs(1))));
+        server.opening -= 1;
+        assert_eq!(server.open_again(second, 1), (vec![2, 3], None));
     }
 
     #[test]

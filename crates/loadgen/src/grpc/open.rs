@@ -10,14 +10,9 @@ use super::calls::Calls;
 use super::thread::{Again, Outcome, Thread};
 
 impl<C: Calls> Thread<C> {
-    /// Sends to one server what is due.
+    /// Sends to one server what is due, and lost writes again.
     pub(super) async fn ask_on_schedule(self: Rc<Self>, server: usize) {
-        while let Some(due) = self.next_due(server) {
-            self.alarms.until(due).await;
-            // The end drops what becomes due after it.
-            if self.next_due(server) != Some(due) {
-                continue;
-            }
+        while let Some(due) = self.wanted(server).await {
             let via = self.room(server);
             let mut later = None;
             if via.is_none_or(|via| self.members[via].in_flight.get() > 0) {
@@ -58,6 +53,7 @@ impl<C: Calls> Thread<C> {
             if let Outcome::Lost(Some(again)) = outcome {
                 let server = thread.members[via].server;
                 thread.again.borrow_mut()[server].push_back(again);
+                thread.freed[server].notify_one();
             }
             thread.is_answered(via);
         });
@@ -68,7 +64,37 @@ impl<C: Calls> Thread<C> {
         next.map(|due| self.start.get() + due)
     }
 
-    /// A write to be sent again; none after the end.
+    /// Waits until a request can go out: when it was due, or now for a write to be sent again. `None` after the last.
+    async fn wanted(&self, server: usize) -> Option<Instant> {
+        loop {
+            if self.count_again(server) > 0 {
+                return Some(Instant::now());
+            }
+            let freed = self.freed[server].notified();
+            let Some(due) = self.next_due(server) else {
+                if !self.runs.get() {
+                    return None;
+                }
+                freed.await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = self.alarms.until(due) => {}
+                () = freed => continue,
+            }
+            // The end drops what becomes due after it.
+            if self.next_due(server) == Some(due) {
+                return Some(due);
+            }
+        }
+    }
+
+    /// How many writes are to be sent again; none after the end.
+    fn count_again(&self, server: usize) -> usize {
+        if self.runs.get() { self.again.borrow()[server].len() } else { 0 }
+    }
+
     fn next_again(&self, server: usize) -> Option<Again<C>> {
         self.again.borrow_mut()[server].pop_front().filter(|_| self.runs.get())
     }
@@ -135,7 +161,8 @@ impl<C: Calls> Thread<C> {
     fn open_wanted(self: &Rc<Self>, server: usize) -> Option<Instant> {
         let start = self.start.get();
         let now = Instant::now().saturating_duration_since(start);
-        let (wanted, later) = self.destinations.borrow_mut()[server].open_again(now);
+        let again = self.count_again(server);
+        let (wanted, later) = self.destinations.borrow_mut()[server].open_again(now, again);
         for via in wanted {
             let thread = Rc::clone(self);
             spawn_local(async move { thread.open_again(via as usize).await });

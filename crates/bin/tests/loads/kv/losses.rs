@@ -37,6 +37,25 @@ fn write_with_lost_answer_is_sent_again_and_done_once() {
 }
 
 #[test]
+fn write_lost_at_a_low_rate_is_sent_again_at_once() {
+    let store = Store::start(&[]);
+    let relay = Relay::to(&store.grpc);
+    let load =
+        load(&format!("--server {} --rate 0.25 --mix put:1 --seconds 60 --verify", relay.address));
+    wait_until("it has written", || store.stats().last_commit == 1);
+    relay.hold();
+    wait_until("the next answer is held back", || relay.held() == 1);
+    relay.cut(1);
+    wait_until("it has written again", || relay.asked(1) == 1);
+    load.signal(libc::SIGTERM);
+    let end = finished(load);
+    let line = summary(&end);
+    // The request after it is due four seconds later.
+    assert_eq!((count(line, "put", "count"), errors(line)), (3, 1), "{}", end.errors);
+    assert_eq!(store.stats().last_commit, 2);
+}
+
+#[test]
 fn restart_of_a_server_costs_errors_only() {
     let (mortal, other) = (Store::start(&[]), Store::start(&[]));
     let servers = format!("{},{}", mortal.grpc, other.grpc);
