@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,19 +28,26 @@ use crate::run::{CONNECT_TIMEOUT, Pace, Run};
 pub(super) struct Link<C: Calls> {
     pub(super) stub: C::Stub,
     pub(super) connection: Connection,
+    /// A call was lost on it.
+    lost_call: Rc<Cell<bool>>,
 }
 
 impl<C: Calls> Link<C> {
     /// Opens a connection. It stands when the server has answered.
     pub(super) async fn open(address: SocketAddr) -> Result<Link<C>, Unusable> {
         let (connection, origin) = Connection::open(address, &C::SERVICE).await?;
-        Ok(Link { stub: C::stub(connection.clone(), origin), connection })
+        let stub = C::stub(connection.clone(), origin);
+        Ok(Link { stub, connection, lost_call: Rc::default() })
     }
 }
 
 impl<C: Calls> Clone for Link<C> {
     fn clone(&self) -> Link<C> {
-        Link { stub: self.stub.clone(), connection: self.connection.clone() }
+        Link {
+            stub: self.stub.clone(),
+            connection: self.connection.clone(),
+            lost_call: Rc::clone(&self.lost_call),
+        }
     }
 }
 
@@ -53,8 +61,6 @@ pub(super) struct Member<C: Calls> {
     seen: C::Seen,
     backoff: Backoff,
     pub(super) in_flight: Cell<usize>,
-    /// A call was lost on the connection that stands, or stood last.
-    lost_call: Cell<bool>,
     /// The connection was cut and does not stand again yet.
     is_missing: Cell<bool>,
 }
@@ -74,7 +80,6 @@ impl<C: Calls> Member<C> {
             seen: C::Seen::default(),
             backoff: Backoff::new(Instant::now()),
             in_flight: Cell::default(),
-            lost_call: Cell::default(),
             is_missing: Cell::default(),
         }
     }
@@ -235,7 +240,7 @@ impl<C: Calls> Thread<C> {
                 let kind = format!("{address} {}", failure.kind(op));
                 self.run.complaints.tell_of(kind, &format!("{address} {}", failure.of(op)));
                 if let Failure::Lost(_) = failure {
-                    connection.lost_call.set(true);
+                    link.lost_call.set(true);
                     self.record(|recorder| recorder.gauges.unanswered += 1);
                     let again = self.calls.again(request);
                     Outcome::Lost(again.map(|request| Again { client, request }))
@@ -253,20 +258,18 @@ impl<C: Calls> Thread<C> {
     /// Finds out whether a connection was lost since the last look.
     pub(super) fn loses(&self, via: usize) -> bool {
         let member = &self.members[via];
-        let is_lost =
-            member.link.borrow_mut().as_mut().is_some_and(|link| link.connection.is_lost());
-        if is_lost {
-            *member.link.borrow_mut() = None;
+        let lost = member.link.borrow_mut().take_if(|link| link.connection.is_lost());
+        if let Some(link) = &lost {
             self.record(|recorder| {
                 recorder.connections -= 1;
                 recorder.gauges.losses += 1;
             });
             self.run.complaints.tell(format!("lost a connection to {}", member.address));
-            if member.lost_call.take() {
+            if link.lost_call.get() {
                 self.is_cut(member);
             }
         }
-        is_lost
+        lost.is_some()
     }
 
     /// A lost connection failed a request, or cannot be opened again at once.
@@ -293,7 +296,6 @@ impl<C: Calls> Thread<C> {
             match opened.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT))) {
                 Ok(link) => {
                     *member.link.borrow_mut() = Some(link);
-                    member.lost_call.set(false);
                     if member.is_missing.take() {
                         self.missing.set(self.missing.get() - 1);
                     }
