@@ -104,6 +104,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Connect { server, why } => f.write_str(&why.of(*server)),
+            Error::ConnectTimeout { time, missing } if missing.is_empty() => write!(
+                f,
+                "all connections stand, but a load thread was not ready within {} s",
+                time.as_secs()
+            ),
             Error::ConnectTimeout { time, missing } => {
                 write!(f, "within {} s there was no answer", time.as_secs())?;
                 for (number, Missing { server, missing, wanted }) in missing.iter().enumerate() {

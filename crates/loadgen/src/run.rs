@@ -283,6 +283,17 @@ mod tests {
         assert_eq!(missing(wait_until_standing(&ready, &run, long)), expected);
     }
 
+    #[test]
+    fn timeout_without_silent_server_names_the_thread() {
+        let (standing, ready) = channel();
+        let run = Run::new(plan(), standing);
+        run.stands(0);
+        run.stands(0);
+        let error = wait_until_standing(&ready, &run, Instant::now()).unwrap_err();
+        let expected = "all connections stand, but a load thread was not ready within 10 s";
+        assert_eq!(error.to_string(), expected);
+    }
+
     fn missing(outcome: Result<(), Error>) -> Vec<Missing> {
         match outcome {
             Err(Error::ConnectTimeout { missing, .. }) => missing,
