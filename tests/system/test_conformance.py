@@ -1,7 +1,11 @@
-"""Programs of other projects, against our store and through our middleware, as against memcached itself."""
+"""Programs of other projects, against our store and through our middleware, as against memcached itself.
+
+`make soak` runs them against all contestants (KNEE_SOAK); otherwise three take part, one of each kind.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +24,10 @@ MEMCCAPABLE_ASCII_TESTS = 27
 # benchmark with its own client; one of those six, test_bench_delete, trips over its own fixture with any server.
 PYMEMCACHE_TESTS = 105
 PYMEMCACHE_FAILS_ANYWHERE = "test_bench_delete[pymemcache]"
+# It stores a value for a second and touches it twice. memcached counts whole seconds, so that the value is gone when a
+# second ends between the steps.
+PYMEMCACHE_RACES_THE_CLOCK = "test_touch["
+RACES_MAX = 3
 
 Starter = Callable[[Systems], Running]
 
@@ -39,6 +47,8 @@ def _behind_proxy(stores: int, *flags: str) -> Starter:
     return start
 
 
+SOAK = "KNEE_SOAK" in os.environ
+SAMPLE = ("kv-versions", "workers-3-sharded", "pipelined-1")
 CONTESTANTS = [
     Contestant("kv", lambda systems: systems.kv()),
     Contestant("kv-versions", lambda systems: systems.kv(None, "--consistency", "sequential", "--threads", "2")),
@@ -49,7 +59,11 @@ CONTESTANTS = [
     Contestant("pipelined-1", _behind_proxy(1, "--pipelined")),
     Contestant("pipelined-3", _behind_proxy(3, "--pipelined")),
 ]
-contestants = pytest.mark.parametrize("contestant", CONTESTANTS, ids=lambda contestant: contestant.name)
+contestants = pytest.mark.parametrize(
+    "contestant",
+    [contestant for contestant in CONTESTANTS if SOAK or contestant.name in SAMPLE],
+    ids=lambda contestant: contestant.name,
+)
 
 
 def memccapable(server: Running) -> dict[str, bool]:
@@ -68,7 +82,23 @@ def memccapable(server: Running) -> dict[str, bool]:
 
 
 def pymemcache_suite(server: Running) -> dict[str, str]:
-    """The tests of pymemcache that talk to a server, and how each ended: PASSED, FAILED or ERROR."""
+    """The tests of pymemcache that talk to a server, and how each ended: PASSED, FAILED or ERROR.
+
+    Those that race the clock run again when they fail.
+    """
+    outcomes = _pymemcache(server, "test_integration.py", "test_benchmark.py")
+    for _ in range(RACES_MAX):
+        lost = [
+            name
+            for name, outcome in outcomes.items()
+            if outcome != "PASSED" and name.startswith(PYMEMCACHE_RACES_THE_CLOCK)
+        ]
+        if lost:
+            outcomes |= _pymemcache(server, *(f"test_integration.py::{name}" for name in lost))
+    return outcomes
+
+
+def _pymemcache(server: Running, *tests: str) -> dict[str, str]:
     package = find_spec("pymemcache.test")
     assert package and package.origin, "pymemcache is not installed: pip install -r requirements-dev.txt"
     folder = Path(package.origin).parent
@@ -77,7 +107,7 @@ def pymemcache_suite(server: Running) -> dict[str, str]:
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder)),
             *("-W", "ignore", "-q", "-rA", "--server", host, "--port", str(port), "--count", "10"),
-            *(str(folder / "test_integration.py"), str(folder / "test_benchmark.py")),
+            *(str(folder / test) for test in tests),
         ],
         capture_output=True,
         text=True,
@@ -119,7 +149,7 @@ def test_memcslap(systems: Systems, contestant: Contestant, operation: str) -> N
     server = contestant.start(systems)
     program = find_foreign("memcslap", "libmemcached-tools")
     run = subprocess.run(
-        [program, "-s", server.endpoint, "-c", "8", "-e", "500", "-t", operation],
+        [program, "-s", server.endpoint, "-c", "8", "-e", "100", "-t", operation],
         capture_output=True,
         text=True,
         timeout=120,
@@ -138,7 +168,7 @@ def test_memaslap_verifies_every_value(systems: Systems, contestant: Contestant,
     run = subprocess.run(
         [
             *(program, "-s", server.endpoint, "-T", "1", "-c", "8", "-w", "1k", "-F", str(workload)),
-            *("-x", "20000", "-v", "1.0", "-d", "4"),
+            *("-x", "2000", "-v", "1.0", "-d", "4"),
         ],
         capture_output=True,
         text=True,
@@ -158,7 +188,7 @@ def test_no_wrong_value_under_mixed_load(systems: Systems, contestant: Contestan
     assert systems.load(server, "--clients", "4", "--populate", "1", *keys).wait() == 0
     load = systems.load(
         server,
-        *("--clients", "24", "--set-get", "1:3", "--multiget", "5", "--pipeline", "4", "--seconds", "2", "--verify"),
+        *("--clients", "24", "--set-get", "1:3", "--multiget", "5", "--pipeline", "4", "--seconds", "1", "--verify"),
         *keys,
     )
     assert load.wait() == 0, load.complaints
