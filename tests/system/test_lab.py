@@ -46,6 +46,7 @@ store = { hosts = 2, memory_mb = 64 }
 set_get = "1:3"
 value_bytes = 100
 keys = 500
+think_ms = 4
 verify = true
 [measure]
 repetitions = 2
@@ -58,8 +59,9 @@ order = "given"
 NO_MIDDLEWARE = EXPERIMENT.replace("middleware = { hosts = 2, workers = 2 }\n", "")
 LINKED = EXPERIMENT.replace("clients = 4 }", "clients = 4, link_mbit = 100 }")
 
-ONCE = ("--set", "measure.repetitions=1")
-"""For tests that need no second repetition."""
+SHORT = [f"measure.{one}" for one in ("repetitions=1", "seconds=1", "warmup_s=0", "cooldown_s=0")]
+ONCE = [word for one in SHORT for word in ("--set", one)]
+"""For tests that need one short repetition."""
 
 
 def lasting(seconds: int) -> str:
@@ -177,8 +179,7 @@ def test_late_clients_are_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(run, "start_lead_s", lambda _: -5.0)
     # A slow machine needs more attempts.
     monkeypatch.setattr(run, "_STARTS_MAX", 10)
-    short = ("measure.repetitions=1", "measure.seconds=1", "measure.warmup_s=0", "measure.cooldown_s=0")
-    experiment = spec.parse(NO_MIDDLEWARE, "x.toml", spec.parse_overrides(short))
+    experiment = spec.parse(NO_MIDDLEWARE, "x.toml", spec.parse_overrides(SHORT))
     folder = RunFolder.create(tmp_path, "x", NO_MIDDLEWARE)
     folder.write_manifest({})
     tally = run.Lab(experiment, 1, folder, LocalHost(), Progress()).make(runs(experiment, seed=1), lambda *_: None)
@@ -279,7 +280,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
         text = NO_MIDDLEWARE.replace(
             "store = { hosts = 2, memory_mb = 64 }", f'middleware = {{ address = ["{address}"] }}'
         )
-        code, said = lab.run(lab.experiment(text), *ONCE, report=True)
+        code, said = lab.run(lab.experiment(text), *ONCE)
         assert code == 0, said
         assert (store.poll(), middleware.poll()) == (None, None)
     finally:
@@ -295,8 +296,8 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
 @pytest.mark.alone
 def test_an_open_loop_on_memcached_has_its_rate(lab: Lab) -> None:
     text = NO_MIDDLEWARE.replace("memory_mb = 64", 'kind = "memcached", memory_mb = 64')
-    open_loop = ("--set", "workload.rate=[200, 400]", "--set", "workload.arrivals=constant")
-    code, said = lab.run(lab.experiment(text), *open_loop, *ONCE, report=True)
+    text = text.replace("think_ms = 4", 'arrivals = "constant"')
+    code, said = lab.run(lab.experiment(text), "--set", "workload.rate=[200, 400]", *ONCE)
     assert code == 0, said
     dataset = lab.dataset()
     assert dataset.points["think_ms"].to_list() == [None] * 2
