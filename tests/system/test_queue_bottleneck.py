@@ -32,7 +32,7 @@ loop = "list-receive-send"
 "load.clients" = [4, 16]
 [measure]
 repetitions = 2
-seconds = 8
+seconds = 3
 warmup_s = 1
 cooldown_s = 0
 """
