@@ -1,13 +1,13 @@
 """Exact solution of mixed networks: some classes closed, some open.
 
 The customers of open classes take a part of every station, and what is left is a load-dependent station to the
-closed ones (Bolch, Greiner, de Meer & Trivedi 2006, ch. 8; Lazowska et al. 1984, ch. 7). With f(x) = Σ_j x^j / Π μ(i)
-the station's series and a the load that open classes offer, n closed customers weigh
+closed ones (Bolch, Greiner, de Meer & Trivedi 2006, ch. 8; Lazowska et al. 1984, ch. 7). Let f(x) = Σ_j x^j / Π μ(i) be
+the station's series, and let a be the load that open classes offer. Then n closed customers have the weight
 
     E_n = Σ_l (n + l choose l) a^l / Π_{i≤n+l} μ(i) = f⁽ⁿ⁾(a) / n!
 
-so that the closed ones see the rates E_{n−1}/E_n: the coefficients of f taken about a instead of 0, which adds
-positive numbers only. A single server is left with the rate 1 − ρ.
+Closed customers therefore see the rates E_{n−1}/E_n. The E_n are the coefficients of f about a instead of 0; computing
+them only adds positive numbers. Of a single server the rate 1 − ρ remains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats, Network
 from knee.queueing.open import UNBOUNDED, alone, checked_rates, refuse_unstable
 
-# The coefficients of more would leave the range of numbers.
+# With more rates the coefficients would overflow.
 RATES_MAX = 400
 LEAST = 1e-280
 
@@ -47,8 +47,8 @@ def solve_mixed(
     Raises
     ------
     ArgumentError
-        Where a class has not exactly one of both, for a population or a rate that cannot be, and for a station that
-        open classes visit with more than 400 servers or rates.
+        If a class has both or neither of population and rate, or an invalid one. If a station that open classes visit
+        has more than 400 servers or rates.
     SizeError
         For more states than are solved exactly.
     UnstableError
@@ -101,7 +101,7 @@ def solve_mixed(
 
 
 def _busy_alone(network: Network, offered: Floats) -> Floats:
-    """How likely an open customer is at a station without closed ones: as they weigh E_0, that is 1 − 1/E_0, (K)."""
+    """For each of K stations, the probability that an open customer is there if no closed one is: 1 − 1/E_0."""
     speeds = [station.speeds(UNBOUNDED) for station in network.stations]
     return np.array(
         [0.0 if speed is None else alone(load, np.array(speed))[1] for speed, load in zip(speeds, offered, strict=True)]
@@ -126,16 +126,16 @@ def _left(network: Network, index: int, load: float) -> list[float] | None:
 
 
 def left_speeds(speeds: Floats, load: float) -> list[float] | None:
-    """E_{n−1}/E_n for n = 1, 2, …, the last one for more, where `load` is below the last speed.
+    """E_{n−1}/E_n for n = 1, 2, …; the last value holds for all larger n. `load` must be below the last speed.
 
-    None where E_n leaves the range of numbers.
+    None if an E_n overflows or underflows.
     """
     last = float(speeds[-1])
     share, spare = load / last, (last - load) / last
     with np.errstate(over="ignore"):
         coefficients = np.concatenate(([1.0], np.cumprod(last / speeds)))
-    # About another point 1/(1 − x) is a series of 1/(1 − ρ), whose powers would leave the range of numbers: E_n of them
-    # is taken as E_n (1 − ρ)^n.
+    # About ρ, the series of 1/(1 − x) has powers of 1/(1 − ρ) as coefficients, which would overflow. So E_n (1 − ρ)^n
+    # is computed in place of E_n.
     shrunk = spare ** np.arange(len(speeds) + (speeds > last).any())
     if (speeds <= last).all():
         # f = P/(1 − x/μ(L)), and P has no negative coefficient.
@@ -149,7 +149,7 @@ def left_speeds(speeds: Floats, load: float) -> list[float] | None:
         weights = head * shrunk + np.cumsum(_about(tail, share) * shrunk)
     if not (weights > LEAST).all() or not np.isfinite(weights).all():
         return None
-    # Sums only grow in the first case, so that no rate is above the last there.
+    # If no speed exceeds the last, the weights never fall. Then no rate exceeds the last one.
     return [(last - load) * (fewer / weight) for fewer, weight in pairwise(weights.tolist())] + [last - load]
 
 

@@ -1,4 +1,4 @@
-"""Whether throughput stays as it is for as long as it was measured, warm-up and cool-down cut off."""
+"""Whether throughput stays constant during a run, without warm-up and cool-down."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Drift:
     """How far throughput moves from the first half of a run to the second, at one point.
 
-    change  as a share of the first half, over the runs with successful requests in both halves
-    silent  runs in which none did in one of their halves, or in both
-    runs    all of them
+    change  share of the first half's throughput, over the runs with successful requests in both halves
+    silent  number of runs without a successful request in at least one half
+    runs    number of all runs
     """
 
     change: Interval
@@ -34,31 +34,31 @@ class Drift:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are runs enough to tell."""
+        """Whether enough runs were made to judge the change."""
         return self.change.low is not None
 
     @property
     def moves(self) -> bool:
-        """Whether it surely moves by more than PLATEAU."""
+        """Whether throughput surely changes by more than PLATEAU."""
         low, high = self._ends
         return low > PLATEAU or high < -PLATEAU
 
     @property
     def may_move(self) -> bool:
-        """Whether it surely moves, and perhaps by more than PLATEAU."""
+        """Whether throughput surely changes, and perhaps by more than PLATEAU."""
         low, high = self._ends
         return not low <= 0 <= high and self.reach > PLATEAU
 
     @property
     def is_vague(self) -> bool:
-        """Whether next to anything is possible, no move included."""
+        """Whether the interval is so wide that almost any change, or none, is possible."""
         if self.moves or self.may_move:
             return False
         return self.change.half_width is not None and self.change.half_width > NOISE_MAX
 
     @property
     def reach(self) -> float:
-        """How far it may move at most."""
+        """The largest change that the interval allows."""
         return max(map(abs, self._ends))
 
     @property
@@ -70,11 +70,11 @@ class Drift:
 def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> dict[int, Drift]:
     """By point, how far throughput moves from the first half of a run to the second, warm-up and cool-down cut off.
 
-    Requests that failed do not count: where they are refused at once there are the more of them.
+    Failed requests do not count: a server that refuses requests at once answers more of them.
 
-    `level` is that of all `points` together that can be judged (Bonferroni), with the variance of the changes pooled
-    over them: of sixty points in three repetitions each, t is 3.4 then, and 49 by itself. A point whose changes surely
-    scatter more than those of the others has its own (Cochran 1941).
+    `level` holds for all judged points together (Bonferroni), and the variance of the changes is pooled over them. With
+    60 points of three repetitions, t is 3.4; without pooling it would be 49. A point whose changes surely scatter more
+    than the others' keeps its own variance (Cochran 1941).
     """
     runs = dataset.points.filter((pl.col("status") == "done") & pl.col("point").is_in(list(points))).select(
         *RUN, pl.col("warmup_s").alias("_from_s"), (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s")
@@ -83,7 +83,7 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
     middle = (pl.col("_from_s") + pl.col("_until_s")) / 2
 
     def succeeded(since: pl.Expr, until: pl.Expr) -> pl.Expr:
-        """Requests of the windows' parts that lie in between, but for those that failed."""
+        """Successful requests between both times. A window that lies partly between them counts in proportion."""
         inside = pl.min_horizontal(end, until) - pl.max_horizontal(start, since)
         good = pl.col("count") - pl.col("errors").fill_null(0)
         return (good * inside.clip(lower_bound=0.0) / COVERED_S).sum()
@@ -111,8 +111,8 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
 def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, Interval]:
     """The mean change of each point, as :func:`drifts` has it, from one change of each run.
 
-    Changes that are all equal have the variance that is pooled of the others, and no interval where none scatter
-    (:func:`knee.stats.comparisons.noise`).
+    If all changes of a point are equal, the point gets the pooled variance of the others. If no point scatters, no point
+    gets an interval (:func:`knee.stats.comparisons.noise`).
     """
     judged = {point: sample for point, sample in changes.items() if sample.size > 1}
     each = 1 - (1 - level) / max(1, len(judged))

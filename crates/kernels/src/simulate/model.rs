@@ -10,8 +10,8 @@ use super::shape::{Shape, is_time};
 pub struct Model {
     /// Where customers wait and are served.
     pub stations: Vec<Station>,
-    /// The stations that a customer visits at the same time, one sibling at each, before it goes on;
-    /// usually one. At a step without stations it goes on at once.
+    /// The stations that a customer visits in parallel; usually one. The customer forks into one sibling for each
+    /// station, and goes on when all siblings are done. At a step without stations it goes on at once.
     pub steps: Vec<Vec<usize>>,
     /// One or more.
     pub classes: Vec<Class>,
@@ -22,7 +22,7 @@ pub struct Model {
 pub struct Station {
     /// Which customers are served.
     pub service: Service,
-    /// A customer that finds so many there is refused, and its round is lost.
+    /// A customer that finds this many customers there is refused, and its round is lost.
     pub places: u32,
 }
 
@@ -31,16 +31,16 @@ pub struct Station {
 pub enum Service {
     /// All.
     Delay,
-    /// The first so many, first come, first served.
+    /// This many servers; first come, first served.
     Servers(u32),
-    /// The first, at these multiples of the speed with 1, 2, … there, at the last with more.
+    /// One customer at a time. With n customers there, entry n multiplies the speed; the last entry holds for more.
     Varying(Vec<f64>),
 }
 
 /// A distribution of times.
 #[derive(Clone, Debug)]
 pub struct Time {
-    /// From 0.
+    /// The mean; at least 0.
     pub mean: f64,
     /// About the mean.
     pub shape: Shape,
@@ -71,7 +71,7 @@ impl Time {
 pub struct Class {
     /// Where they come from.
     pub source: Source,
-    /// What every station takes of them.
+    /// The service time at each station.
     pub service: Vec<Time>,
     /// The way of one round.
     pub route: Route,
@@ -97,15 +97,15 @@ pub enum Source {
 /// A Markov chain of positions. Position 0 is outside of all stations.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Of every position; without meaning for 0.
+    /// The step of each position. The entry for position 0 is unused.
     steps: Vec<usize>,
-    /// Of every position: where next, by cumulative probability.
+    /// The next positions of each position, by cumulative probability.
     ways: Vec<Vec<(f64, u32)>>,
 }
 
 impl Route {
-    /// The route with these steps of its positions, and from every position the probabilities to go
-    /// to others, which are taken to sum to 1.
+    /// Makes a route. `steps` has the step of each position. `ways` has the probabilities of going from each position to
+    /// others; they should sum to 1.
     pub fn new(steps: Vec<usize>, ways: Vec<Vec<(f64, u32)>>) -> Result<Route, Error> {
         let inside = |&(probability, next): &(f64, u32)| {
             (0.0..=1.0).contains(&probability) && (next as usize) < steps.len()
@@ -138,11 +138,11 @@ impl Route {
         self.steps[position as usize]
     }
 
-    /// Steps without stations must lead onwards, or a customer could go in circles without time.
+    /// A step without stations must lead to a higher position. Otherwise a customer could circle without time passing.
     fn check(&self, steps: &[Vec<usize>]) -> Result<(), Error> {
         for (position, ways) in self.ways.iter().enumerate().skip(1) {
             let Some(stations) = steps.get(self.steps[position]) else {
-                return argument("route", "expected steps that there are");
+                return argument("route", "names a step that does not exist");
             };
             let backwards = |&(_, next): &(f64, u32)| (1..=position).contains(&(next as usize));
             if stations.is_empty() && ways.iter().any(backwards) {
@@ -179,7 +179,7 @@ impl Model {
             station.check()?;
         }
         if self.steps.iter().flatten().any(|&station| station >= self.stations.len()) {
-            return argument("steps", "expected stations that there are");
+            return argument("steps", "names a station that does not exist");
         }
         if self.classes.is_empty() {
             return argument("classes", "expected one or more");

@@ -13,20 +13,20 @@ use crate::place::{ALIGN, Location, SegmentId};
 use crate::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
 use crate::segment::{FILE_HEAD_BYTES, Segment};
 
-/// So much of a file is read at a time.
+/// Bytes of a file that one read takes.
 const READ_BYTES: usize = 1 << 20;
-/// Where that fails, so much is looked at alone.
+/// If a read of `READ_BYTES` fails, recovery reads it again in blocks of this size.
 const BLOCK_BYTES: usize = 4096;
 
 /// A segment's file, and what is in it.
 pub(super) struct Part {
     pub(super) id: SegmentId,
-    /// Not the open file: of a large log there may be more of them than a process may open.
+    /// The path, not an open file: a large log has more files than a process may open.
     pub(super) path: PathBuf,
     pub(super) salt: u32,
     /// Bytes that were reserved for records.
     pub(super) reserved: usize,
-    /// Bytes that there are for records.
+    /// Record bytes that the file contains: fewer than `reserved` if the file was cut short.
     pub(super) filled: usize,
     /// Reserved bytes that its file lacks.
     pub(super) short: Option<u64>,
@@ -105,7 +105,7 @@ impl Part {
     /// alone, and the next sync would not report that.
     pub(super) fn write_again(&self, from: usize) -> io::Result<()> {
         let end = self.scan.end;
-        // Unreadable records are damage anyway.
+        // Recovery reports unreadable records as damage elsewhere.
         if from >= end || self.is_unreadable_in(&(from..end)) {
             return Ok(());
         }
@@ -149,18 +149,18 @@ pub(super) struct Scan {
     pub(super) settled: Option<Location>,
     /// The last record that was written without durability.
     pub(super) lazy: Option<Location>,
-    /// Where something else is among the records.
+    /// Stretches between records whose bytes do not decode as a record.
     pub(super) gaps: Vec<Gap>,
-    /// The last record that was not moved.
+    /// The last record that was first written here, not copied from an older segment.
     pub(super) tail: Option<Tail>,
-    /// Bytes of the longest record, or of one that would change the longest key.
+    /// Bytes of the longest record. A record that changes the longest key counts too.
     pub(super) longest: usize,
 }
 
-/// A stretch that cannot be read.
+/// A stretch that does not decode as records.
 pub(super) struct Gap {
     pub(super) place: Range<usize>,
-    /// The last record before it that was not moved.
+    /// The last record before the gap that was first written here, not copied from an older segment.
     pub(super) tail: Option<Tail>,
 }
 

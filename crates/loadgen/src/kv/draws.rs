@@ -38,7 +38,7 @@ pub(crate) struct Draws {
     bulk: HashSet<u32, BuildHasherDefault<KeyHasher>>,
 }
 
-/// Mixes a key's number, which suffices for a thousand keys.
+/// A cheap hash of a key's number, good enough for the 1,000 keys of a bulk put.
 #[derive(Debug, Default)]
 struct KeyHasher(u64);
 
@@ -105,7 +105,7 @@ impl Draws {
             self.bulk.clear();
             self.bulk.insert(key);
             while others.len() < count {
-                // A key that is in already gives way to the next one.
+                // If the bulk put already has the key, take the next one.
                 let mut other = self.key();
                 while !self.bulk.insert(other) {
                     other = self.after(other, workload.keys_each);
@@ -129,7 +129,7 @@ impl Draws {
         self.first + key
     }
 
-    /// The client's next key, after the last one the first.
+    /// The client's next key. After the last key comes the first.
     fn after(&self, key: u32, keys_each: u64) -> u32 {
         let next = u64::from(key - self.first) + 1;
         self.first + if next == keys_each { 0 } else { next as u32 }

@@ -10,8 +10,8 @@ pub fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     any(request, None, out);
 }
 
-/// As [`request`], and a meta command that is answered with its opaque gets this one, in place of
-/// its own.
+/// Like [`request`], but a meta command gets this opaque in place of its own, if its answer
+/// repeats opaques.
 pub fn request_with_opaque(request: &Request<'_>, opaque: u64, out: &mut Vec<u8>) {
     any(request, Some(opaque), out);
 }

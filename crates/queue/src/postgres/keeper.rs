@@ -1,7 +1,7 @@
-//! Background jobs: leases that end, retention, deleted queues and the horizon of floors. Each server tries, and one at a
-//! time does it.
+//! Background jobs end leases, remove expired messages, clean up deleted queues and raise the floors (see `floors.rs`).
+//! Every server attempts each job; a lock in the database lets one server at a time run it.
 //!
-//! Leases end in a task of their own: they and the other jobs do not wait for each other.
+//! Leases end in a task of their own, so that they do not wait for the other jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(250);
 const BATCH: i32 = 500;
 /// How long removing expired messages may delay the horizon.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long it looks for expired messages in each tick: a small part of it, as rounds never end.
+/// How long a job looks for expired messages in each tick. Rounds follow each other, so this is a small part of a tick.
 const LOOKING: Duration = Duration::from_millis(10);
 
 /// A walk over the pairs of receiver and queue that have ready messages, some of them in each tick.
@@ -31,7 +31,7 @@ struct Round {
     /// The last pair that is done.
     receiver: i32,
     queue: i32,
-    /// Deleted queues, whose messages are removed when it ends, unless some were passed over.
+    /// Deleted queues. The end of the round removes their messages, unless the round passed over some.
     gone: Vec<i32>,
     passed_over: bool,
 }
@@ -42,7 +42,7 @@ fn ticks() -> Interval {
     ticks
 }
 
-/// Ends leases, without end.
+/// Ends expired leases, in an endless loop.
 pub(super) async fn end_leases(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut more = false;

@@ -46,8 +46,9 @@ def law_scatter(values: Rows, unit: str) -> Spec:
 
 
 def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
-    """Residuals of both directions and views within the band of the tolerance, at every number of clients or whatever
-    else `across` says.
+    """Plots the law's residuals over the band of its tolerance, for both directions and both views.
+
+    `across` names the horizontal axis, such as the clients.
 
     `values`: `at, residual, low, high, check`.
     """
