@@ -111,8 +111,8 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
 def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, Interval]:
     """The mean change of each point, as :func:`drifts` has it, from one change of each run.
 
-    If all changes of a point are equal, the point gets the pooled variance of the others. If no point scatters, no point
-    gets an interval (:func:`knee.stats.comparisons.noise`).
+    If all changes of a point are equal, the point gets the pooled variance of the others. If no point scatters, no
+    point gets an interval (:func:`knee.stats.comparisons.noise`).
     """
     judged = {point: sample for point, sample in changes.items() if sample.size > 1}
     each = 1 - (1 - level) / max(1, len(judged))
