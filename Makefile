@@ -77,10 +77,11 @@ soak: build $(VENV)/dev
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
-	KNEE_SOAK=150 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
+	KNEE_SOAK=500 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
 	KNEE_SOAK=150 cargo test --locked -p knee-kv-store --test main torture:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts
+	KNEE_SOAK=200 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	env -u KNEE_MEMCACHED KNEE_SOAK=700 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture

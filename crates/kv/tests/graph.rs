@@ -61,7 +61,7 @@ fn any_edges() -> impl Strategy<Value = Vec<Edge>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8 * knee_testkit::soak(), ..ProptestConfig::default() })]
 
     #[test]
     fn load_after_cuts_neither_loses_nor_doubles_an_edge(

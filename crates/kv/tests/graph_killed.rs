@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often loads are killed: `KNEE_KILLS`, or a few times.
 fn kills() -> u64 {
-    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12)
+    std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4)
 }
 
 fn killed_graph() -> Vec<Edge> {

@@ -5,6 +5,7 @@
 //! * [`Disk`]: a small disk that only one test sees, to fill it.
 //! * [`alone`]: an ignored test in a process of its own.
 //! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
+//! * [`soak`]: how many times as much to draw as usual.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
@@ -13,10 +14,12 @@ mod disk;
 mod memcached;
 mod ports;
 mod process;
+mod soak;
 mod waiting;
 
 pub use disk::Disk;
 pub use memcached::Memcached;
 pub use ports::{free_address, free_port};
 pub use process::alone;
+pub use soak::soak;
 pub use waiting::{PATIENCE, eventually, wait_until};
