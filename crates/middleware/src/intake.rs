@@ -186,6 +186,10 @@ impl Proxy {
             Some(lane) if !keep => self.dispatch(io, id, lane, source),
             Some(lane) => {
                 let canonical = flight.keep(request, source);
+                if self.config.trace {
+                    // A request that is refused at once ends before the buffer is put back.
+                    flight.request.clone_from(&canonical);
+                }
                 self.dispatch(io, id, lane, Source::Canonical(&canonical));
                 self.put_back(id, canonical);
             }

@@ -98,6 +98,19 @@ fn trace_prints_each_request() {
 }
 
 #[test]
+fn trace_prints_a_request_that_is_refused_at_once() {
+    let store = Program::serve(KV, &[]);
+    let proxy = proxy(&store, &["--trace", "--admin", "127.0.0.1:0"]);
+    let server = format!("role=\"middleware\",server=\"{}\"", store.address());
+    store.signal(libc::SIGKILL);
+    proxy.wait_for_metric(&format!("knee_server_up{{{server}}} 0"));
+    talk(&mut proxy.connect(), b"get k\r\n", b"\r\n");
+    proxy.signal(libc::SIGTERM);
+    let errors = proxy.end().errors;
+    assert!(errors.contains("knee-proxy: trace get \"get k\" servers= "), "{errors}");
+}
+
+#[test]
 fn stats_csv_prints_the_columns_of_the_seed() {
     let store = Program::serve(KV, &[]);
     let mut child = Command::new(PROXY)
