@@ -1,6 +1,8 @@
 //! Which answers can belong to a request: pure, no sockets.
 
-use knee_proto::{Asked, Expect, GetVerb, MetaVerb, Response, Status};
+use memchr::memchr;
+
+use knee_proto::{Asked, Expect, GetVerb, MetaVerb, Response, Status, is_base64_of};
 
 /// The form of a request's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// How to decode the answer.
+    #[inline]
     pub(crate) fn expect(self) -> Expect {
         match self {
             Form::Retrieval(_) => Expect::Retrieval,
@@ -37,21 +40,26 @@ impl Form {
     }
 
     /// What a retrieval asked for, from its canonical form.
+    #[inline]
     pub(crate) fn asked(self, request: &[u8]) -> Option<Asked<'_>> {
         let Form::Retrieval(verb) = self else { return None };
-        let words_before = if verb.with_exptime() { 2 } else { 1 };
         let line = request.strip_suffix(b"\r\n").unwrap_or(request);
-        let keys = line.splitn(words_before + 1, |&byte| byte == b' ').last();
-        Some(Asked { keys: keys.unwrap_or_default(), with_cas: verb.with_cas() })
+        // Behind `get ` or `gat `, and one letter more of those with tokens.
+        let mut keys = line.get(4 + usize::from(verb.with_cas())..).unwrap_or_default();
+        if verb.with_exptime() {
+            keys = memchr(b' ', keys).map_or(b"", |at| &keys[at + 1..]);
+        }
+        Some(Asked { keys, with_cas: verb.with_cas() })
     }
 
     /// Whether a status can answer a request of this form. Error lines answer every request.
+    #[inline]
     pub(crate) fn fits(self, status: &Status<'_>) -> bool {
         if status.is_error() {
             return true;
         }
         match self {
-            Form::Retrieval(_) => *status == Status::Values,
+            Form::Retrieval(_) => matches!(status, Status::Values),
             Form::Store => matches!(status, Status::Stored | Status::NotStored),
             Form::Cas => {
                 matches!(status, Status::Stored | Status::Exists | Status::NotFound)
@@ -59,7 +67,7 @@ impl Form {
             Form::Delete => matches!(status, Status::Deleted | Status::NotFound),
             Form::Arith => matches!(status, Status::Number(_) | Status::NotFound),
             Form::Touch => matches!(status, Status::Touched | Status::NotFound),
-            Form::Done => *status == Status::Ok,
+            Form::Done => matches!(status, Status::Ok),
             Form::Memlimit => matches!(status, Status::Ok | Status::Other(_)),
             Form::Version => matches!(status, Status::Version(_)),
             Form::Stats => matches!(status, Status::Stats | Status::Reset | Status::Ok),
@@ -68,6 +76,7 @@ impl Form {
     }
 
     /// Whether a server may have read a request's value as commands: it refused the line before it.
+    #[inline]
     pub(crate) fn may_desynchronise(self, status: &Status<'_>) -> bool {
         match self {
             Form::Store | Form::Cas => {
@@ -95,15 +104,19 @@ fn fits_meta(verb: MetaVerb, status: &Status<'_>) -> bool {
     }
 }
 
-/// Whether an answer to `me` is about the key of `request`. Keys in base64 are not compared.
+/// Whether an answer to `me` is about the key of `request`. The answer has the key in base64 if it was stored with the
+/// flag `b`. Requests in base64 are not compared.
 pub(crate) fn debugs_key_of(request: &[u8], response: &Response<'_>) -> bool {
     let word = |bytes: &[u8], place| {
         let line = bytes.split(|&byte| byte == b'\r' || byte == b'\n').next()?;
         line.split(|&byte| byte == b' ').nth(place).map(<[u8]>::to_vec)
     };
-    response.status != Status::MetaDebug
-        || word(request, 2).is_some()
-        || word(request, 1) == word(response.raw, 1)
+    if response.status != Status::MetaDebug || word(request, 2).is_some() {
+        return true;
+    }
+    let (asked, answered) = (word(request, 1), word(response.raw, 1));
+    asked == answered
+        || asked.zip(answered).is_some_and(|(asked, answered)| is_base64_of(&answered, &asked))
 }
 
 #[cfg(test)]

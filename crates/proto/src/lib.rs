@@ -55,3 +55,9 @@ pub use request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
 pub use request_decoder::RequestDecoder;
 pub use response::{Response, Status, Value, Values};
 pub use response_decoder::{Asked, Expect, ResponseDecoder, ResponseError};
+
+/// Whether a key in base64 stands for these bytes.
+pub fn is_base64_of(encoded: &[u8], key: &[u8]) -> bool {
+    let mut decoded = Vec::new();
+    base64::decode(encoded, |byte| decoded.push(byte)) && decoded == key
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Client, MODES, Proxy, impatient, impostor};
-use knee_testkit::wait_until;
+use knee_testkit::{Memcached, wait_until};
 
 /// What a server does with a request that has the word `lie` in its key.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +157,20 @@ fn unfit_answer_closes_the_connection() {
             let got = proxy.client().ask(request);
             assert!(got.starts_with("SERVER_ERROR server"), "{request:?}: {got:?}");
         }
+    }
+}
+
+#[test]
+fn debug_answer_with_a_binary_key_fits() {
+    // memcached answers in base64 whatever the request had.
+    let server = Memcached::start(&[]);
+    for (mode, threads) in MODES {
+        let proxy = Proxy::start(&impatient(mode, threads, &[server.address]));
+        let mut client = proxy.client();
+        assert_eq!(client.ask("ms azE= 1 b\r\nx\r\n"), "HD");
+        let debug = client.ask("me k1\r\n");
+        assert!(debug.starts_with("ME azE= "), "{debug:?}");
+        assert_eq!(client.ask("mn\r\n"), "MN");
     }
 }
 
