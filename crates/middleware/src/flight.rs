@@ -143,6 +143,7 @@ impl Flight {
     }
 
     /// The request that a server has got for one part of the answer, where it was kept.
+    #[inline]
     pub(crate) fn request_of(&self, part: u16) -> &[u8] {
         match self.route.kind {
             Kind::Shards => &self.parts[usize::from(part)].bytes,

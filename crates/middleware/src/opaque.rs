@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use knee_proto::{Response, encode};
+use knee_proto::{Response, Status, encode};
 
 /// Longest opaque of a client, see [`knee_proto::ErrorKind::MetaOpaqueTooLong`].
 const BYTES_MAX: usize = 31;
@@ -52,6 +52,7 @@ pub(crate) struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     /// Without an opaque.
+    #[inline]
     pub(crate) fn plain(response: Response<'a>) -> Answer<'a> {
         Answer { flag: response.raw.len()..response.raw.len(), response }
     }
@@ -62,11 +63,12 @@ impl<'a> Answer<'a> {
         if response.status.is_error() {
             return Some(Answer::plain(response));
         }
-        let flag = find_flag(response.raw, number)?;
+        let flag = find_flag(&response, number)?;
         Some(Answer { response, flag })
     }
 
     /// Appends the answer as its client gets it; returns how many bytes that are.
+    #[inline]
     pub(crate) fn write(&self, opaque: &Opaque, out: &mut Vec<u8>) -> usize {
         let before = out.len();
         let raw = self.response.raw;
@@ -84,32 +86,40 @@ impl<'a> Answer<'a> {
 }
 
 /// The place of ` O` and the number as a whole word of the first line.
-fn find_flag(raw: &[u8], number: u32) -> Option<Range<usize>> {
-    let mut start = 0;
-    // The code comes first.
+fn find_flag(response: &Response<'_>, number: u32) -> Option<Range<usize>> {
+    let raw = response.raw;
+    let mut end = match response.status {
+        Status::MetaValue => raw.len() - response.value_bytes - 2,
+        _ => raw.len(),
+    };
+    while end > 0 && matches!(raw[end - 1], b'\r' | b'\n') {
+        end -= 1;
+    }
+    // From behind: the flag comes last, unless the client sent an opaque too. The code has no space
+    // before it.
     loop {
-        start += raw[start..].iter().position(|&byte| byte == b' ' || byte == b'\n')?;
-        if raw[start] == b'\n' {
-            return None;
+        let start = raw[..end].iter().rposition(|&byte| byte == b' ')?;
+        if let [b'O', digits @ ..] = &raw[start + 1..end]
+            && is_number(digits, number)
+        {
+            return Some(start..end);
         }
-        if raw.get(start + 1) == Some(&b'O') {
-            let digits = &raw[start + 2..];
-            let length = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let end = start + 2 + length;
-            if matches!(raw.get(end), Some(b' ' | b'\r' | b'\n'))
-                && is_number(&digits[..length], number)
-            {
-                return Some(start..end);
-            }
-        }
-        start += 1;
+        end = start;
     }
 }
 
-fn is_number(digits: &[u8], number: u32) -> bool {
-    let value =
-        digits.iter().take(11).fold(0u64, |value, digit| value * 10 + u64::from(digit - b'0'));
-    !digits.is_empty() && value == u64::from(number)
+/// Whether the digits are those of `number`, compared from the last to the first.
+fn is_number(mut digits: &[u8], mut number: u32) -> bool {
+    while let [before @ .., digit] = digits {
+        if *digit != b'0' + (number % 10) as u8 {
+            return false;
+        }
+        (digits, number) = (before, number / 10);
+        if number == 0 {
+            return digits.is_empty();
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -121,7 +131,7 @@ mod tests {
     #[test]
     fn reply_has_the_clients_opaque() {
         // (answer, client's opaque, reply)
-        let rows: [(&str, Option<&str>, Option<&str>); 10] = [
+        let rows: [(&str, Option<&str>, Option<&str>); 13] = [
             ("HD O12\r\n", None, Some("HD\r\n")),
             ("HD O12\r\n", Some("mine"), Some("HD Omine\r\n")),
             ("HD O12\r\n", Some(""), Some("HD O\r\n")),
@@ -131,6 +141,9 @@ mod tests {
             // Another number, a longer one, none, and one in the value.
             ("HD O13\r\n", None, None),
             ("HD O123\r\n", None, None),
+            ("HD O2\r\n", None, None),
+            ("HD O012\r\n", None, None),
+            ("HD O\r\n", None, None),
             ("HD\r\n", None, None),
             ("VA 4\r\n O12\r\n", None, None),
         ];

@@ -95,6 +95,7 @@ impl Proxy {
 }
 
 /// The answer, if it belongs to its request.
+#[inline]
 fn belonging<'a>(expected: Expected, request: &[u8], item: Response<'a>) -> Option<Answer<'a>> {
     if !expected.form.fits(&item.status) {
         return None;

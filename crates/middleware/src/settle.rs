@@ -347,7 +347,7 @@ impl Proxy {
 /// Keys found.
 fn hits(response: &Response<'_>) -> u32 {
     // `mg` without `v` answers a hit without a value.
-    let without_value = usize::from(response.status == Status::MetaDone);
+    let without_value = usize::from(matches!(response.status, Status::MetaDone));
     (response.hits + without_value) as u32
 }
 

@@ -13,10 +13,14 @@ pub(crate) enum Source<'a> {
 
 impl Source<'_> {
     /// Appends the canonical form.
+    #[inline]
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         match self {
-            Source::Parsed(request, number) => {
+            Source::Parsed(request, number) if request.is_quiet() => {
                 encode::request_with_opaque(&request.answered(), number.into(), out);
+            }
+            Source::Parsed(request, number) => {
+                encode::request_with_opaque(request, number.into(), out);
             }
             Source::Canonical(request) => out.extend_from_slice(request),
         }

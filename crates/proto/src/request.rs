@@ -180,12 +180,19 @@ pub struct Get<'a> {
     /// How many keys; 0 only for a `gat` or `gats` without any, which memcached answers with `END`.
     pub key_count: usize,
     pub(crate) keys: &'a [u8],
+    /// Whether each key has exactly one space before it, and nothing follows the last.
+    pub(crate) spaced_once: bool,
 }
 
 impl<'a> Get<'a> {
     /// The keys, in order, repetitions included.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         Tokens::new(self.keys)
+    }
+
+    /// The keys as they are, with one space between two of them; `None` where they have more.
+    pub(crate) fn spaced_keys(&self) -> Option<&'a [u8]> {
+        if self.spaced_once { self.keys.strip_prefix(b" ") } else { None }
     }
 }
 

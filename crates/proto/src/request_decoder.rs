@@ -243,17 +243,19 @@ impl RequestDecoder {
             exptime = i64::from(seconds);
         }
         let keys = words.rest();
-        let mut key_count = 0;
+        let (mut key_count, mut key_bytes) = (0, 0);
         for key in words {
             if key.len() > self.limits.key_bytes_max {
                 return error(ErrorKind::BadLine);
             }
             key_count += 1;
+            key_bytes += key.len();
         }
         if key_count == 0 && !verb.with_exptime() {
             return unknown();
         }
-        Line::Request(Request::Get(Get { verb, exptime, key_count, keys }))
+        let spaced_once = keys.len() == key_bytes + key_count;
+        Line::Request(Request::Get(Get { verb, exptime, key_count, keys, spaced_once }))
     }
 
     #[inline]

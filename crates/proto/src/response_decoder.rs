@@ -34,11 +34,23 @@ impl Asked<'_> {
     /// Whether `value` belongs to a key at or behind place `from`, which moves behind that key.
     #[inline]
     fn admits(&self, from: &mut usize, value: &ValueHeader<'_>) -> bool {
-        let mut words = Tokens::new(&self.keys[*from..]);
-        let found = words.by_ref().any(|key| key == value.key);
-        *from = self.keys.len() - words.rest().len();
-        found && value.cas.is_some() == self.with_cas
+        let rest = &self.keys[*from..];
+        // Mostly it is the next key: no words need to be looked for.
+        let next = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(value.key);
+        let behind = match next {
+            Some(behind @ ([] | [b' ', ..])) => Some(behind),
+            _ => behind_key(rest, value.key),
+        };
+        let Some(behind) = behind else { return false };
+        *from = self.keys.len() - behind.len();
+        value.cas.is_some() == self.with_cas
     }
+}
+
+/// What follows the first word that is `key`.
+fn behind_key<'k>(keys: &'k [u8], key: &[u8]) -> Option<&'k [u8]> {
+    let mut words = Tokens::new(keys);
+    words.by_ref().any(|word| word == key).then(|| words.rest())
 }
 
 /// A response that cannot be followed: the connection it came from is of no more use.
@@ -172,43 +184,59 @@ impl ResponseDecoder {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let first = progress.line_start == 0;
             let after_line = line_end + 1;
-            let (after, status, value) = match step(line, first, expect)? {
-                Step::End(status) => (after_line, Some(status), None),
-                Step::More => (after_line, None, None),
-                Step::Value(header) => {
-                    let bytes = header.value_bytes;
-                    (behind_value(after_line, bytes), None, Some((bytes, Some(header))))
-                }
-                Step::EndWithValue(status, bytes) => {
-                    (behind_value(after_line, bytes), Some(status), Some((bytes, None)))
-                }
-            };
-            if after > self.response_bytes_max {
+            if after_line > self.response_bytes_max {
                 return Err(ResponseError::TooLong);
             }
-            if let Some((bytes, header)) = value {
-                if input.len() < after {
-                    progress.scanned = line_end;
-                    return self.wait_for(after);
+            let after = match step(line, first, expect)? {
+                Step::More => after_line,
+                Step::End(status) => return Ok(Some((after_line, status))),
+                Step::EndWithValue(status, bytes) => {
+                    let after = self.value_end(input, line_end, bytes)?;
+                    return Ok(after.map(|after| (after, status)));
                 }
-                if &input[after - 2..after] != b"\r\n" {
-                    return Err(ResponseError::BadValueEnd);
+                Step::Value(header) => {
+                    let bytes = header.value_bytes;
+                    let Some(after) = self.value_end(input, line_end, bytes)? else {
+                        return Ok(None);
+                    };
+                    // Only now: a value that is still incomplete would be looked for again.
+                    if let Some(asked) = asked
+                        && !asked.admits(&mut self.progress.keys_seen, &header)
+                    {
+                        return Err(ResponseError::UnexpectedValue);
+                    }
+                    after
                 }
-                // Only now: a value that is still incomplete would be looked for again.
-                if let (Some(asked), Some(header)) = (asked, header)
-                    && !asked.admits(&mut progress.keys_seen, &header)
-                {
-                    return Err(ResponseError::UnexpectedValue);
-                }
-                progress.hits += 1;
-                progress.value_bytes += bytes;
-            }
-            if let Some(status) = status {
-                return Ok(Some((after, status)));
-            }
-            progress.line_start = after;
-            progress.scanned = after;
+            };
+            self.progress.line_start = after;
+            self.progress.scanned = after;
         }
+    }
+
+    /// Where the value of `bytes` bytes behind a line ends, its line end included; `None` while it is
+    /// incomplete.
+    #[inline]
+    fn value_end(
+        &mut self,
+        input: &[u8],
+        line_end: usize,
+        bytes: usize,
+    ) -> Result<Option<usize>, ResponseError> {
+        // Only the server vouches for the length.
+        let end = (line_end + 1).saturating_add(bytes).saturating_add(2);
+        if end > self.response_bytes_max {
+            return Err(ResponseError::TooLong);
+        }
+        if input.len() < end {
+            self.progress.scanned = line_end;
+            return self.wait_for(end);
+        }
+        if &input[end - 2..end] != b"\r\n" {
+            return Err(ResponseError::BadValueEnd);
+        }
+        self.progress.hits += 1;
+        self.progress.value_bytes += bytes;
+        Ok(Some(end))
     }
 
     fn wait_for<T>(&mut self, wanted: usize) -> Result<Option<T>, ResponseError> {
@@ -218,11 +246,6 @@ impl ResponseDecoder {
         self.progress.wanted = wanted;
         Ok(None)
     }
-}
-
-/// Where a value of a length that only the server vouches for ends, its line end included.
-fn behind_value(start: usize, bytes: usize) -> usize {
-    start.saturating_add(bytes).saturating_add(2)
 }
 
 /// What one line means to the response it is part of; `first` says whether it begins it.
@@ -246,7 +269,7 @@ fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseEr
             let Some(status) = Status::of_meta(code) else {
                 return Status::of_error(line).map(Step::End).ok_or(ResponseError::UnexpectedLine);
             };
-            if status != Status::MetaValue {
+            if !matches!(status, Status::MetaValue) {
                 return Ok(Step::End(status));
             }
             let bytes = words.next().and_then(parse_digits).map(usize::try_from);
@@ -324,6 +347,12 @@ mod tests {
             ("a c b a", false, "a b a", "", true),
             ("a b", false, "", "", true),
             ("a b", false, "b a", "", false),
+            // One key begins with another.
+            ("ab a", false, "a", "", true),
+            ("ab a", false, "ab a", "", true),
+            ("a ab", false, "ab", "", true),
+            ("ab", false, "a", "", false),
+            ("a", false, "ab", "", false),
             ("a", false, "b", "", false),
             ("a", false, "a a", "", false),
             ("a", true, "a", "", false),

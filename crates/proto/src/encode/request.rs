@@ -18,14 +18,11 @@ pub fn request_with_opaque(request: &Request<'_>, opaque: u64, out: &mut Vec<u8>
 
 fn any(request: &Request<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
     match *request {
-        Request::Get(ref retrieval) => {
-            let Get { verb, exptime, .. } = *retrieval;
-            if verb.with_exptime() {
-                gat(verb, exptime, retrieval.keys(), out);
-            } else {
-                get(verb, retrieval.keys(), out);
-            }
-        }
+        Request::Get(ref get) => match get.spaced_keys() {
+            // All keys at once.
+            Some(keys) => retrieval(get, [keys], out),
+            None => retrieval(get, get.keys(), out),
+        },
         Request::Store(ref request) => store(request, out),
         Request::Delete { key, noreply } => delete(key, noreply, out),
         Request::Arith { verb, key, delta, noreply } => arith(verb, key, delta, noreply, out),
@@ -43,6 +40,15 @@ fn any(request: &Request<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
         Request::MetaArith(ref request) => flagged(MetaVerb::Arith, request, opaque, out),
         Request::MetaDebug(ref request) => meta(MetaVerb::Debug, request, out),
         Request::MetaNoop => meta_noop(out),
+    }
+}
+
+#[inline]
+fn retrieval<'k>(request: &Get<'_>, keys: impl IntoIterator<Item = &'k [u8]>, out: &mut Vec<u8>) {
+    if request.verb.with_exptime() {
+        gat(request.verb, request.exptime, keys, out);
+    } else {
+        get(request.verb, keys, out);
     }
 }
 
@@ -230,4 +236,31 @@ fn rest(words: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(words);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Decoded, Limits, RequestDecoder};
+
+    #[test]
+    fn canonical_retrieval_has_single_spaces() {
+        let rows = [
+            ("get a bc\r\n", "get a bc\r\n"),
+            ("get  a bc\r\n", "get a bc\r\n"),
+            ("gets a  bc\r\n", "gets a bc\r\n"),
+            ("get a bc \n", "get a bc\r\n"),
+            ("gat  7  a  \r\n", "gat 7 a\r\n"),
+            ("gats 7 a bc\r\n", "gats 7 a bc\r\n"),
+        ];
+        for (line, canonical) in rows {
+            let mut decoder = RequestDecoder::new(Limits::default());
+            let Decoded::Complete { item, .. } = decoder.decode(line.as_bytes()) else {
+                panic!("{line:?} is no request")
+            };
+            let mut out = Vec::new();
+            request(&item, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), canonical, "{line:?}");
+        }
+    }
 }
