@@ -213,7 +213,7 @@ def test_every_problem_of_a_file_is_on_a_line_of_its_own(knee: Knee, tmp_path: P
     assert f'{file}:4: load.hsts: no such field; did you mean "hosts"?' in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_loading_is_a_line(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen(

@@ -36,3 +36,8 @@ def test_tables_and_keys_have_their_lines() -> None:
         ("system", "store"): 12,
         ("system", "store", "hosts"): 13,
     }
+
+
+def test_a_text_of_several_lines_that_looks_like_keys_is_passed_over() -> None:
+    text = 'question = """\nλ = 1000 saturate it?\n"""\nwindows = \'\'\'\n"C:\\dir" = 1\n\'\'\'\n'
+    assert positions(text) == {("question",): 1, ("windows",): 4}

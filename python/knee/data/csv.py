@@ -15,7 +15,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -31,9 +30,6 @@ from knee.data.measurements import (
 )
 from knee.errors import MeasurementsError
 from knee.stats.intervals import counted, listed
-
-if TYPE_CHECKING:
-    pass
 
 ROWS_MAX = 1_000_000
 

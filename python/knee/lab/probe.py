@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -76,8 +77,8 @@ def _difference(target: str, before_s: float, now_s: float, before: Sample, now:
         if name == "threads":
             grown = [thread.since(before["threads"].get(number)) for number, thread in value.items()]
             sample["thread_cpu_max_s"] = max((thread.cpu_s for thread in grown), default=None)
-            sample["wakeups"] = sum(thread.wakeups for thread in grown)
-            wait_s = sum(thread.wait_s for thread in grown)
+            wakeups, wait_s = (sum(getattr(thread, what) for thread in grown) for what in ("wakeups", "wait_s"))
+            sample["wakeups"] = None if math.isnan(wakeups) else round(wakeups)
             sample["cpu_wait_s"] = None if math.isnan(wait_s) else wait_s
         elif name in _LEVELS:
             sample[name] = value
@@ -116,7 +117,7 @@ class _Thread:
     """What a thread has used: CPU time, sleeps that it was woken from, and time that it was ready without a CPU."""
 
     cpu_s: float
-    wakeups: int
+    wakeups: float
     wait_s: float
 
     def since(self, before: _Thread | None) -> _Thread:
@@ -125,15 +126,27 @@ class _Thread:
         return _Thread(self.cpu_s - before.cpu_s, self.wakeups - before.wakeups, self.wait_s - before.wait_s)
 
 
-def _scheduled(pid: int, thread: int) -> tuple[int, float]:
-    """Voluntary context switches and run-queue wait of a thread (Linux: proc(5); NaN without schedstat)."""
-    task = Path(f"/proc/{pid}/task/{thread}")
-    wakeups, wait_s = 0, math.nan
-    with suppress(OSError):
-        status = (task / "status").read_text(encoding="ascii", errors="replace")
-        wakeups = int(status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)[0])
+def _threads(process: psutil.Process) -> dict[int, _Thread]:
+    """By number, every thread that still lives."""
+    found = {}
+    for thread in process.threads():
+        with suppress(OSError):
+            wakeups, wait_s = _scheduled(Path(f"/proc/{process.pid}/task/{thread.id}"))
+            found[thread.id] = _Thread(thread.user_time + thread.system_time, wakeups, wait_s)
+    return found
+
+
+def _scheduled(task: Path) -> tuple[float, float]:
+    """Voluntary context switches and run-queue wait of a thread (proc(5)); NaN where the kernel does not count them.
+
+    Raises OSError when the thread has ended.
+    """
+    status = (task / "status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)
+    wait_s = math.nan
+    with suppress(FileNotFoundError, IndexError):
         wait_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    return wakeups, wait_s
+    return float(found[1]) if found else math.nan, wait_s
 
 
 class _One:
@@ -182,10 +195,7 @@ def _process_totals(process: psutil.Process) -> Sample:
     with process.oneshot():
         cpu = process.cpu_times()
         disk = process.io_counters()
-        threads = {
-            thread.id: _Thread(thread.user_time + thread.system_time, *_scheduled(process.pid, thread.id))
-            for thread in process.threads()
-        }
+        threads = _threads(process)
         return {
             "cpu_user_s": cpu.user,
             "cpu_system_s": cpu.system,

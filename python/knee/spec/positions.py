@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import suppress
 
 Path = tuple[str | int, ...]
 
-_PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _KEY = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER = re.compile(rf"\s*\[({_KEY})\]")
 _PAIR = re.compile(rf"\s*({_KEY})\s*=")
@@ -22,13 +23,15 @@ def positions(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     table: Path = ()
     for number, line in enumerate(text.splitlines(), start=1):
-        if header := _HEADER.match(line):
-            table = _parts(header[1])
-            lines.setdefault(table, number)
-        elif pair := _PAIR.match(line):
-            parts = _parts(pair[1])
-            for length in range(1, len(parts) + 1):
-                lines.setdefault((*table, *parts[:length]), number)
+        # A line within a text of several lines may look like a key and be none.
+        with suppress(tomllib.TOMLDecodeError):
+            if header := _HEADER.match(line):
+                table = _parts(header[1])
+                lines.setdefault(table, number)
+            elif pair := _PAIR.match(line):
+                parts = _parts(pair[1])
+                for length in range(1, len(parts) + 1):
+                    lines.setdefault((*table, *parts[:length]), number)
     return lines
 
 

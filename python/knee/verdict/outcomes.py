@@ -30,18 +30,6 @@ ALL_READS = "all reads"
 OPERATION = pl.when(pl.col("op").is_in(list(OUTCOMES))).then(pl.lit("read")).otherwise("op").alias("op")
 """What clients asked for, of windows: reads are one operation, whatever came of them."""
 
-_IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
-
-OWN = 0.8
-"""A cluster is an outcome's own where it holds so much of that outcome, and little else."""
-
-_ALIKE = 1.25
-"""A cluster holds all outcomes alike where it surely has no more than so many times as much of one's reads as of
-another's."""
-
-_DEVIATIONS = 2.0
-"""A share of so many reads scatters (binomial): what is surely less is so many standard deviations less."""
-
 _NS_PER_MS = 1e6
 
 

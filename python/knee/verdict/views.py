@@ -31,9 +31,6 @@ MOVES = 0.10
 """Changes from the fewest clients to the most that are surely smaller are called none."""
 
 
-_FALLS = " Requests cost more with more clients, or others had the processors: see Resources."
-
-
 @dataclass(frozen=True)
 class View:
     """One client count: requests per second of each client as it waits (1 / R), of all clients, and at the server."""
