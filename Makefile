@@ -79,17 +79,18 @@ soak: build $(VENV)/dev
 	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
 	KNEE_SOAK=500 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
 	KNEE_SOAK=150 cargo test --locked -p knee-kv-store --test main torture:: -- --nocapture
+	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main -- behaves_as_a_map torn_batch
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts
 	KNEE_SOAK=200 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
-	env -u KNEE_MEMCACHED KNEE_SOAK=700 \
+	KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
+	env -u KNEE_MEMCACHED KNEE_SOAK=2400 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
-	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=700 \
+	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=2400 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test main histories:: -- --nocapture
-	KNEE_SOAK=20 cargo test --locked -p knee-bin --test main queue::killed -- --nocapture
+	KNEE_SOAK=60 cargo test --locked -p knee-bin --test main queue::killed -- --nocapture
 	KNEE_MESSAGES=10000000 KNEE_SECONDS=1200 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
 	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
 

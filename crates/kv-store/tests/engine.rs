@@ -259,7 +259,7 @@ fn play<E: Engine>(engine: &mut E, steps: Vec<Step>, mut keep: impl FnMut(&mut E
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32 * knee_testkit::soak(), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// With enough memory the engine is a map with expiry. The memory suffices without evictions, while segments
     /// are emptied all the time.

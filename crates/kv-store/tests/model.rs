@@ -36,7 +36,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16 * knee_testkit::soak(), ..ProptestConfig::default() })]
 
     #[test]
     fn store_behaves_as_a_map(

@@ -285,7 +285,7 @@ fn store_of_another_consistency_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16 * knee_testkit::soak(), ..ProptestConfig::default() })]
 
     /// A crash leaves any of the pages, or sectors, of what was written since the last sync.
     #[test]

@@ -27,7 +27,7 @@ fn closed_loop_counts_are_those_of_the_server() {
     ];
     for (flags, keys_each, retrieval) in rows {
         let server = Memcached::start(&[]);
-        let outcome = Load::run(&[&server], &format!("{flags} --keys 500 --seconds 0.7 --verify"));
+        let outcome = Load::run(&[&server], &format!("{flags} --keys 500 --seconds 0.3 --verify"));
         let summary = outcome.summary();
         let stats = server.stats();
         assert_eq!(count(summary, "set", "count"), stats["cmd_set"], "{flags}");
@@ -52,7 +52,7 @@ fn closed_loop_counts_are_those_of_the_server() {
 #[test]
 fn ratio_of_sets_to_gets_is_kept() {
     let server = Memcached::start(&[]);
-    let outcome = Load::run(&[&server], "--clients 6 --set-get 2:3 --seconds 0.5");
+    let outcome = Load::run(&[&server], "--clients 6 --set-get 2:3 --seconds 0.2");
     let (sets, gets) =
         (count(outcome.summary(), "set", "count"), count(outcome.summary(), "get", "count"));
     // Every client is within one round of the exact ratio.
@@ -344,7 +344,7 @@ fn signal_ends_a_load_that_connects() {
 #[test]
 fn load_goes_on_when_standard_error_is_closed() {
     let mut server = Memcached::start(&[]);
-    let mut load = Load::start(&[&server], "--seconds 2 --clients 2");
+    let mut load = Load::start(&[&server], "--seconds 2 --clients 2 --think-ms 1");
     load.expect("ready");
     load.expect("window");
     load.close_errors();
@@ -359,7 +359,7 @@ fn histogram_log_has_a_line_per_second_and_type() {
     let server = Memcached::start(&[]);
     let mut path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     path.push(format!("load-{}.hlog", std::process::id()));
-    let flags = format!("--seconds 1.2 --set-get 1:1 --hdr-log {}", path.display());
+    let flags = format!("--seconds 1.2 --set-get 1:1 --think-ms 1 --hdr-log {}", path.display());
     let outcome = Load::run(&[&server], &flags);
     let log = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();

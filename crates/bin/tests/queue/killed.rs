@@ -238,7 +238,7 @@ async fn kills_of_two_servers_over_postgresql_lose_nothing() {
             rows.iter().map(|row| row.get(0)).collect()
         };
         let loaded = async || cluster.floors_are_up(database, 0).await;
-        check_killed(flags, (2, 4), mix, seed, loaded, sessions).await;
+        check_killed(flags, (2, 2), mix, seed, loaded, sessions).await;
     }
 }
 
@@ -251,7 +251,7 @@ async fn kills_of_a_server_over_sqlite_lose_nothing() {
         let database = format!("sqlite:{}", directory.join("messages.db").display());
         let flags = |_| vec!["--database".to_owned(), database.clone()];
         let loaded = async || tokio::time::sleep(Duration::from_millis(50)).await;
-        check_killed(flags, (1, 15), Mix::All, seed, loaded, async |_| Vec::new()).await;
+        check_killed(flags, (1, 5), Mix::All, seed, loaded, async |_| Vec::new()).await;
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -150,7 +150,7 @@ fn odd_lines_shift_no_answer_of_another_client() {
                 let (address, done) = (proxy.address, &done);
                 let attack = scope.spawn(move || {
                     let mut random = Random(soak as u64 + 88_172_645_463_325_252);
-                    for _ in 0..50 * soak {
+                    for _ in 0..15 * soak {
                         let lines: String = (0..8).map(|_| random.odd_line()).collect();
                         let mut attacker = TcpStream::connect(address).unwrap();
                         attacker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
