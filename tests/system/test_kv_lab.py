@@ -75,6 +75,7 @@ def test_own_keys_are_counted_alike_and_traced(lab: Lab) -> None:
 def test_a_graph_is_loaded_and_reads_count_by_outcome(lab: Lab) -> None:
     dataset = lab.run(
         "kv-zipf-reads",
+        "measure.seconds=2",
         "load.clients=2",
         "workload.graph.users=300",
         "workload.graph.largest=250",

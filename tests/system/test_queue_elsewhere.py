@@ -34,6 +34,7 @@ middleware = {{ workers = 4, connections = 2 }}
 store = {{ kind = "postgresql", address = ["{address}"], user = "bench", database = "{name}" }}
 [workload]
 protocol = "queue"
+think_ms = 4
 [measure]
 repetitions = {repetitions}
 seconds = {seconds}

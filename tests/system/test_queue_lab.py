@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
 """For runs that take a few seconds on an idle machine."""
 
-SHORT = ("measure.repetitions=1", "measure.seconds=3", "measure.warmup_s=0", "measure.cooldown_s=0")
+SHORT = ("measure.repetitions=1", "measure.seconds=2", "measure.warmup_s=0", "measure.cooldown_s=0")
 UNSYNCED = "store.durability=none"
 """Other tests keep the disk busy: a commit may take seconds there."""
 VERIFIED = "workload.verify=true"
@@ -110,7 +110,13 @@ def test_messages_pass_through_two_middlewares_and_a_database(tmp_path: Path) ->
 
 def test_a_middleware_serves_sqlite(tmp_path: Path) -> None:
     dataset, _ = run(
-        tmp_path, "queue-middleware-alone", "store.kind=sqlite", "load.hosts=1", "load.clients=4", VERIFIED
+        tmp_path,
+        "queue-middleware-alone",
+        "store.kind=sqlite",
+        "load.hosts=1",
+        "load.clients=4",
+        "workload.think_ms=4",
+        VERIFIED,
     )
     totals = dataset.totals.filter(role="load")
     assert totals["count"].sum() > 0 and totals["errors"].sum() == 0
@@ -121,7 +127,7 @@ def test_a_middleware_serves_sqlite(tmp_path: Path) -> None:
 def test_the_interactive_law_holds_for_each_type(tmp_path: Path) -> None:
     # Some rounds find no message to remove: the types do not occur equally often.
     factors = ("store.kind=sqlite", "load.hosts=1", "load.clients=[4, 8, 16]", "workload.receivers=any")
-    dataset, _ = run(tmp_path, "queue-middleware-alone", *factors, "workload.think_ms=1", "measure.seconds=5")
+    dataset, _ = run(tmp_path, "queue-middleware-alone", *factors, "workload.think_ms=1")
     checks = [one for one in laws_of_run(dataset).interactive if one.view == "client"]
     types = {request_type: [one for one in checks if one.request_type == request_type] for request_type in STEPS}
     for request_type, of_type in types.items():
