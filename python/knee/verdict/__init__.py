@@ -1,14 +1,14 @@
 """The verdict on a measurement: where the knee is, what causes it, and how far to trust that. Pure.
 
 analyse        applies every analysis to a run folder or a table, once
-findings       what they found, as data
-evidence       what they need, from a run folder or a table
+findings       results of the analyses, as data
+evidence       input of the analyses, from a run folder or a table
 configuration  knee and bottleneck of one combination of the other factors
 knee, bottleneck, arrivals, levels, peak
                one analysis each
-health         what speaks against the numbers
+health         warnings about the measurements
 details        what only a run folder shows: views, operations, outcomes, clusters, distributions, timeline, drift
-naming         what configurations and points are called
+naming         names of configurations and points
 words          every sentence
 text           the findings as text, for a terminal
 """

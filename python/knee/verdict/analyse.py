@@ -31,7 +31,7 @@ EXPLAINED = ("throughput", "response_ms")
 """The responses that a factorial analysis explains by default."""
 
 VERDICTS_MAX = 64
-"""Combinations of the other factors for which a knee is sought: more than a person reads."""
+"""Largest number of configurations with a knee analysis."""
 
 
 def analyse(
@@ -39,21 +39,21 @@ def analyse(
 ) -> Findings:
     """Apply every analysis to a run folder or to a table.
 
-    Where an analysis lacks columns or points, its finding has the reason instead.
+    If an analysis lacks columns or points, its finding holds the reason instead.
 
     Parameters
     ----------
     level
         Confidence level of every interval.
     tolerance
-        Of the operational laws, as a share.
+        Largest relative deviation from the operational laws.
     seed
-        Of the bootstrap behind the knee's interval.
+        Seed of the bootstrap for the knee's interval.
 
     Raises
     ------
     KneeError
-        Where a table or a histogram of the run folder cannot be read.
+        If a table or a histogram of the run folder cannot be read.
     """
     by_station = None
     if isinstance(source, Measurements):
@@ -140,12 +140,12 @@ def _combinations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[dict
 
 
 def _keep_up(rates: Sequence[Arrivals]) -> dict[int, bool | None]:
-    """By point with a measured throughput, whether it follows the arrival rate."""
+    """Whether throughput follows the arrival rate, by point with a measured throughput; None if unknown."""
     return {point: found.keeps_up(point) for found in rates if found.measured for point in found.rates}
 
 
 def _explain(measurements: Measurements, level: float) -> tuple[tuple[Effects, ...], tuple[Unexplained, ...]]:
-    """Which factor matters for each response; and the reasons where that is not known."""
+    """The effects of the factors on each response, and the reasons for responses without effects."""
     if len(measurements.factors) < 2:
         return (), ()
     if measurements.table["think_ms"].null_count() not in (0, measurements.table.height):

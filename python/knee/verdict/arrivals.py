@@ -1,8 +1,8 @@
 """Whether throughput follows the arrival rate of an open loop, and up to which rate. Pure.
 
-Clients do not wait for answers, so N does not limit the load and there is no knee over clients. X is the arrival rate λ
-while the system keeps up, and its capacity beyond (Lazowska et al. 1984, ch. 5). There requests come faster than they
-are answered, and the response time has no steady value.
+Clients do not wait for answers, so N does not limit the load, and there is no knee over clients. Up to the capacity, X
+equals the arrival rate λ; beyond it, X is the capacity (Lazowska et al. 1984, ch. 5). Beyond the capacity the queue
+grows, and the response time has no steady value.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from knee.verdict.knee import NOISE_MAX, PLATEAU
 class AtRate:
     """The measurements of one arrival rate.
 
-    rate        requests per second asked for
-    throughput  over the repetitions
-    completed   of the requests that came due, the share that was over in the run, answered or failed, times the rate:
-                what throughput would be had exactly as many come due; None where unknown
-    due         requests that the rate stands for, over all repetitions; None where the length of the runs is unknown
+    rate        declared arrival rate, requests/s
+    throughput  requests/s, mean over the repetitions
+    completed   the rate times the share of the due requests that ended in the run (answered or failed), requests/s;
+                None if unknown
+    due         expected number of requests at this rate over all repetitions; None if the length of the runs is unknown
     """
 
     rate: int | float
@@ -36,19 +36,19 @@ class AtRate:
 
     @property
     def reaches(self) -> bool:
-        """Whether throughput is the rate to within PLATEAU, and surely to within NOISE_MAX."""
+        """Whether throughput is within PLATEAU of the rate, and its interval within NOISE_MAX."""
         return _reaches(self.throughput, self.rate) or (
             self.completed is not None and _reaches(self.completed, self.rate)
         )
 
     @property
     def falls_behind(self) -> bool:
-        """Whether throughput surely is less than the rate by more than PLATEAU."""
+        """Whether throughput is significantly below the rate by more than PLATEAU."""
         return all(_falls_behind(one, self.rate) for one in (self.throughput, self.completed) if one is not None)
 
     @property
     def may_be_chance(self) -> bool:
-        """Whether so few requests come due at random so that throughput might be less by as much."""
+        """Whether random arrivals alone may explain a throughput this far below the rate."""
         if self.due is None:
             return False
         chance = float(stats.norm.ppf((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
@@ -56,7 +56,7 @@ class AtRate:
 
     @property
     def throughput_reaches(self) -> bool:
-        """Whether throughput reaches the rate without regard to how many requests came due."""
+        """Whether throughput reaches the rate, whatever number of requests came due."""
         return _reaches(self.throughput, self.rate)
 
 
@@ -64,10 +64,10 @@ class AtRate:
 class Arrivals:
     """The measurements of each arrival rate at one combination of the other factors.
 
-    factors   the levels of these
-    rates     of every point, requests per second asked for
-    measured  of each rate, ascending; empty without throughput
-    limited   the points at which a load generator was itself a limit
+    factors   levels of the other factors
+    rates     declared arrival rate by point, requests/s
+    measured  measurements of each rate, ascending; empty without throughput
+    limited   points at which the load generator was the bottleneck
     """
 
     factors: dict[str, int | float | str | bool]
@@ -77,22 +77,22 @@ class Arrivals:
 
     @property
     def follows(self) -> int | float | None:
-        """The largest rate that throughput reaches; None where it reaches none."""
+        """The largest rate that throughput reaches; None if it reaches none."""
         return max((one.rate for one in self.measured if one.reaches), default=None)
 
     @property
     def behind(self) -> AtRate | None:
-        """The smallest rate above those that throughput surely does not reach; None without."""
+        """The smallest rate above `follows` that throughput significantly misses; None without one."""
         return next((one for one in self.measured if one.rate > (self.follows or 0) and one.falls_behind), None)
 
     @property
     def dips(self) -> tuple[AtRate, ...]:
-        """The rates below one that throughput follows at which it surely falls behind."""
+        """The rates below `follows` at which throughput significantly falls behind."""
         return tuple(one for one in self._below if self._follows_at(one) is False)
 
     @property
     def unsettled(self) -> tuple[AtRate, ...]:
-        """The rates below one that throughput follows at which it may or may not follow."""
+        """The rates below `follows` at which it is unclear whether throughput follows."""
         return tuple(one for one in self._below if self._follows_at(one) is None)
 
     @property
@@ -105,18 +105,18 @@ class Arrivals:
         return next((one for one in self.measured if one.rate == self.rates[point]), None)
 
     def keeps_up(self, point: int) -> bool | None:
-        """Whether throughput follows the rate of a point; None where that is unknown."""
+        """Whether throughput follows the rate of a point; None if unknown."""
         found = self.at(point)
         return None if found is None else self._follows_at(found)
 
     def _follows_at(self, one: AtRate) -> bool | None:
-        # A higher rate that is reached says nothing of a dip below it, but leaves chance as the better explanation.
+        # If throughput reaches a higher rate, chance is the better explanation of a deficit at this one.
         if one.reaches or (one.may_be_chance and one.rate < (self.follows or 0)):
             return True
         return False if one.falls_behind else None
 
     def is_limited(self, one: AtRate) -> bool:
-        """Whether a load generator was itself a limit at this rate."""
+        """Whether a load generator was the bottleneck at this rate."""
         return any(self.rates[point] == one.rate for point in self.limited)
 
     @property
@@ -127,16 +127,15 @@ class Arrivals:
 def arrivals(
     table: pl.DataFrame, factors: Sequence[str], limited: Collection[int] = (), level: float = LEVEL
 ) -> tuple[Arrivals, ...]:
-    """One for each combination of the factors, but for the rate and whatever says the same as the rate.
-
-    Rows without a rate are a closed loop's, and take no part.
+    """One entry for each combination of the factors other than the rate and its aliases. Rows without a rate come from
+    a closed loop and are ignored.
 
     Parameters
     ----------
     table
         Rows of :mod:`knee.data.observations`.
     limited
-        Points at which a load generator reports that it was itself a limit.
+        Points at which a load generator reports that it was the bottleneck.
     """
     table = table.filter(pl.col("rate").is_not_null()) if "rate" in table.columns else table.clear()
     if table.is_empty():
@@ -170,7 +169,7 @@ def _at_rate(rate: int | float, rows: pl.DataFrame, level: float) -> AtRate:
 
 
 def _is_rate(table: pl.DataFrame, factor: str) -> bool:
-    """Whether a factor is the rate, or another name of each of its levels."""
+    """Whether a factor is the rate, or determines the rate one to one."""
     levels = table.select("rate", pl.col(factor).alias("_level"))
     return levels.n_unique() == levels["rate"].n_unique() == levels["_level"].n_unique()
 

@@ -1,9 +1,9 @@
-"""The bottleneck: which resource saturates, since when, and which part of the response time grows for it.
+"""The bottleneck: which resource saturates, from which client count, and which part of the response time grows.
 
-A queue does not show the bottleneck: worker slots that wait for a saturated store are full, too. So a saturated
-physical resource (a thread, the CPUs) outranks saturated slots. Slots are the bottleneck only when no resource beneath
-them is (software bottlenecks: Neilson et al. 1995). Connections to a database are between the two: slots wait for them
-where they are fewer.
+A queue alone does not show the bottleneck: worker slots that wait for a saturated store are also full. So a saturated
+physical resource (a thread, the CPUs) outranks saturated slots. Slots are the bottleneck only if no resource behind
+them is saturated (software bottlenecks: Neilson et al. 1995). Connections to a database rank between the two: slots
+wait for connections if there are fewer of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from knee.stats.intervals import LEVEL, Interval, difference_interval, mean_inte
 from knee.verdict.knee import OPEN_LOOP, Confidence, Doubt, Knee, confidence_of
 
 CLOSE = 0.05
-"""Two saturated resources whose utilisations differ by less are both named."""
+"""If the utilisations of two saturated resources differ by less than this, both are bottlenecks."""
 
 Resource = Literal["worker slots", "connections", "commits", "thread", "CPU share", "host CPU", "station"]
-"""A "station" comes from a table, and is taken for a physical resource."""
+"""A "station" comes from a table, and counts as a physical resource."""
 
 _SLOTS = ("worker slots", "connections")
-"""From the client inwards: a request that holds one waits for the resource beneath."""
+"""From the client inwards: a request holds one of these while it waits for the resource behind."""
 
 _SOFT = (*_SLOTS, "commits")
-"""Busy while the resource beneath is: slots wait for a store, and a commit takes all writes that wait for it."""
+"""Resources that are busy whenever the resource behind them is: slots wait for a store, and a commit takes all waiting
+writes."""
 
 BottleneckStatus = Literal["found", "load generator", "cannot tell", "none"]
 
@@ -39,14 +40,14 @@ CannotTell = Literal[
 ]
 
 _REPETITIONS_SURE = 3
-"""Fewer repetitions make a verdict less sure."""
+"""With fewer repetitions, confidence in the verdict is lower."""
 
 _ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store", "host": "host"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A resource and how busy it is, at its busiest process.
+    """A resource with the utilisation of its busiest process.
 
     `first_saturated` is the smallest client count at which it was saturated; None if never.
     """
@@ -84,23 +85,23 @@ class Bottleneck:
     candidates
         All measured resources, the busiest first.
     components
-        Parts of the response time, the one that grows most first; from `from_clients` to `to_clients`.
+        Parts of the response time and their growth from `from_clients` to `to_clients`, largest growth first.
     cpu_shares
         By owner, the share of all cores' CPU time at the largest client count.
     over_clients
-        Whether client counts were varied; utilisations are those of one load otherwise.
+        Whether client counts varied; otherwise utilisations are from one load.
     shares_host
-        Whether it matters who used the host's CPU.
+        Whether the report shows which process used the host's CPU.
     waiting
-        Full slots and connections that only wait for what was chosen.
+        Full slots and connections that only wait for the chosen resources.
     later
         A resource that saturates only beyond the knee.
     load_limit
-        What a load generator reported against itself; empty without.
+        A load generator's report that it was the bottleneck; empty without one.
     unmeasured
         Parts without a measurement.
     by_demand
-        The station that service demands name, where it is not among those chosen.
+        The station with the largest service demand, if it is not among the chosen resources.
     """
 
     status: BottleneckStatus
@@ -124,12 +125,12 @@ class Bottleneck:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the chosen resources are called."""
+        """Names of the chosen resources."""
         return tuple(candidate.name for candidate in self.chosen)
 
     @property
     def growing(self) -> Component | None:
-        """The part of the response time that surely grows most; None without."""
+        """The part of the response time with the largest significant growth; None without one."""
         top = self.components[0] if self.components else None
         if top is None or self.at_knee_clients is None or top.growth_ms.estimate <= 0:
             return None
@@ -154,9 +155,9 @@ def find_bottleneck(
     observations, utilization, shares
         Of this combination's runs: :func:`observations`, :func:`utilizations`, :func:`cpu_shares`.
     load_limits
-        What the load generators reported against themselves, in runs at or beyond the knee.
+        Reports of load generators that they were the bottleneck, in runs at or beyond the knee.
     load_waited
-        Whether closed-loop generators waited for a processor there: their response times contain it.
+        Whether closed-loop generators waited for a processor in these runs: their response times contain this wait.
     unmeasured
         Unmeasured parts that may be the bottleneck.
     """
@@ -185,10 +186,10 @@ def find_bottleneck_at_rate(
     unmeasured: Sequence[str] = (),
     level: float = LEVEL,
 ) -> Bottleneck:
-    """What limits the throughput of an open loop at one arrival rate: nothing, where throughput follows it.
+    """What limits the throughput of an open loop at one arrival rate. If throughput follows the rate, nothing does.
 
-    Parameters are those of :func:`find_bottleneck`, of runs at this rate; `keeps_up` is whether throughput follows,
-    None where that is unknown, and `repetitions` those of the throughput that decided it.
+    The parameters are those of :func:`find_bottleneck`, for runs at this rate. `keeps_up` is whether throughput follows
+    the rate; None if unknown. `repetitions` is the number of repetitions behind `keeps_up`.
     """
     alone = observations.select(*RUN, pl.lit(1).alias("clients"))
     candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
@@ -258,9 +259,8 @@ def _name(role: str, resource: str) -> str:
 
 
 def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, level: float) -> tuple[Component, ...]:
-    """Client response = (client − middleware) + queueing + service + the middleware's own rest.
-
-    Within service, the wait for a connection is a part of its own, where the middlewares report it.
+    """Client response = (client − middleware) + queueing + service + the rest of the middleware's response time. If the
+    middlewares report the wait for a connection, it is separate from service.
     """
     rows = observations
     if "middleware_response_ms" not in rows.columns or rows["middleware_response_ms"].null_count():
@@ -299,7 +299,7 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
 
 
 def without_knee(utilization: pl.DataFrame) -> Bottleneck:
-    """What can be said where there is no knee to look beyond: which stations were busiest anywhere."""
+    """The bottleneck if there is no knee: the busiest stations at any load."""
     if utilization.is_empty():
         return Bottleneck("cannot tell", "no utilisation")
     busiest = (
@@ -319,10 +319,10 @@ def without_knee(utilization: pl.DataFrame) -> Bottleneck:
 
 @dataclass(frozen=True)
 class _Decision:
-    """What the verdict is taken from; the attributes are those of :func:`find_bottleneck`.
+    """The inputs of the verdict; the attributes are those of :func:`find_bottleneck`.
 
-    `may_keep_up`: throughput may follow the arrival rate, and then there is no bottleneck.
-    `repetitions`: of the throughput that decided it.
+    `may_keep_up`: throughput may follow the arrival rate; if it does, there is no bottleneck. `repetitions`: number of
+    repetitions behind that finding.
     """
 
     knee: Knee
@@ -361,7 +361,7 @@ class _Decision:
         return self._verdict(found, *self._doubts_of_load(on_host=on_host))
 
     def without_bottleneck(self) -> Bottleneck:
-        """Of an open loop whose throughput follows the arrival rate."""
+        """The verdict for an open loop whose throughput follows the arrival rate."""
         full = any(c.resource == "host CPU" and c.at_most.estimate >= SATURATED for c in self.candidates)
         return self._verdict(Bottleneck("none", shares_host=full))
 
@@ -369,7 +369,7 @@ class _Decision:
         return self._verdict(Bottleneck("cannot tell", cause))
 
     def _verdict(self, found: Bottleneck, *more: Doubt) -> Bottleneck:
-        """The bottleneck with all evidence, and with `more` doubts than every verdict has."""
+        """The bottleneck with all evidence, and with `more` doubts in addition to the usual ones."""
         doubts = (*self._doubts(), *more)
         return replace(
             found,
@@ -420,10 +420,9 @@ class _Decision:
 
 
 def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
-    """The saturated resources that bind: physical before connections before slots, then the first, then the busiest.
-
-    Slots and commits are busy because of a physical resource only where that is busy at the knee already: one that
-    fills up later, with the overhead of more clients, did not make the knee.
+    """The limiting resources among the saturated ones. Physical resources rank before connections, and connections
+    before slots; then the first to saturate, then the busiest. A physical resource explains busy slots and commits only
+    if it is busy at the knee. One that saturates later, from the overhead of more clients, did not cause the knee.
     """
     pooled = any(c.resource == "connections" for c in saturated)
     soft = [c for c in saturated if c.resource in _SOFT and not (pooled and c.resource == "worker slots")]

@@ -1,7 +1,7 @@
-"""Clusters of response times: how many a distribution has, found in it alone, and what each of them holds. Pure.
+"""Clusters of response times in a distribution, found from its shape alone, and the requests in each cluster. Pure.
 
-A distribution on a logarithmic axis, smoothed, has a cluster for every peak that a valley parts from the others: there
-is at most half of the lower peak in it, and so much less that chance does not explain it.
+The distribution is smoothed on a logarithmic axis. Each peak that valleys separate from the other peaks is a cluster. A
+valley has at most half the height of its lower peak, and chance does not explain the difference.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from knee.data.hdr import Histogram
 from knee.verdict.distributions import bin_start_ms, logarithmic_bins
 
 VALLEY_MAX = 0.5
-"""The most that there may be in a valley, of the lower one of the peaks beside it."""
+"""Largest height of a valley, as a share of the lower adjacent peak."""
 
 SHARE_MIN = 0.005
-"""Of all requests: what holds fewer is a tail."""
+"""Smallest cluster, as a share of all requests; smaller ones are tails."""
 
 _DEVIATIONS = 3.0
-"""A count scatters by its square root: a valley is as many standard deviations of the difference below its peaks."""
+"""A valley lies at least this many standard deviations of the difference below its peaks (Poisson counts)."""
 
 _KERNEL = (1, 2, 3, 2, 1)
 """Weights of neighbouring bins in the smoothed distribution: peaks less than half an octave apart become one."""
@@ -36,10 +36,10 @@ _Counts = NDArray[np.int64]
 class Cluster:
     """Requests whose response times lie together.
 
-    share     of all requests
-    requests  how many each type has, here and elsewhere
-    holds     the shares of each type's requests that lie in it, by type
-    made      the shares of its own requests that each type has
+    share     share of all requests
+    requests  number of requests of each type, over all clusters
+    holds     by type, the share of the type's requests that lie in this cluster
+    made      by type, the share of this cluster's requests that have the type
     """
 
     low_ms: float
@@ -53,14 +53,15 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Clusters:
-    """Those of all repetitions together, the fastest first, and how many each repetition alone has."""
+    """Clusters of all repetitions together, the fastest first, and the number of clusters in each repetition."""
 
     together: tuple[Cluster, ...]
     alone: tuple[int, ...]
 
     @property
     def agree(self) -> bool:
-        """Whether every repetition has as many as all together: what one was slower by makes no cluster."""
+        """Whether every repetition has as many clusters as all together. A repetition that was slower overall is not a
+        cluster."""
         return set(self.alone) == {len(self.together)}
 
 
@@ -103,7 +104,8 @@ def _cluster(first: int, counts: _Counts, placed: Mapping[str, _Counts], start: 
 
 
 def _ends(counts: _Counts) -> list[int]:
-    """Behind the last bin of every cluster. Neighbours that no valley parts are joined, the shallowest valley first."""
+    """The index after the last bin of every cluster. Neighbours without a valley between them are merged, the
+    shallowest valley first."""
     smooth = np.convolve(counts, _KERNEL, mode="same") / sum(_KERNEL)
     valleys = _valleys(smooth)
     while valleys:
@@ -118,14 +120,14 @@ def _ends(counts: _Counts) -> list[int]:
         smallest = int(np.argmin(sizes))
         if sizes[smallest] >= SHARE_MIN * counts.sum():
             break
-        # Over the shallower one of the valleys beside it.
+        # Merge across the shallower of the two adjacent valleys.
         beside = [valley for valley in (smallest - 1, smallest) if 0 <= valley < len(valleys)]
         del valleys[max(beside, key=lambda valley: depths[valley])]
     return [*valleys, counts.size]
 
 
 def _valleys(smooth: NDArray[np.float64]) -> list[int]:
-    """The bins of the local minima: of a level one its middle."""
+    """The bins of the local minima; of a flat minimum, the middle bin."""
     steps = np.flatnonzero(np.diff(smooth)) + 1
     starts = np.concatenate(([0], steps))
     ends = np.concatenate((steps, [smooth.size]))
@@ -135,5 +137,5 @@ def _valleys(smooth: NDArray[np.float64]) -> list[int]:
 
 
 def _depth(valley: float, peak: float) -> float:
-    """What a valley has of its lower peak; 1 where chance may have dug it."""
+    """Height of a valley as a share of its lower peak; 1 if chance may explain the valley."""
     return valley / peak if peak - valley > _DEVIATIONS * math.sqrt(peak + valley) else 1.0

@@ -25,7 +25,7 @@ _KNEE_NEEDS = ("clients", "throughput", "response_ms")
 class Verdict:
     """The knee and the bottleneck at one combination of the factors other than the clients.
 
-    In an open loop, where these say nothing, at one combination of all factors: at one arrival rate.
+    In an open loop a verdict covers one combination of all factors, and so one arrival rate.
     """
 
     factors: dict[str, Level]
@@ -87,7 +87,7 @@ def verdict_of(
 
 
 def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | None:
-    """Why no knee can be sought; None where one can."""
+    """Why a search for a knee is impossible; None if it is possible."""
     missing = tuple(name for name in _KNEE_NEEDS if name not in rows.columns or rows[name].is_null().all())
     if missing:
         return Obstacle("missing columns", missing=missing)
@@ -99,7 +99,7 @@ def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | Non
 
 
 def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
-    """The verdict with the station that service demands name, where utilisation names none or another."""
+    """The verdict with the station of the largest service demand, if utilisation shows no bottleneck or another one."""
     first = next((own.bottleneck for own in laws.demands if _has_levels(own.factors, verdict.factors)), None)
     bottleneck = verdict.bottleneck
     if first is None or any(_is_station(candidate, first) for candidate in bottleneck.chosen):
@@ -115,12 +115,13 @@ def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
 
 
 def _has_levels(factors: Mapping[str, Level | None], levels: Mapping[str, Level]) -> bool:
-    """Whether both say the same configuration; what a closed or an open loop lacks may be left out."""
+    """Whether both describe the same configuration. Factors without a level (of the other kind of loop) may be
+    absent."""
     return {name: level for name, level in factors.items() if level is not None} == levels
 
 
 def _is_station(candidate: Candidate, demand: Demand) -> bool:
-    """Whether a resource, which stands for all processes of its tier, is what the laws call a station."""
+    """Whether a resource, which represents all processes of its tier, is the station of a demand."""
     resources = {
         "worker slots": "'s worker slots",
         "connections": "'s connections",

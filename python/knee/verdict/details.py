@@ -1,4 +1,4 @@
-"""What only a run folder shows: each operation, outcomes of reads, distributions, and the seconds of every run."""
+"""Details that only a run folder has: operations, outcomes of reads, distributions, and time series of every run."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """Of the points that the verdicts cover; a mapping's keys are points unless stated.
+    """Details of the points that the verdicts cover; a mapping's keys are points unless stated otherwise.
 
-    views          by a configuration's label, throughput as clients and server see it; empty where the stores do not
-                   report when requests came
-    operations     by operation's name; `items` is what a request is about ("keys" or "messages")
+    views          by configuration label, throughput in the clients' and in the server's view; empty if the stores do
+                   not report arrival times
+    operations     by operation's name; `items` is the unit of a request ("keys" or "messages")
     apart_from_mix each point's configuration without the mix of operations
-    outcomes       what each outcome of reads took; empty where clients do not report outcomes
-    clusters       of all reads' response times; `outcome_shares` is the distribution of each outcome
+    outcomes       response times of each outcome of reads; empty if clients do not report outcomes
+    clusters       clusters in all reads' response times; `outcome_shares` is the distribution of each outcome
     percentiles, densities
                    of response times, see :mod:`knee.verdict.distributions`
     per_second     throughput and response time, second by second, of every run
     operations_per_second, cores_per_second, stores_per_second
-                   the same of the first finished repetition of each point
-    logs           growth of the stores' logs in these repetitions, where a store has one
+                   time series of the first finished repetition of each point
+    logs           growth of the stores' logs in these repetitions, if a store has a log
     drifts         change of throughput from the first half of a run to the second
     resources      per point and process
     failures       requests that failed

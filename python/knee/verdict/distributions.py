@@ -1,4 +1,4 @@
-"""Response-time distributions: histograms merged over processes, seconds and repetitions, then read off."""
+"""Response-time distributions from histograms merged over processes, seconds and repetitions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
 BINS_PER_DECADE = 20
-"""Of a drawn histogram: each bin is 12 % wide, far coarser than the three digits that were recorded."""
+"""Bins of a drawn histogram: each is 12 % wide, far coarser than the three recorded digits."""
 
 ALL = "all"
-"""The operation that stands for all of them together."""
+"""Name for all operations together."""
 
 _NS_PER_MS = 1e6
 
@@ -29,8 +29,8 @@ Merged = dict[tuple[int, int, str, str], Histogram]
 
 
 def merged(dataset: Dataset) -> Merged:
-    """The trimmed windows' response times, per (point, repetition, role, operation) for clients and middlewares, where
-    any was timed."""
+    """Response times of the trimmed windows, by (point, repetition, role, operation), for clients and middlewares that
+    timed any request."""
     windows = trim(dataset.windows, dataset.points).filter(
         pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
     )
@@ -82,8 +82,8 @@ def densities(histograms: Merged) -> pl.DataFrame:
 
 
 def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:
-    """Counts in bins of equal width on a logarithmic axis, from the first that has any to the last; and the number of
-    the first (:func:`bin_start_ms`). Of a histogram that counts something."""
+    """The number of the first non-empty bin (see :func:`bin_start_ms`), and the counts from there to the last non-empty
+    bin. Bins have equal width on a logarithmic axis. The histogram must not be empty."""
     lows, widths = histogram.buckets()
     filled = np.flatnonzero(histogram.counts)
     middles_ms = (lows[filled] + widths[filled] / 2) / _NS_PER_MS
@@ -95,7 +95,7 @@ def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:
 
 
 def bin_start_ms(number: int) -> float:
-    """Where a bin begins; it ends where the next one begins."""
+    """Lower end of a bin in ms, which is the upper end of the bin before."""
     return math.pow(10, number / BINS_PER_DECADE)
 
 

@@ -1,7 +1,7 @@
-"""What a verdict is made from, whether a run folder holds it or a table.
+"""The input of a verdict, from a run folder or from a table.
 
-A run folder has windows, probes and the load generators' own reports; a table has its columns. Where a table lacks
-something, the frame is empty here, with the columns that it would have.
+A run folder has windows, probes and the load generators' own reports; a table has its columns. For data that a table
+lacks, the frame is empty, with its usual columns.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Everything that is known of a system under load.
+    """All measurements of a system under load.
 
-    name, question  the experiment's, or the table's file and nothing
+    name, question  name and question of the experiment; for a table, the file name and an empty question
     measurements    one row per observation
     utilizations    see :func:`knee.data.utilization.utilizations`
     cpu_shares      see :func:`knee.data.utilization.cpu_shares`
-    limits          what load generators reported against themselves, see :func:`_load_limits`
-    unmeasured      parts that may limit the system and left no trace
+    limits          reports of load generators that they were the bottleneck, see :func:`_load_limits`
+    unmeasured      parts that may limit the system and were not measured
     """
 
     name: str
@@ -41,7 +41,7 @@ class Evidence:
 
 
 def evidence_of_run(dataset: Dataset) -> Evidence:
-    """A run folder's, warm-up and cool-down cut off."""
+    """The evidence of a run folder, without warm-up and cool-down."""
     measurements = of_run(dataset)
     utilization = utilizations(dataset)
     return Evidence(
@@ -56,7 +56,7 @@ def evidence_of_run(dataset: Dataset) -> Evidence:
 
 
 def evidence_of_table(measurements: Measurements) -> Evidence:
-    """A table's: its columns `utilization_STATION` are utilisations."""
+    """The evidence of a table: columns `utilization_STATION` are utilisations."""
     run = {name: pl.Int64() for name in RUN}
     return Evidence(
         name=measurements.source.rsplit("/", 1)[-1],
@@ -90,7 +90,7 @@ def _stations(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.DataFrame) -> pl.DataFrame:
-    """What load generators reported against themselves: `point, repetition, detail, waited, host_full`.
+    """Reports of load generators that they were the bottleneck: `point, repetition, detail, waited, host_full`.
 
     `waited`: a closed loop sent late because its process waited for a processor. Its clients then wait longer for
     their answers and send less. The generator has CPU time left, so this alone does not make it the bottleneck.
@@ -110,7 +110,7 @@ def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.D
 
 
 def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
-    """Parts that may limit the system and left no trace in the tables, with the reason."""
+    """Parts that may limit the system and have no measurements in the tables, with the reason."""
     if dataset.points.filter(pl.col("status") == "done").is_empty():
         return []
     system, seen = dataset.spec.base.system, set(utilization["role"])
@@ -130,7 +130,7 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
 
 
 def _stores_unmeasured(dataset: Dataset) -> list[str]:
-    """The stores without any measurement: a middleware of messages may have none, or one within itself."""
+    """The stores without any measurement. A message middleware may have no store, or one inside its own process."""
     store, is_queue = dataset.spec.base.system.store, dataset.spec.base.workload.protocol == "queue"
     if store is None:
         return ["whatever store is behind them" if is_queue else "the stores (they run elsewhere)"]

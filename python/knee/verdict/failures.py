@@ -1,7 +1,7 @@
 """Requests of the clients that failed, by operation.
 
-A failed request counts as completed, as the laws need it, and our load generator times it like any other. A request
-that is refused at once was not served fast.
+A failed request counts as completed, as the operational laws require, and the load generator times it. So a fast
+refusal shortens the mean response time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Failures:
     """How many requests failed.
 
     requests, errors  over all trimmed windows; errors are part of the requests
-    shares            by operation with a failure, the failed share of its requests, the worst first
-    operations        number of operations that clients asked for
-    timed             whether response times contain those of failed requests
+    shares            failed share of the requests by operation, for operations with a failure, the largest first
+    operations        number of operations that clients used
+    timed             whether response times include failed requests
     """
 
     requests: int

@@ -1,4 +1,4 @@
-"""What the analyses of one measurement found, as data: the terminal and the page put it into words."""
+"""Results of the analyses of one measurement, as data; the terminal text and the report render them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from knee.verdict.naming import Naming
 from knee.verdict.peak import Peak
 
 MODELS_MAX = 8
-"""Configurations that get a model: each takes a second or two."""
+"""Largest number of configurations with a model: each fit takes one or two seconds."""
 
 
 @dataclass(frozen=True)
 class Provenance:
     """Where the numbers of a run folder come from.
 
-    experiment  the experiment file's text; None where the folder has none
+    experiment  the experiment file's text; None if the folder has none
     manifest    versions, machine, seed and commands
     points      number of points with a finished run; `runs` is the number of these runs
     seconds     length of a run, with `warmup_s` and `cooldown_s`
     middlewares, stores
-                the numbers of them that occur
+                the numbers of middlewares and stores that occur in the points
     """
 
     experiment: str | None
@@ -52,9 +52,8 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Unexplained:
-    """A response that no factorial analysis explains: a `constant` one, or for the given reason.
-
-    `response` is None where none is explained for the same reason.
+    """A response without a factorial analysis, because it is `constant` or for the given reason. `response` is None if
+    the reason applies to all responses.
     """
 
     response: str | None
@@ -67,18 +66,18 @@ class Findings:
     """Everything that the analyses found.
 
     verdicts     knee and bottleneck of each configuration
-    arrivals     an entry per combination of the factors but the arrival rate; none in a closed loop
+    arrivals     an entry per combination of the factors other than the arrival rate; empty in a closed loop
     laws         checks of the operational laws
-    effects      an entry per response that a factorial analysis explains, `unexplained` one per response that
-                 none explains; both are empty where fewer than two factors vary
-    levels       the only factor's levels; None where several factors vary, or the load alone
-    peak         the largest throughput in a closed loop; None where fewer than two factors vary
-    warnings     what a reader has to know before trusting the numbers
+    effects      an entry per response with a factorial analysis; `unexplained` has one per response without; both are
+                 empty if fewer than two factors vary
+    levels       measurements at the levels of the only factor; None if several factors vary, or only the load
+    peak         the largest throughput in a closed loop; None if fewer than two factors vary
+    warnings     reasons to distrust the numbers
     utilizations, cpu_shares
                  see :mod:`knee.data.utilization`
-    details      what only a run folder shows; None for a table, as is `provenance`
-    others       factors that tell configurations apart
-    stations     what the laws know of a run folder's stations; None for a table
+    details      results that need a run folder; None for a table, as is `provenance`
+    others       factors that distinguish configurations
+    stations     measurements of a run folder's stations, for the laws; None for a table
     level        confidence level of every interval
     """
 
@@ -104,7 +103,7 @@ class Findings:
 
     @cached_property
     def outlooks(self) -> Outlooks:
-        """The models of at most MODELS_MAX configurations, and what they predict; fitted when first asked for."""
+        """The models of at most MODELS_MAX configurations with their predictions, fitted at first access."""
         return outlooks(self.observations, self.others, self.stations, configurations_max=MODELS_MAX, level=self.level)
 
     @property
@@ -122,7 +121,7 @@ class Findings:
 
     @property
     def common_bottleneck(self) -> Bottleneck | None:
-        """The bottleneck's verdict, where all of several configurations have the same and it names none."""
+        """The bottleneck verdict that several configurations share, if it names no resource; else None."""
         found = [verdict.bottleneck for verdict in self.verdicts]
         if len(found) < 2 or found[0].names or any(other != found[0] for other in found[1:]):
             return None

@@ -1,4 +1,4 @@
-"""What a reader has to know before trusting the numbers: one class for each warning, with its figures."""
+"""Warnings about the measurements: one class for each warning, with its figures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 STOLEN_MAX = 0.05
-"""Share of a virtual machine's CPU time that its hypervisor may keep in any run without a warning."""
+"""Largest share of stolen CPU time (taken by the hypervisor) in a run without a warning."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A warning that the manifest or the run folder already has in words."""
+    """A warning that the manifest or the run folder already contains as text."""
 
     text: str
 
@@ -42,12 +42,12 @@ class Incomplete:
 
 @dataclass(frozen=True)
 class LostConnections:
-    """Clients were without connections in `affected` of `runs`.
+    """Clients lost connections in `affected` of `runs`.
 
-    missing    the most connections that were missing in the worst run; 0 where all were opened again at once
-    lost       how many of them were cut off in that run
-    clients    how many clients that run has
-    outage_s   for how long connections were missing there
+    missing    the largest number of missing connections in the worst run; 0 if all were reopened at once
+    lost       number of connections that were cut off in that run
+    clients    number of clients of that run
+    outage_s   seconds with missing connections in that run
     run        the folder of that run, `process` the load generator that lost most
     """
 
@@ -63,7 +63,7 @@ class LostConnections:
 
 @dataclass(frozen=True)
 class Unsent:
-    """Requests of an open loop that were due and never sent; `cut_off` where connections to send them were missing."""
+    """Requests of an open loop that were due and never sent; `cut_off` if the connections for them were missing."""
 
     count: int
     cut_off: bool
@@ -79,14 +79,14 @@ class WrongAnswers:
 
 @dataclass(frozen=True)
 class Ejected:
-    """How often middlewares took a store out."""
+    """How often middlewares ejected a store."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Unanswered:
-    """Runs without an answer in the seconds that count."""
+    """Runs without an answer in the measured seconds (after warm-up, before cool-down)."""
 
     affected: int
     runs: int
@@ -94,7 +94,7 @@ class Unanswered:
 
 @dataclass(frozen=True)
 class LoadLimited:
-    """Runs in which the load generator reported that it was the limit."""
+    """Runs in which the load generator reported that it was the bottleneck."""
 
     affected: int
     runs: int
@@ -121,7 +121,7 @@ class Outsiders:
 
 @dataclass(frozen=True)
 class Stolen:
-    """Shares of the CPU time that the hypervisor kept: in the median run and in the worst."""
+    """Shares of stolen CPU time (taken by the hypervisor), in the median and in the worst run."""
 
     median: float
     worst: float
@@ -129,7 +129,7 @@ class Stolen:
 
 @dataclass(frozen=True)
 class LeftElsewhere:
-    """Runs whose clients and queues stay on middlewares elsewhere, with `backlog` messages each."""
+    """Runs that left their clients and queues on external middlewares, with `backlog` messages each."""
 
     runs: int
     backlog: int
@@ -137,11 +137,11 @@ class LeftElsewhere:
 
 @dataclass(frozen=True)
 class Unsteady:
-    """What MSER-5 found against the declared warm-up.
+    """The result of MSER-5 if it contradicts the declared warm-up.
 
     kind       no steady state, a longer warm-up, or runs too short for the test
     runs       how many runs; `first` is the first of them (point, repetition)
-    length_s   of a run; `needed_s` is the length that the test takes
+    length_s   length of a run; `needed_s` is the length that the test requires
     """
 
     kind: Literal["no steady state", "longer warm-up", "cannot tell"]
@@ -157,7 +157,7 @@ class Unsteady:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A knee was sought for the first `covered` of `combinations` only."""
+    """The knee analysis covers only the first `covered` of `combinations` configurations."""
 
     covered: int
     combinations: int
@@ -183,7 +183,7 @@ HealthWarning = (
 
 
 def warnings_of_folder(dataset: Dataset) -> list[HealthWarning]:
-    """What the run folder's own records say against its numbers."""
+    """Warnings that the records of the run folder contain."""
     found: list[HealthWarning] = [Note(str(note)) for note in dataset.manifest.get("notes", [])]
     planned = dataset.spec.measure.repetitions * math.prod(len(levels) for levels in dataset.spec.factors.values())
     done = dataset.points.filter(pl.col("status") == "done").height
@@ -201,7 +201,7 @@ def warnings_of_folder(dataset: Dataset) -> list[HealthWarning]:
 
 
 def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]:
-    """Everything that speaks against the numbers of a run folder."""
+    """All warnings about the measurements of a run folder."""
     runs = evidence.measurements.table.height
     failed = failures(dataset)
     return [
@@ -217,7 +217,7 @@ def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]
 
 
 def lost_connections(dataset: Dataset) -> list[LostConnections]:
-    """A warning on the runs in which connections were missing, and one on those in which all were opened again."""
+    """A warning for the runs with missing connections, and one for the runs that reopened all connections."""
     runs = dataset.points.filter(pl.col("status") == "done").height
     found = outages(dataset)
     gone = found.filter(pl.col("connections_missing") > 0).sort("outage_share", descending=True, maintain_order=True)
@@ -292,7 +292,7 @@ def _left_elsewhere(dataset: Dataset) -> list[LeftElsewhere]:
 
 
 def unsteady(steadiness: pl.DataFrame, points: pl.DataFrame) -> list[Unsteady]:
-    """A warning for each kind of trouble that :func:`knee.data.trim.steady_state` found."""
+    """A warning for each kind of problem that :func:`knee.data.trim.steady_state` found."""
     found = []
     for kind in ("no steady state", "longer warm-up", "cannot tell"):
         rows = steadiness.filter(pl.col("verdict") == kind)
@@ -318,5 +318,5 @@ def unsteady(steadiness: pl.DataFrame, points: pl.DataFrame) -> list[Unsteady]:
 
 
 def left_out(combinations: Sequence[object], covered: int) -> list[LeftOut]:
-    """A warning where more configurations were measured than get a verdict."""
+    """A warning if there are more configurations than verdicts."""
     return [LeftOut(covered, len(combinations))] if len(combinations) > covered else []

@@ -21,14 +21,14 @@ LEVELS_MIN = 3
 """Fewer client counts cannot show both a slope and a plateau."""
 
 PLATEAU = 0.02
-"""Throughputs within this share of the largest form the plateau; within the noise where that is larger, up to
+"""Throughputs within this share of the largest form the plateau. If the noise is larger, it replaces this share, up to
 NOISE_MAX."""
 
 NOISE_MAX = 0.10
-"""Where two equal levels may seem further apart than this share, growth may be noise."""
+"""If two equal levels may differ by more than this share, growth may be noise."""
 
 RISING = 0.10
-"""Elasticity of throughput to clients, d ln X / d ln N, above which X still rises: doubling N gains over 7 %."""
+"""X still rises if its elasticity to clients, d ln X / d ln N, exceeds this: doubling N then gains over 7 %."""
 
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
@@ -39,7 +39,7 @@ KneeStatus = Literal["found", "not reached", "saturated from the start", "cannot
 
 @dataclass(frozen=True)
 class Doubt:
-    """A reason to trust a verdict less: its kind, with a figure or a name where it has one."""
+    """A reason for lower confidence in a verdict: its kind, with a figure or a name for some kinds."""
 
     kind: Literal[
         "few repetitions",
@@ -66,10 +66,10 @@ class Doubt:
 class Obstacle:
     """Why the knee is unknown.
 
-    missing  columns without a value, of a table
+    missing  columns of a table without a value
     growth   relative growth of throughput. "noise": from the lightest load to the largest throughput; "unclear growth":
              the last step, to the largest client count
-    noise    how far apart equal levels may seem, as a share
+    noise    relative difference that two equal levels may show by chance
     """
 
     kind: Literal[
@@ -92,7 +92,7 @@ OPEN_LOOP = Obstacle("open loop")
 
 @dataclass(frozen=True)
 class Level:
-    """One client count: what was measured there, over the repetitions."""
+    """The measurements at one client count, over the repetitions."""
 
     clients: int
     throughput: Interval
@@ -102,7 +102,7 @@ class Level:
     def power(self) -> float | None:
         """Kleinrock's power X / R (Kleinrock 1979), whose maximum is a second opinion on the knee.
 
-        None where R was rounded to none.
+        None if R was rounded to zero.
         """
         response_ms = self.response_ms.estimate
         return self.throughput.estimate / response_ms if response_ms > 0 else None
@@ -118,7 +118,7 @@ class Knee:
         N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system was
         saturated from the start, an upper bound. None when there is nothing to estimate from.
     between
-        The measured client counts around N*; None on a side where there is none.
+        The measured client counts next to N* on either side; None on a side without one.
     level
         The smallest measured level at or above the knee; the largest level when the knee was not reached, the
         smallest one when the system was saturated from the start.
@@ -129,11 +129,11 @@ class Knee:
     retrograde
         Throughput falls again beyond the plateau.
     power_clients
-        Where X / R is largest; None where R was rounded to none at all levels.
+        Client count with the largest X / R; None if R was rounded to zero at all levels.
     obstacle
         Why the knee is unknown; None unless `status` is "cannot tell".
     rise
-        By which share throughput rises to the largest client count, from the best of those far enough below it.
+        Relative rise of throughput to the largest client count, from the best of the levels a factor STEP_MIN below it.
     """
 
     status: KneeStatus
@@ -154,7 +154,7 @@ class Knee:
     power_clients: int | None = None
 
     def bounds(self, clients: float) -> tuple[float, float] | None:
-        """Both asymptotes at N clients, in requests/s: N / (R_0 + Z) and X_max. None where there is no estimate."""
+        """Both asymptotes at N clients, in requests/s: N / (R_0 + Z) and X_max. None without an estimate."""
         if self.throughput_max is None or self.response_light_ms is None:
             return None
         light = 1000 * clients * self.pipeline / (self.response_light_ms.estimate + self.think_ms)
@@ -165,8 +165,8 @@ class Knee:
 class _Curve:
     """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R + Z (ms).
 
-    The cycle R + Z has about the same relative scatter at all levels, as X has. R alone does not where Z is long.
-    `think_ms` is that of the lightest level.
+    Like X, the cycle R + Z has about the same relative scatter at all levels. R alone does not if Z is long. `think_ms`
+    is the think time at the smallest client count.
     """
 
     clients: tuple[int, ...]
@@ -184,9 +184,8 @@ class _Curve:
         return min(max(PLATEAU, self.noise or 0.0), NOISE_MAX)
 
     def step(self) -> tuple[float, float]:
-        """Relative rise and elasticity of throughput from the best of the levels that lie far enough below the last.
-
-        From the best, not from the nearest: recovering from a dip is no growth.
+        """Relative rise and elasticity of throughput to the last level, from the best of the levels with at least
+        STEP_MIN times fewer clients. The nearest level is no reference: recovery from a dip is not growth.
         """
         last = self.clients[-1]
         throughputs = self.throughputs
@@ -204,9 +203,9 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     observations
         Rows of :mod:`knee.data.observations` that differ in `clients` and `repetition` only.
     seed
-        Of the bootstrap that gives the interval.
+        Seed of the bootstrap for the interval.
     """
-    # A request takes some time, even where it was rounded to none.
+    # A response time that was rounded to zero is still positive.
     cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)
     known = observations.filter(
         pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & cycle_ms.is_finite() & (cycle_ms > 0)
@@ -254,7 +253,7 @@ def _pipeline(known: pl.DataFrame) -> float:
 
 
 def _noise(samples: Sequence[Floats], level: float) -> float | None:
-    """How far below the largest mean throughput an equal level may seem to lie, as a share.
+    """Relative distance below the largest mean throughput that an equal level may show by chance.
 
     The least significant difference from a relative variance that is pooled over the levels (Jain 1991, §20.5),
     with Bonferroni's correction because every level is compared with the largest. None without repetitions.
@@ -269,7 +268,7 @@ def _noise(samples: Sequence[Floats], level: float) -> float | None:
 
 
 def _plateau(throughputs: Floats, tolerance: float) -> slice:
-    """The levels around the largest throughput that do not fall short of it by more than the tolerance."""
+    """The contiguous levels around the largest throughput that lie within the tolerance of it."""
     peak = int(np.argmax(throughputs))
     enough = throughputs >= (1 - tolerance) * throughputs[peak]
     first = last = peak
@@ -291,7 +290,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     tolerance = curve.tolerance
 
     def intersection(samples: Sequence[Floats]) -> float:
-        # A thousand times for every knee: all levels' means in one step.
+        # The bootstrap calls this a thousand times, so the means of all levels are one array operation.
         throughputs, cycles_ms = (np.add.reduceat(np.concatenate(samples), starts) / counts).T
         top = float(throughputs[_plateau(throughputs, tolerance)].mean())
         return top * float(cycles_ms[0]) / 1000 / curve.pipeline
@@ -305,7 +304,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     if status != "found":
         at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
-    # The plateau's tolerance is capped; a claim that throughput falls has to exceed all of the noise.
+    # The plateau's tolerance has a cap; a fall of throughput has to exceed the uncapped noise.
     fallen = max(curve.tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
     confidence, doubts = _confidence(curve, plateau, clients, throughputs)
@@ -335,10 +334,9 @@ def _power_clients(levels: Sequence[Level]) -> int | None:
 
 
 def _widened(clients: Interval, heights: Floats) -> Interval:
-    """Widens the bootstrap's interval to the range of N* with each plateau level's throughput as X_max.
-
-    A plateau at finite N still climbs a little; without noise the bootstrap would not know of it.
-    `heights` are the levels' throughputs relative to their mean.
+    """The bootstrap's interval, widened to the range of N* with each plateau level's throughput as X_max. A plateau at
+    finite N still rises a little, which the bootstrap does not cover. `heights` are the levels' throughputs relative to
+    their mean.
     """
     if clients.low is None or clients.high is None:
         return clients
@@ -382,7 +380,7 @@ def _confidence(
         doubts.append(Doubt("one level on the plateau"))
     light = float(throughputs[0] / throughputs.max())
     if light > 0.5:
-        # Its response time may contain waiting.
+        # The response time at the lightest load may include queueing.
         doubts.append(Doubt("loaded from the start", light))
     return confidence_of(doubts), tuple(doubts)
 

@@ -1,6 +1,7 @@
-"""What the only factor does to throughput, or in an open loop to the response time. Pure.
+"""The effect of the only factor on throughput, or in an open loop on response time. Pure.
 
-Of several factors a factorial analysis says which one matters; of one the question is which of its levels are enough.
+With several factors, a factorial analysis shows which one matters. With one factor, the question is which levels are
+best.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from knee.stats.intervals import LEVEL, Floats, Interval
 from knee.verdict.knee import PLATEAU
 
 _LOADS = ("clients", "rate")
-"""Of these, the knee and the arrivals tell."""
+"""Factors that describe the load; the knee and the arrivals analyse these."""
 
 Level = int | float | str | bool
 
 Name = Level | None
-"""A row of a table may lack the level."""
+"""The name of a level; None in a row without one."""
 
 
 class Measured(NamedTuple):
-    """What was measured at a level, over the repetitions."""
+    """The measurements at a level, over the repetitions."""
 
     level: Name
     found: Interval
@@ -34,18 +35,17 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Levels:
-    """What was measured at every level of a factor.
+    """The measurements at every level of a factor.
 
     response    "throughput" (more is better) or "response_ms" (less is better)
-    measured    at every level, in order; one measured once, or always the same, has no interval
-    best        of the levels that can be compared, the one whose mean is best; None where that takes more repetitions
-    behind      by which share of the best the others of these are worse; surely so where their intervals say so, which
-                there are none of where nothing says how much noise there is
-    overloaded  levels at which throughput surely does not follow the arrival rate: response times are those of a queue
-                that grows, and not compared
-    unsure      levels that may not follow it: not compared either
-    failing     by level, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
-                others, and response times are not compared
+    measured    measurements of every level, in order; without an interval if there is one repetition or no variance
+    best        the comparable level with the best mean; None if the comparison needs more repetitions
+    behind      relative deficit of the other comparable levels to the best, with an interval if the noise is known
+    overloaded  levels at which throughput significantly falls behind the arrival rate: their queues grow, so their
+                response times are not compared
+    unsure      levels that may not follow the arrival rate: not compared either
+    failing     by level, the failed share of the requests if it exceeds PLATEAU; throughput excludes failed requests,
+                and response times are not compared
     """
 
     factor: str
@@ -81,16 +81,16 @@ def levels(
     keeps_up: Mapping[int, bool | None] | None = None,
     level: float = LEVEL,
 ) -> Levels | None:
-    """None where several factors vary, or none, or the load alone, or fewer than two levels were measured, or where
-    rows of a closed loop would be compared with those of an open one.
+    """The levels of the only factor. None if several factors vary, none, or only the load; if there are fewer than two
+    levels; or if some rows are of a closed and others of an open loop.
 
     Parameters
     ----------
     table
         Rows of :mod:`knee.data.observations`.
     keeps_up
-        Of an open loop's points, as far as throughput was measured there, whether it follows the arrival rate; None
-        where unknown. Where no level's does, throughput is compared.
+        By point of an open loop with a measured throughput: whether it follows the arrival rate; None if unknown. If
+        throughput follows at no level, levels are compared by throughput.
     """
     if len(factors) != 1 or _varies(table, *_LOADS) or factors[0] in (*_LOADS, "request_type"):
         return None
@@ -130,7 +130,7 @@ def _varies(table: pl.DataFrame, *names: str) -> bool:
 
 
 def sample(of_level: pl.DataFrame, response: str) -> Floats:
-    """What was measured in each repetition, of throughput less what failed; 0 is a throughput as any other."""
+    """The response in each repetition; throughput excludes failed requests. A throughput of 0 counts."""
     known = of_level.filter(pl.col(response).is_finite())
     if response == "throughput":
         failed = pl.col("errors") / pl.col("observed_s") if _has_errors(known) else pl.lit(0.0)
@@ -139,7 +139,7 @@ def sample(of_level: pl.DataFrame, response: str) -> Floats:
 
 
 def share_failed(of_level: pl.DataFrame) -> float:
-    """The failed share of the requests that were answered at a level; 0 where unknown."""
+    """The failed share of the answered requests at a level; 0 if unknown."""
     if not _has_errors(of_level):
         return 0.0
     requests = of_level.select((pl.col("throughput") * pl.col("observed_s")).sum()).item()
@@ -147,7 +147,7 @@ def share_failed(of_level: pl.DataFrame) -> float:
 
 
 def _has_errors(rows: pl.DataFrame) -> bool:
-    """Whether these are a run folder's: in a table such a name may mean anything."""
+    """Whether the rows are from a run folder; in a table, a column `errors` may have another meaning."""
     return {"throughput", "observed_s", "errors", "load_total"} <= set(rows.columns)
 
 

@@ -1,4 +1,4 @@
-"""What configurations and points are called, and against which load they are shown."""
+"""Names of configurations and points, and the load on the horizontal axis of charts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from knee.verdict.configuration import Verdict
 from knee.verdict.levels import Level
 
 CONFIGURATIONS_MAX = 12
-"""Configurations beside each other on an axis: more names are unreadable."""
+"""Largest number of configurations on an axis: more names are unreadable."""
 
 _LEVELS_MIN = 3
 """Fewer levels of a factor make no curve."""
@@ -24,9 +24,8 @@ _LEVELS_MIN = 3
 
 @dataclass(frozen=True)
 class LoadAxis:
-    """How much load there was, on a horizontal axis: the field of a chart's rows that says it, and its levels.
-
-    With `names`, levels are places and no amounts: no line may be drawn between them.
+    """The horizontal axis of a chart: the field of the chart's rows, and its levels. With `names`, levels are
+    categories, so no line may connect them.
     """
 
     field: str
@@ -38,9 +37,9 @@ class LoadAxis:
 class Naming:
     """Names of the points that some verdicts cover.
 
-    verdicts      those verdicts
-    all_arrivals  of the whole measurement
-    others        factors that tell configurations apart, see :func:`knee.data.measurements.configuration`
+    verdicts      the verdicts
+    all_arrivals  arrival analyses of the whole measurement
+    others        factors that distinguish configurations, see :func:`knee.data.measurements.configuration`
     observations  one row per point and repetition
     """
 
@@ -58,7 +57,7 @@ class Naming:
 
     @cached_property
     def parts(self) -> tuple[Naming, ...]:
-        """The points of each axis: all of them, or the closed loop's and the open loop's where a table has both."""
+        """Namings with one axis each: this one, or one for the closed and one for the open loop if a table has both."""
         closed, opened = ([one for one in self.verdicts if one.open_loop == is_open] for is_open in (False, True))
         if not closed or not opened:
             return (self,)
@@ -68,18 +67,18 @@ class Naming:
 
     @cached_property
     def open_loop(self) -> bool:
-        """Whether no client waits for its answer, at any point."""
+        """Whether every point is of an open loop."""
         return bool(self.verdicts) and all(verdict.open_loop for verdict in self.verdicts)
 
     @cached_property
     def _arrivals(self) -> tuple[Arrivals, ...]:
-        """What came of arrival rates, where several were asked for; nothing otherwise."""
+        """The arrival analyses if the rate varied; else empty."""
         found = self.all_arrivals if self.open_loop else ()
         return found if any(one.varied for one in found) else ()
 
     @cached_property
     def series(self) -> dict[int, str]:
-        """What to call the line that a point belongs to: the combination of all factors but the load."""
+        """By point, the name of its line: the combination of all factors other than the load."""
         return {point: label_of(factors) for point, factors in self._factors.items()}
 
     @cached_property
@@ -89,13 +88,13 @@ class Naming:
 
     @cached_property
     def series_title(self) -> str:
-        """Over a legend: the other factors, so that its entries are their levels, which a narrow page has room for."""
+        """Title of the legend: the other factors. The entries are then only their levels, which are short."""
         return _title(next(iter(self._factors.values())))
 
     @cached_property
     def factor(self) -> str | None:
-        """The factor that everything is drawn against where the load was not varied: of those whose levels are
-        numbers the one with the most; None where the load was varied, or none has levels enough."""
+        """The factor on the horizontal axis if the load did not vary: the numeric factor with the most levels. None if
+        the load varied, or no factor has enough levels."""
         if self._arrivals or len(self.counts) > 1:
             return None
         levels: dict[str, set[Level]] = {}
@@ -107,21 +106,21 @@ class Naming:
 
     @cached_property
     def configurations(self) -> tuple[str, ...]:
-        """What stands beside each other where there is nothing to draw anything against; empty where there is, or where
-        it is too much."""
+        """The configurations on the horizontal axis if neither the load nor a factor is there; else empty. Also empty
+        if there are more than CONFIGURATIONS_MAX."""
         names = tuple(verdict.label for verdict in self.verdicts)
         varied = self._arrivals or len(self.counts) > 1 or self.factor is not None
         return () if varied or not 2 <= len(set(names)) == len(names) <= CONFIGURATIONS_MAX else names
 
     @cached_property
     def configurations_title(self) -> str:
-        """Over verdicts' configurations, where these are named by their levels."""
+        """Title above configurations that are named by their levels."""
         return _title(self.verdicts[0].factors)
 
     @cached_property
     def _factors(self) -> dict[int, dict[str, Level]]:
-        """The other factors' levels at every point that a verdict covers. A verdict is about one arrival rate or one
-        level of the factor, and a line about all of them."""
+        """By point that a verdict covers, the levels of the other factors. They exclude the arrival rate and `factor`,
+        as a line covers all of their levels."""
         if self._arrivals:
             return {point: found.factors for found in self._arrivals for point in found.rates}
         if self.configurations:
@@ -146,12 +145,12 @@ class Naming:
 
     @cached_property
     def short_labels(self) -> list[str]:
-        """As `labels`, below the legend's title."""
+        """The labels in short form, for use below the legend's title."""
         return [self.short(label) for label in self.labels]
 
     @cached_property
     def clients(self) -> dict[int, int]:
-        """The clients of every point that a verdict covers; empty where unknown."""
+        """The client count of every point that a verdict covers; empty if unknown."""
         table = self.observations
         if "clients" not in table.columns:
             return {}
@@ -166,9 +165,8 @@ class Naming:
 
     @cached_property
     def load(self) -> Mapping[int, int | float]:
-        """How much load there was at every point that a verdict covers: the arrival rate where that was varied, the
-        level of the factor where there is one instead, the number of the configuration where these stand beside each
-        other, else the clients; empty where unknown."""
+        """By point that a verdict covers, the value on the horizontal axis: the arrival rate if it varied, else the
+        level of `factor`, else the number of the configuration, else the clients. Empty if unknown."""
         if self.configurations:
             return {point: place for place, verdict in enumerate(self.verdicts) for point in verdict.points}
         if self.factor is not None:
@@ -182,7 +180,7 @@ class Naming:
 
     @cached_property
     def axis(self) -> LoadAxis:
-        """What everything is drawn against."""
+        """The horizontal axis of the charts."""
         levels = sorted(set(self.load.values()))
         if self._arrivals:
             return LoadAxis("rate", "Arrival rate (requests/s)", levels)
@@ -203,7 +201,7 @@ class Naming:
 
     @cached_property
     def points(self) -> list[tuple[int, str]]:
-        """Point numbers and what to call them, for the charts in which the reader chooses one."""
+        """Numbers and names of the points, for charts in which the reader selects a point."""
         named = [
             (point, self.in_words(load) + (f", {self.series[point]}" if self.series[point] else ""))
             for point, load in self.load.items()

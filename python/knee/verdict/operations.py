@@ -1,7 +1,7 @@
-"""What each operation took, beside others. Pure.
+"""Throughput and response time of each operation in a mix. Pure.
 
-An operation that slows another down shows in the other's own response times, with and without it. In the mean of all
-operations the most frequent one hides it.
+If one operation slows another down, the other's response times differ with and without it. The mean over all operations
+hides this, as the most frequent operation dominates it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NS_PER_MS = 1e6
 class Operation:
     """One operation at a point.
 
-    items    keys or messages that a request is about
-    per_s    requests per second, but for those that failed
-    failed   share of the requests
-    mean_ms  and percentiles: see :func:`failures.whose_times`; NaN where none was timed, and the mean without an
-             interval where it is always the same
+    items    keys or messages in a request
+    per_s    requests/s without failed ones
+    failed   failed share of the requests
+    mean_ms  mean response time, ms, like the percentiles: see :func:`failures.whose_times`; NaN without timed requests;
+             without an interval if there is no variance
     """
 
     name: str
@@ -55,16 +55,15 @@ class Operation:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its response times say how long it takes: requests that fail may fail fast."""
+        """Whether its response times are comparable: failed requests may end fast."""
         return self.failed <= PLATEAU and math.isfinite(self.mean_ms.estimate)
 
 
 def operations(
     histograms: Merged, observations: pl.DataFrame, dataset: Dataset, level: float = LEVEL
 ) -> dict[int, dict[str, Operation]]:
-    """By point and name; reads are one operation, whatever their outcome.
-
-    A repetition without an operation had 0/s of it.
+    """The operations by point and name; reads are one operation, whatever their outcome. A repetition without an
+    operation counts as 0 requests/s.
 
     Parameters
     ----------
@@ -111,7 +110,7 @@ def _configurations(dataset: Dataset) -> dict[int, Configuration]:
 
 
 def _items(configuration: Configuration) -> dict[str, int]:
-    """How many a request of each operation is about, where that need not be one."""
+    """Items in a request of each operation, for operations that may have more than one."""
     workload = configuration.workload
     if configuration.system.load.kind == "pgbench":
         return {script.operation: script.items for script in pgbench.scripts(workload)}

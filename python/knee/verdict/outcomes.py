@@ -1,7 +1,7 @@
 """Reads by outcome: found nothing, found something, found something very large. Pure.
 
-Results that differ in size by orders of magnitude may make response times that differ as much. Then no request takes as
-long as the mean of all, and a few large ones take most of the time.
+If result sizes differ by orders of magnitude, response times may differ as much. Then no request is near the mean
+response time, and a few large requests take most of the time.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from knee.verdict.clusters import Clusters, find_clusters
 from knee.verdict.distributions import Merged, densities
 
 OUTCOMES = {"read_missing": "not found", "read": "ordinary", "read_large": "very large"}
-"""What the types of reads are called."""
+"""Names of the types of reads."""
 
 ALL_READS = "all reads"
 
 OPERATION = pl.when(pl.col("op").is_in(list(OUTCOMES))).then(pl.lit("read")).otherwise("op").alias("op")
-"""What clients asked for, of windows: reads are one operation, whatever came of them."""
+"""The requested operation of a window: reads are one operation, whatever their outcome."""
 
 _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one outcome of a point's reads took; the last one of a point is all reads together.
+    """The response times of one outcome of a point's reads; a point's last entry is all reads together.
 
-    count, share        reads over all repetitions, and what they are of the point's
-    time_share          of the time that clients waited for reads
-    mean_ms             over the repetitions' means
+    count, share        number of reads over all repetitions, and their share of the point's reads
+    time_share          share of the time that clients waited for reads
+    mean_ms             mean over the repetitions' means
     pooled_ms           the mean of all repetitions' reads together
-    times               how many times as long as an ordinary one, in the same repetition
+    times               ratio to the mean of an ordinary read in the same repetition
     longer              share of all pairs in which it took longer than an ordinary one of the same repetition
                         (the Mann–Whitney statistic; a pair of equals counts half)
-    p50_ms …            of all repetitions' reads together
+    p50_ms …            percentiles of all repetitions' reads together
     """
 
     name: str
@@ -61,13 +61,13 @@ class Outcome:
 
 
 def reads(histograms: Merged) -> Merged:
-    """The clients' reads, where the clients report at least two outcomes; else empty."""
+    """The clients' reads if the clients report at least two outcomes; else empty."""
     found = {key: one for key, one in histograms.items() if key[2] == "load" and key[3] in OUTCOMES and one.total}
     return found if len({op for *_, op in found}) > 1 else {}
 
 
 def outcomes(found: Merged, level: float = LEVEL) -> dict[int, tuple[Outcome, ...]]:
-    """What each outcome took, by point; `found` are the response times of :func:`reads`."""
+    """The outcomes by point; `found` are the response times of :func:`reads`."""
     return {point: _outcomes(_repetitions(found, point), level) for point in sorted({key[0] for key in found})}
 
 
@@ -118,7 +118,8 @@ def _longer(one: Histogram, other: Histogram) -> float:
 
 
 def distribution(found: Merged) -> pl.DataFrame:
-    """The distribution of each outcome: `point, outcome, low_ms, high_ms, share`, the last of the outcome's reads."""
+    """The distribution of each outcome: `point, outcome, low_ms, high_ms, share`; `share` is relative to the outcome's
+    reads."""
     return (
         densities(found)
         .filter(pl.col("op").is_in(list(OUTCOMES)))
@@ -128,5 +129,5 @@ def distribution(found: Merged) -> pl.DataFrame:
 
 
 def clusters(found: Merged, point: int) -> Clusters:
-    """The clusters that a point's reads make, whatever came of them; they hold shares of outcomes."""
+    """The clusters of all of a point's reads, with the share of each outcome in each cluster."""
     return find_clusters(_repetitions(found, point))

@@ -1,8 +1,8 @@
-"""The largest throughput of all configurations, which others may be as large, and what choosing it costs. Pure.
+"""The configuration with the largest throughput, and the configurations that may equal it. Pure.
 
 The largest of many means is large by luck as well (the winner's curse). A subset selection (Gupta 1965) keeps every
-configuration that may be the best, and an interval that holds for all of them at once holds for the chosen one, too
-(Miller 1981, §2.3).
+configuration that may be the best. A simultaneous interval for all configurations also holds for the chosen one (Miller
+1981, §2.3).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from knee.verdict.knee import PLATEAU
 from knee.verdict.levels import Level, sample, share_failed
 
 _FEW_BELOW = 5
-"""Fewer repetitions make an interval wide by their number alone: Student's quantile at 95 % is 12.7 of two, 4.3 of
-three and 3.2 of four, and then 2.8 of five as against 2.0 of ever so many."""
+"""Below this many repetitions, the small number alone makes an interval wide. Student's 95 % quantile is 12.7 for two
+repetitions, 4.3 for three, 3.2 for four, 2.8 for five and 2.0 in the limit."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Peak:
     factors
         Its levels.
     throughput
-        Its mean, with an interval that holds for all configurations at once; without one where fewer than two of them
-        were measured more than once, or where all repetitions are equal.
+        Its mean, with a simultaneous interval for all configurations. There is no interval if fewer than two
+        configurations have repetitions, or if all repetitions are equal.
     compared
-        How many configurations were measured more than once: it is the largest of those.
+        Number of configurations with repetitions; the peak is the largest of these.
     as_large
-        The others that may have as large a throughput, with intervals alike, those with the largest means first.
+        The other configurations that may have as large a throughput, with simultaneous intervals, the largest means
+        first.
     once
-        How many configurations were measured only once.
+        Number of configurations without repetitions.
     failing
-        By configuration, which share of the requests failed, where that is more than PLATEAU; throughput is that of the
-        others.
+        By configuration, the failed share of the requests if it exceeds PLATEAU; throughput excludes failed requests.
     silent
-        How many of those that were measured more than once answered no request.
+        Number of configurations with repetitions that answered no request.
     """
 
     factors: Mapping[str, Level]
@@ -60,12 +60,12 @@ class Peak:
 
     @property
     def is_of_once(self) -> bool:
-        """Whether it is the largest of configurations measured once as well, for want of repetitions."""
+        """Whether the comparison includes configurations measured once, for lack of repetitions."""
         return self.compared < 2 or self.throughput.repetitions < 2
 
     @property
     def is_vague(self) -> bool:
-        """Whether as much as the mean itself lies on either side of it, to first order: e times on a log scale."""
+        """Whether the interval reaches a factor e on either side of the mean: a half-width of 1 on the log scale."""
         return self.throughput.high is not None and self.throughput.high >= math.e * self.throughput.estimate
 
     @property
@@ -75,23 +75,23 @@ class Peak:
 
     @property
     def less(self) -> int:
-        """How many of the others surely have a smaller throughput above zero."""
+        """Number of other configurations with a significantly smaller, positive throughput."""
         return self.compared - 1 - len(self.as_large) - self.silent
 
 
 def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> Peak | None:
-    """None for a single factor (see the knee or :mod:`levels`), and where no two configurations of a closed loop have a
-    throughput.
+    """The peak; None for a single factor (see the knee or :mod:`levels`), or if fewer than two closed-loop
+    configurations have a throughput.
 
-    The variances of relative noise are pooled, since two or three repetitions say little of their own, unless they
-    differ (:func:`knee.stats.comparisons.noise`): each configuration has its own then.
+    The relative variances are pooled, as two or three repetitions give a poor estimate. If they differ
+    (:func:`knee.stats.comparisons.noise`), each configuration has its own variance.
 
     Parameters
     ----------
     table
         Rows of :mod:`knee.data.observations`.
     factors
-        The columns that tell configurations apart, the clients among them.
+        The columns that distinguish configurations, including the clients.
     """
     if not {"throughput", "think_ms"} <= set(table.columns):
         return None
@@ -109,7 +109,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     measured = [(at, sample(own, "throughput")) for at, own in configurations]
     measured.sort(key=lambda one: -float(one[1].mean()))
     repeated = [one for one in measured if one[1].size > 1]
-    # What answers nothing has no relative noise.
+    # A throughput of zero has no relative noise.
     answering = [one for one in repeated if one[1].mean() > 0]
     silent = len(repeated) - len(answering)
     once = len(measured) - len(repeated)
@@ -117,12 +117,12 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         return None
     known = noise([values for _, values in answering])
     if len(repeated) < 2 or known is None:
-        # One measured once is crowned only where nothing else can be.
+        # A configuration measured once can be the peak only if none has repetitions.
         at, values = answering[0] if len(repeated) > 1 and answering else measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
         return Peak(at, alone, len(repeated), (), once, failing, silent)
     means = np.array([values.mean() for _, values in answering])
-    # Of the means' logarithms.
+    # Noise of the logarithms of the means.
     counts = np.array([1 / values.size for _, values in answering])
     quantiles = stats.t.ppf(1 - (1 - level) / 2 / means.size, known.freedoms)
     half_widths = quantiles * np.sqrt(counts * known.variances) * means
@@ -136,19 +136,19 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
 
 
 def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[int]:
-    """Those that no other one exceeds by more than a difference of two equal ones may be.
+    """Indices of the configurations that no other one significantly exceeds.
 
-    The best is compared with the k − 1 others, so with each at 1 − α / (k − 1), one-sided, it is among them with
-    confidence 1 − α (Gupta 1965). Variances that differ have degrees of freedom of each pair (Welch 1947).
+    Each of the k − 1 comparisons is one-sided at level 1 − α / (k − 1). So the best configuration is among the result
+    with confidence 1 − α (Gupta 1965). With unequal variances, each pair has its own degrees of freedom (Welch 1947).
 
     Parameters
     ----------
     means
-        The largest first.
+        Means of the configurations, the largest first.
     counts
-        How often the relative variances are in those of the means.
+        Number of repetitions behind each mean.
     each
-        1 − α / (k − 1).
+        Level of each comparison, 1 − α / (k − 1).
     """
     logs = np.log(means)
     exceeded = np.zeros(means.size, np.bool_)

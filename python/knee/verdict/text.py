@@ -10,7 +10,7 @@ from knee.verdict.findings import Findings
 
 
 def render_text(findings: Findings) -> str:
-    """The findings as plain text, one a line, with a label before each kind."""
+    """The findings as plain text, one per line, with a label before each kind."""
     lines = [findings.name + (f": {findings.question}" if findings.question else "")]
     if not findings.verdicts:
         lines.append("No run is complete: there is nothing to diagnose.")
@@ -41,7 +41,7 @@ def render_text(findings: Findings) -> str:
 
 
 def _details(findings: Findings) -> list[str]:
-    """What only a run folder shows."""
+    """Lines for the details that only a run folder has."""
     details, naming = findings.details, findings.naming
     if details is None:
         return []
@@ -60,7 +60,7 @@ def _details(findings: Findings) -> list[str]:
 
 
 def _named(lines: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines with their configuration's name before the first of each."""
+    """The lines, with the configuration's name before its first line."""
     return [
         f"{name}: {line}" if name and (i == 0 or lines[i - 1][0] != name) else line
         for i, (name, line) in enumerate(lines)

@@ -1,6 +1,5 @@
-"""What happened second by second, warm-up and cool-down included, and which resources a point used without them.
-
-Each second is placed at its middle, `middle_s`; what came before the start or was drained after the end is left out.
+"""Time series with one row a second, including warm-up and cool-down, and mean resource use of each point without them.
+`middle_s` is the middle of a second. Seconds before the start and after the end of the load are excluded.
 """
 
 from __future__ import annotations
@@ -19,19 +18,18 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1e6
 
 _LOG_SECONDS_MIN = 20
-"""A shorter run does not show whether its log grows."""
+"""Shortest run, in seconds, that shows whether its log grows."""
 
 _LOG_GROWS = 0.05
-"""What a log takes is given back a segment at a time: less than this is no growth."""
+"""Least relative growth of a log. A log frees one segment at a time, so its size varies by less than this without
+growth."""
 
 _MIDDLE = (pl.col("elapsed_s") + 0.5).alias("middle_s")
 
 
 def load_per_second(dataset: Dataset) -> pl.DataFrame:
-    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts.
-
-    A second in which nothing was answered has a throughput of 0 and no response time, as has one in which all that was
-    is of unknown time.
+    """The clients' view: `point, repetition, middle_s, throughput, response_ms`, over all load hosts. A second without
+    an answer has a throughput of 0. `response_ms` is null in a second without a timed answer.
     """
     return (
         _of_load(dataset)
@@ -48,8 +46,8 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
 def operations_per_second(dataset: Dataset) -> pl.DataFrame:
     """The clients' view of every operation: `point, repetition, middle_s, op, response_ms`, over all load hosts.
 
-    Reads are one operation, whatever came of them. A second in which nothing was answered of an operation that the run
-    timed any of has no response time, as has one in which all that was is of unknown time.
+    Reads are one operation, whatever their outcome. `response_ms` is null in a second without a timed answer, for each
+    operation that the run timed at all.
     """
     load = _of_load(dataset)
     timed = (
@@ -78,12 +76,13 @@ def resources_per_second(dataset: Dataset) -> pl.DataFrame:
 
 
 def store_per_second(dataset: Dataset) -> pl.DataFrame:
-    """What stores with versions report of themselves, all stores of a run together.
+    """Reports of versioned stores, all stores of a run together.
 
     Returns
     -------
-    `point, repetition, middle_s, file_mb, live_mb, versions, snapshot_age_s, commit_ms, commit_records`: the age of the
-    oldest snapshot open anywhere, and means over the groups made safe within the second, null where there was none.
+    `point, repetition, middle_s, file_mb, live_mb, versions, snapshot_age_s, commit_ms, commit_records`:
+    `snapshot_age_s` is the age of the oldest open snapshot. `commit_ms` and `commit_records` are means over the commits
+    of the second, null without one.
     """
     commits = pl.when(pl.col("commits").sum() > 0)
     return (
@@ -105,9 +104,8 @@ def store_per_second(dataset: Dataset) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class LogGrowth:
-    """What a run's log takes in the second half of the run, in MB: `low_mb` to `high_mb`, with `live_mb` live.
-
-    `before_mb` is the most that it took in the first half.
+    """Size of a run's log in its second half, in MB: from `low_mb` to `high_mb`, with `live_mb` of live data.
+    `before_mb` is the largest size in the first half.
     """
 
     low_mb: float
@@ -117,7 +115,7 @@ class LogGrowth:
 
     @property
     def grows(self) -> bool:
-        """Whether it surely takes more in the second half than in the first."""
+        """Whether the log is clearly larger in the second half than in the first."""
         return self.high_mb > (1 + _LOG_GROWS) * self.before_mb
 
 
@@ -138,8 +136,8 @@ def log_growth(stores: pl.DataFrame) -> LogGrowth | None:
 def resources_per_point(dataset: Dataset) -> pl.DataFrame:
     """Means over each point's trimmed runs: `point, target, cores, rss_mb, net_mb_per_s, disk_mb_per_s`.
 
-    Memory is the largest that was seen. Network is the host's only: loopback, and what other interfaces received
-    and sent.
+    Memory is the largest sample. Network traffic is for the whole host only: loopback, and bytes received and sent on
+    other interfaces.
     """
     seconds = pl.col("seconds").sum()
     network = pl.sum_horizontal("net_lo_bytes", "net_rx_bytes", "net_tx_bytes")
@@ -163,8 +161,8 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
 
 
 def _of_load(dataset: Dataset) -> pl.DataFrame:
-    """The load generators' rows of every second: of operations that nothing was answered of there are none, of
-    themselves there is always one."""
+    """The load generators' rows of every second. A second without an answer of an operation has no row for it, but each
+    generator always has a row of its own."""
     seconds = pl.concat([dataset.windows, dataset.stations], how="diagonal")
     return _within_run(seconds, dataset.points).filter(pl.col("role") == "load")
 

@@ -1,10 +1,9 @@
 """Throughput as the clients see it and as the server sees it, and why they differ. Pure.
 
-A client's own throughput is how many answers it gets per second that it waits, 1 / R: it falls as others make it wait
-longer. The server's is what it is asked per second, between the first request and the last: it can grow with the
-clients, for it has to wait for them, until it can do no more; where requests cost more the more clients there are, or
-others take its processors, it falls. Both are right, and neither is the other: N clients that wait for R and think for
-Z make X = N / (R + Z) (the interactive law; Denning & Buzen 1978).
+A client's own throughput is its number of answers per second of waiting, 1 / R. It falls as more clients lengthen the
+wait. The server's throughput is its number of requests per second, between the first and the last request. It grows
+with the clients until the server saturates. It falls if requests cost more with more clients, or if other programs take
+the processors. The interactive law, X = N / (R + Z), links the two (Denning & Buzen 1978).
 """
 
 from __future__ import annotations
@@ -25,15 +24,16 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 AGREE = 0.05
-"""How far clients and server may be apart on all requests per second without a word about it."""
+"""Largest relative difference between the clients' and the server's total throughput without a remark."""
 
 MOVES = 0.10
-"""Changes from the fewest clients to the most that are surely smaller are called none."""
+"""A relative change from the fewest to the most clients counts as none if it is significantly smaller than this."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One client count: requests per second of each client as it waits (1 / R), of all clients, and at the server."""
+    """Throughput at one client count, requests/s: of each client while it waits (1 / R), of all clients, and at the
+    server."""
 
     clients: int
     each: Interval
@@ -42,7 +42,7 @@ class View:
 
 
 def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFrame:
-    """Both views of every run whose stores report when requests came, with clients that wait for answers.
+    """Both views of every closed-loop run whose stores report arrival times.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
 
     Returns
     -------
-    `point, repetition, clients, each, together, server`: requests per second as in :class:`View`. The server's is that
-    of all stores, each between its first and its last request within the trimmed windows: so many intervals, one less
-    than requests. A client that keeps several requests in flight gets as many answers while it waits.
+    `point, repetition, clients, each, together, server`: requests per second as in :class:`View`. `server` sums over
+    all stores: (requests − 1) / (time from the first to the last request in the trimmed windows). With several requests
+    in flight, a client gets as many answers per R.
     """
     stations, windows = (trim(frame, dataset.points) for frame in (dataset.stations, dataset.windows))
     keys = [*RUN, "process"]
@@ -75,11 +75,11 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
         )
     )
     return (
-        # Clients of an open loop do not wait before they ask again: one's answers are no share of all.
+        # Open-loop clients do not wait for answers, so 1 / R is not a client's throughput.
         observations.filter((pl.col("middlewares") == 0) & pl.col("rate").is_null() & (pl.col("response_ms") > 0))
         .join(dataset.points.select(*RUN, "stores"), on=RUN)
         .join(server, on=RUN)
-        # A store without a report may have had requests.
+        # A store without a report may have received requests.
         .filter(pl.col("stores") == pl.col("_stores"))
         .select(
             *RUN,
@@ -93,7 +93,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
 
 
 def views(runs: pl.DataFrame, level: float = LEVEL) -> tuple[View, ...]:
-    """The means over the repetitions, by clients; `runs` are those of one configuration (:func:`throughput_views`)."""
+    """Means over the repetitions, by client count; `runs` are rows of :func:`throughput_views` of one configuration."""
     return tuple(
         View(
             int(str(clients)), *(mean_interval(rows[name].to_numpy(), level) for name in ("each", "together", "server"))
