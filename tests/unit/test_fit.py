@@ -214,7 +214,7 @@ def test_of_several_think_times_one_must_be_asked_for() -> None:
         )
 
     rows = pl.concat([cycle(0.0), cycle(20.0).with_columns(pl.col("point") + 20)])
-    with pytest.raises(FitError, match="the think time was a factor: say for which"):
+    with pytest.raises(FitError, match="the think time was a factor: choose one"):
         scenario_of(rows, curve_of(rows), {"clients": 16})
     assert scenario_of(rows, curve_of(rows), {"clients": 16, "think_ms": 20}).think_ms == 20
 

@@ -130,7 +130,7 @@ def test_given_connections_stay_when_slots_change() -> None:
 
 def test_connections_as_a_factor_must_be_named() -> None:
     rows = measured(0)
-    with pytest.raises(FitError, match="the number of connections was a factor: say for how many"):
+    with pytest.raises(FitError, match="the number of connections was a factor: choose one"):
         scenario_of(rows, curve_of(rows), {"clients": 8})
     with pytest.raises(FitError, match="expected a whole number from 1"):
         scenario_of(rows, curve_of(rows), {"connections": 0})

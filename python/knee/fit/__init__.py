@@ -4,14 +4,14 @@
     models     M/M/1, M/M/m, closed networks, the load-dependent network, the universal scalability law
     search     least squares
     selection  cross-validation over client counts, and the model that it chooses
-    stages     what a request needs of every stage between client and server
-    scenario   what a model is asked for
+    stages     the service demand of a request at each stage between client and server
+    scenario   the load and the worker slots for which a model predicts
     configurations  which rows one model is fitted to
     forecast   predictions with intervals
-    systems    all of it for every configuration of a table
-    plan       a prediction simulated, with what no formula covers
-    outlook    all of it over the client counts and beyond, for a report
-    text       in words
+    systems    fits every configuration of a table
+    plan       simulates a prediction under assumptions that no formula covers
+    outlook    predictions over the measured client counts and beyond, for a report
+    text       the results in words
 
 Formulas, assumptions and sources: docs/methods/fit.md.
 """

@@ -1,4 +1,4 @@
-"""Which rows of a table one model is fitted to."""
+"""Groups the rows of a table into configurations, with one model for each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from knee.laws.foreign import ALL
 from knee.spec.tables import factor_names, names_of_one_value
 
 _NEAR = 0.7
-"""How alike a misspelt name is to the right one: load.hosts is no slip of load.clients."""
+"""Least similarity (difflib ratio) of a misspelt name to the name to suggest. load.hosts and load.clients are below
+it."""
 
 _OF_NO_CONFIGURATION = ("experiment.", "measure.")
-"""Tables of settings that say how something was measured, and not what."""
+"""Prefixes of settings that describe how Knee measures, not which system it measures."""
 
 
 def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
-    """The rows that one model is fitted to, and what tells them from the others in words.
-
-    Rows of one request type among several are left out: the clients of a closed loop wait for all of them. So are rows
-    of an open loop beside those of a closed one.
+    """Label and rows of each configuration; each gets its own model. If the table has several request types, only rows
+    for all requests together count: the clients of a closed loop wait for all of them. If the table has rows of closed
+    and open loops, only the closed ones count.
     """
     closed = table.filter(pl.col("think_ms").is_not_null()) if "think_ms" in table.columns else table
     table = table if closed.is_empty() else closed
@@ -45,12 +45,12 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
 
 
 def own_names(table: pl.DataFrame) -> set[str]:
-    """The columns that the models themselves explain, under all of their names."""
+    """The columns that the models have as parameters, under all of their names."""
     return {name for names in settings_known(table) for name in names}
 
 
 def settings_known(table: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    """The settings that a model takes to any value, in a table's names and in the experiment file's."""
+    """The settings for which a model predicts any value: (name in a table, name in the experiment file) pairs."""
     return (CLIENTS, WORKERS, THINK, PIPELINE, *([CONNECTIONS] if knows_connections(table) else []))
 
 
@@ -59,7 +59,8 @@ def curve_of_configuration(
 ) -> Curve:
     """The curve of one of the configurations `groups`, which differ in the factors `apart`.
 
-    Raises FitError naming what it lacks and, where another one has a curve, how to choose that.
+    Raises FitError that names the missing data. If another configuration has a curve, the message says how to choose
+    it.
     """
     try:
         return curve_of(rows)
@@ -77,7 +78,7 @@ def _has_curve(rows: pl.DataFrame) -> bool:
 
 
 def rows_of_most_slots(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the most worker slots and connections, where these were factors."""
+    """The rows with the most worker slots and the most connections, if these were factors."""
     for names in (WORKERS, CONNECTIONS):
         name = next((name for name in names if name in rows.columns and rows[name].dtype.is_numeric()), None)
         if name is not None and rows[name].n_unique() > 1:
@@ -88,12 +89,12 @@ def rows_of_most_slots(rows: pl.DataFrame) -> pl.DataFrame:
 def rows_at(
     table: pl.DataFrame, name: str, level: Setting, configuration: Sequence[str], constant: Mapping[str, object]
 ) -> pl.DataFrame:
-    """The rows with one level of a factor, as no model knows what another level does.
+    """The rows with one measured level of a factor. No model predicts other levels of it.
 
     Raises FitError for an unknown name, and for a level that was not measured.
     """
     if name not in configuration:
-        # Under the experiment file's names where one of these is meant.
+        # A dotted name comes from the experiment file: suggest names from there.
         which = 1 if "." in name else 0
         known = [*(names[which] for names in settings_known(table)), *configuration]
         one_value = names_of_one_value()
@@ -119,10 +120,10 @@ def rows_at(
 
 
 def _is_level(asked: Setting, measured: object) -> bool:
-    """Whether they are the same level, however it is written: 2, 2.0, and the text 2 are."""
+    """Whether both are the same level: 2, 2.0 and the text "2" are equal."""
     return measured == asked or _level_in_words(measured) == str(asked)
 
 
 def _level_in_words(level: object) -> str:
-    """As :func:`knee.data.measurements.label_of` writes it."""
+    """The level as :func:`knee.data.measurements.label_of` writes it."""
     return "none" if level is None else str(level)

@@ -1,4 +1,4 @@
-"""What a model is fitted to: throughput and response time over client counts, with what is known of the system."""
+"""The data for a fit: throughput and response time over client counts, with worker slots and think times."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from knee.queueing import POPULATION_MAX
 from knee.stats.intervals import Floats
 
 CLIENTS_MIN = 3
-"""Client counts below which none lies between two others, to be left out and predicted from them."""
+"""Fewest client counts for cross-validation: one count lies between two others, which predict it."""
 
 THINK_SCATTER = 0.05
-"""Measured mean think times within this relative range are one think time, unless DECLARED says otherwise: random ones
-scatter.
+"""Measured mean think times within this relative range count as one think time, as random think times scatter. If the
+column DECLARED exists, it decides instead.
 """
 
 DECLARED = "declared_think_ms"
-"""The column that says what was asked for."""
+"""The column with the think time in the experiment file."""
 
 LAW_FACTOR = 1.5
-"""How far the interactive law may be off in the median before measurements are not of one loop. Seeds: within 1 %."""
+"""Largest median factor between the two sides of the interactive law for rows of one closed loop. Test data are within
+1 %."""
 
 OPEN_LOOP = "the load is an open loop, and the models are of closed ones: measure with a think time instead"
 
 SLOTS, CONNECTED = "worker slots", "connections"
-"""What serves requests, in words."""
+"""Names of what serves requests."""
 
 View = Literal["client", "middleware"]
 
@@ -47,21 +48,22 @@ class Curve:
     customers
         N, clients times the requests that each keeps in flight.
     think_ms
-        Z. From the middleware's view the way to it is not in here: it is fitted.
+        Z. In the middleware's view, Z excludes the delay between client and middleware, which is a parameter of the
+        model.
     slots
-        Worker slots of all middlewares together, or their connections to a database where those are fewer: a request
-        that has a slot and waits for a connection does as little as one that waits for a slot. NaN where not known.
+        Worker slots of all middlewares together, or their connections to a database if there are fewer connections than
+        slots. NaN if unknown.
     throughput
         X, requests/s.
     response_ms
-        R: the client's, or from the middleware's view queueing and service together.
+        R: the client's response time, or in the middleware's view the sum of queueing and service time.
     point
-        Which rows are repetitions of each other.
+        Number of the point; rows with the same number are repetitions of each other.
     view
-        Whose response time it is. A model adds a delay outside of the middleware to the client's one, and leaves it
-        out of the middleware's.
+        Where the response time was measured. The delay between client and middleware is part of the client's response
+        time only.
     servers
-        What `slots` counts, in words.
+        What `slots` counts: worker slots, connections or both.
     """
 
     customers: Floats
@@ -83,18 +85,19 @@ class Curve:
 
     @property
     def facts_a_point(self) -> int:
-        """Independent facts at each point. In a closed loop the client's response time follows from the throughput
-        (X = N / (R + Z)); the middleware's lacks the way to it, and is a fact of its own."""
+        """Independent measurements at each point. In a closed loop the client's response time follows from the
+        throughput (X = N / (R + Z)). The middleware's response time does not, as it excludes the network delay."""
         return 1 if self.view == "client" else 2
 
     @property
     def points_left(self) -> int:
-        """The fewest points that remain when cross-validation leaves out a client count, any but the smallest."""
+        """The fewest points that remain when cross-validation leaves out one client count other than the smallest."""
         return min(np.unique(self.point[self.customers != count]).size for count in self.counts[1:])
 
     @cached_property
     def alike(self) -> list[tuple[float, float, Mask]]:
-        """Think time, slots (NaN where not known) and the rows that have them: what one solution serves."""
+        """Think time in ms, slots (NaN if unknown) and the mask of rows with both. One solution covers each such
+        group."""
         keys = np.stack([self.think_ms, np.nan_to_num(self.slots, nan=-1.0)], axis=1)
         return [
             (float(think_ms), float(slots) if slots >= 0 else float("nan"), (keys == (think_ms, slots)).all(axis=1))
@@ -103,7 +106,7 @@ class Curve:
 
     @property
     def knows_slots(self) -> bool:
-        """Whether the number of worker slots is known everywhere."""
+        """Whether the number of worker slots is known in every row."""
         return bool(np.isfinite(self.slots).all())
 
     def where(self, rows: Mask) -> Curve:
@@ -120,7 +123,7 @@ class Curve:
         )
 
     def measured(self, throughput: Floats, response_ms: Floats) -> Curve:
-        """The same rows with other measurements."""
+        """A copy with other throughputs (requests/s) and response times (ms)."""
         return replace(self, throughput=throughput, response_ms=response_ms)
 
 
@@ -130,8 +133,8 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     Raises
     ------
     FitError
-        Where there is no closed loop, no response time, or fewer than CLIENTS_MIN client counts, naming what lacks;
-        where there are too many clients, slots without a number, or times and throughputs of different loops.
+        If the load is not a closed loop, a column is missing, there are fewer than CLIENTS_MIN client counts or too
+        many clients, the number of slots is missing in some rows, or the interactive law does not hold.
     """
     for name in ("clients", "throughput"):
         if name not in rows.columns:
@@ -171,30 +174,30 @@ def curve_of(rows: pl.DataFrame) -> Curve:
         raise FitError(f"clients: models are solved for at most {POPULATION_MAX:,}, not {curve.counts[-1]:,.0f}")
     workers = _first(known, WORKERS)
     if workers is not None and known[workers].n_unique() > 1 and not curve.knows_slots:
-        raise FitError(f"{workers}: they differ, so every row needs their number, from 1")
+        raise FitError(f"{workers}: the number differs between rows, so every row needs one, at least 1")
     _check_loop(curve)
     return curve
 
 
 def _check_loop(curve: Curve) -> None:
-    """The interactive law, N = X (R + Z): the middleware's R may be shorter than the client's, and never longer."""
+    """Check the interactive law, N = X (R + Z). The middleware's R may be shorter than the client's, but not longer."""
     loop_ms = 1000 * curve.customers / curve.throughput
     logs = np.log((curve.response_ms + curve.think_ms) / loop_ms)
     off = float(np.median(logs))
     if off > np.log(LAW_FACTOR) or (curve.view == "client" and off < -np.log(LAW_FACTOR)):
         raise FitError(
-            f"clients, throughput and response time are not of one closed loop: response and think time together are "
-            f"{np.exp(off):.2g} times clients / throughput (median): check their units, think_ms, and whose they are"
+            f"clients, throughput and response time do not fit one closed loop: response time plus think time is "
+            f"{np.exp(off):.2g} times clients / throughput (median): check units, think_ms, and where each was measured"
         )
 
 
 def same_think(asked_ms: float, measured_ms: Floats) -> bool:
-    """Whether a think time is the measured ones' mean, as far as those may scatter."""
+    """Whether a think time equals the mean of the measured ones, within THINK_SCATTER."""
     return bool(abs(asked_ms - measured_ms.mean()) <= THINK_SCATTER * measured_ms.mean())
 
 
 def taken_ms(asked_ms: float, rows: pl.DataFrame, curve: Curve) -> float:
-    """The think time of a curve that is meant by one that its experiment asked for; any other means itself."""
+    """The curve's think time for a declared one in the experiment file; any other think time is returned unchanged."""
     if DECLARED in rows.columns:
         taken = rows.filter(pl.col(DECLARED) == asked_ms)["think_ms"].mean()
         if isinstance(taken, float):
@@ -203,7 +206,8 @@ def taken_ms(asked_ms: float, rows: pl.DataFrame, curve: Curve) -> float:
 
 
 def _think_ms(rows: pl.DataFrame) -> Floats:
-    """Z of every row: the mean of all with the same declared think time, or else of all that scatter about one."""
+    """Z of every row in ms: the mean over rows with the same declared think time. Without that column, the mean over
+    all rows if they lie within THINK_SCATTER."""
     if DECLARED in rows.columns and not rows[DECLARED].is_null().any():
         return rows.select(pl.col("think_ms").cast(pl.Float64).mean().over(DECLARED))["think_ms"].to_numpy()
     each = rows["think_ms"].cast(pl.Float64).to_numpy()
@@ -213,20 +217,19 @@ def _think_ms(rows: pl.DataFrame) -> Floats:
 
 
 def servers_of(rows: pl.DataFrame) -> Floats:
-    """How many requests of a row can be served at a time: worker slots, or connections where those are fewer."""
+    """How many requests each row can serve at a time: worker slots, or connections if there are fewer of them."""
     return np.fmin(worker_slots_of(rows), connections_of(rows))
 
 
 def servers_in_words(slots: Floats, connections: Floats) -> str:
-    """What limits how many requests are served at a time."""
+    """Whether worker slots, connections or both limit how many requests are served at a time."""
     fewer = connections < slots
     return CONNECTED if fewer.size and fewer.all() else f"{SLOTS} or {CONNECTED}" if fewer.any() else SLOTS
 
 
 def connections_of(rows: pl.DataFrame) -> Floats:
-    """Connections to a database over all middlewares; NaN where not known.
-
-    NaN also without a number of worker slots: the connections may then be those of anything.
+    """Connections to a database over all middlewares; NaN if unknown. NaN also without a number of worker slots, as the
+    column may then mean other connections.
     """
     name = _first(rows, CONNECTIONS)
     if name is None:
@@ -236,23 +239,20 @@ def connections_of(rows: pl.DataFrame) -> Floats:
 
 
 def knows_connections(rows: pl.DataFrame) -> bool:
-    """Whether the number of connections is known everywhere, so that models know what another one does."""
+    """Whether every row has a number of connections, so that models can predict other numbers."""
     return bool(rows.height) and bool(np.isfinite(connections_of(rows)).all())
 
 
 def connections_follow(rows: pl.DataFrame) -> bool:
-    """Whether there is one connection for each worker slot, however many: where the experiment gives no number.
+    """Whether there is one connection for each worker slot: if the experiment gives no number of connections.
 
-    A CSV always gives one.
+    A CSV with connections always gives a number.
     """
     return "connections_follow" in rows.columns and rows["connections_follow"].fill_null(value=False).all()
 
 
 def worker_slots_of(rows: pl.DataFrame) -> Floats:
-    """Worker slots over all middlewares: workers times middlewares, under any of the names that they have.
-
-    NaN where not known, and where there is no middleware.
-    """
+    """Worker slots over all middlewares: workers times middlewares. NaN if unknown, and if there is no middleware."""
     workers = _first(rows, WORKERS)
     if workers is None:
         return np.full(rows.height, np.nan)
@@ -262,16 +262,14 @@ def worker_slots_of(rows: pl.DataFrame) -> Floats:
 
 
 def middlewares_of(rows: pl.DataFrame) -> Floats:
-    """How many middlewares every row has; one where not known. Raises FitError for words."""
+    """How many middlewares every row has; one if unknown. Raises FitError for a value that is not a number."""
     name = _first(rows, MIDDLEWARES)
     if name is None:
         return np.ones(rows.height)
     try:
         return rows[name].cast(pl.Float64).fill_null(1.0).to_numpy()
     except pl.exceptions.InvalidOperationError:
-        raise FitError(
-            f"{name}: expected their number in every row, as worker slots are workers × middlewares"
-        ) from None
+        raise FitError(f"{name}: expected a number in every row, as worker slots are workers × middlewares") from None
 
 
 WORKERS = ("workers", "middleware.workers")

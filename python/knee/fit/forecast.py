@@ -17,19 +17,20 @@ from knee.queueing import Network
 from knee.stats.intervals import Floats, Interval
 
 _TAIL = 0.05
-"""Of the resamples on either side of the quantiles that intervals are stretched from: further out few lie."""
+"""Share of the resamples beyond each quantile from which an interval is extrapolated. Further out, too few resamples
+lie."""
 
 _RESAMPLE_TOLERANCE = 1e-4
-"""Of a resample's search, which starts at the solution nearby; far below what the resamples differ by."""
+"""Tolerance of the search for each resample: far below the differences between resamples."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
     """What a model predicts for a scenario in one configuration.
 
-    throughput   requests/s, with its prediction interval: of one further run, the model's own error included
-    response_ms  as the curve's view sees it
-    outside      how far the scenario lies outside of what was measured, in words; empty within it
+    throughput   requests/s, with a prediction interval for one further run that includes the model's own error
+    response_ms  in the curve's view (client or middleware)
+    outside      sentences on how far the scenario lies outside of the measured range; empty within the range
     """
 
     scenario: Scenario
@@ -42,14 +43,14 @@ class Forecast:
 class FittedSystem:
     """The models of one configuration.
 
-    label       the configuration in words; empty where nothing but the load and the slots varied
+    label       the configuration in words; empty if only the load and the slots varied
     parameters  of the chosen model, with their intervals
     draws       the chosen model's parameters in every resample, shape (resamples, parameters)
-    misfit      logarithmic errors of throughput and response time at the points, widened, shape (points, 2)
-    scatter     those of the runs about their points, shape (n, 2)
-    drift       root mean square of how far the draws' predictions lie from the fit's at the measured points
-    stages      what a request needs of every stage; with the most worker slots where their number was a factor
-    pipelines   how many requests each client kept in flight, every number that was measured
+    misfit      logarithmic residuals of throughput and response time at the points, widened, shape (points, 2)
+    scatter     logarithmic deviations of the runs from the means of their points, shape (n, 2)
+    drift       root mean square difference between predictions of draws and of the fit, at the measured points
+    stages      the demand at each stage; from rows with the most worker slots if their number was a factor
+    pipelines   every measured number of requests in flight per client
     """
 
     label: str
@@ -65,28 +66,28 @@ class FittedSystem:
 
     def network(self, scenario: Scenario) -> Network | None:
         """The chosen model's network for :func:`knee.queueing.solve_closed` and :func:`knee.queueing.simulate` with
-        `populations=round(scenario.customers)`, times in ms; None of a model that has no stations.
+        `populations=round(scenario.customers)`, times in ms; None if the model has no stations.
 
-        The load-dependent station is served as one: how long a request is in a slot, :mod:`knee.fit.plan` says.
+        A load-dependent station has one rate for all slots; :mod:`knee.fit.plan` derives the service time of one slot.
         """
         return network_of(self.selection.chosen.fit, scenario)
 
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
-        """Predict a scenario. The interval has the parameters' uncertainty, and the error that a further run may have
-        against the model: beyond the largest client count at least what cross-validation found there, and elsewhere at
-        least what it found between. For more slots or connections than were measured it reaches to what the most of
-        them give. It knows nothing of what else the model leaves out."""
+        """Predict a scenario. The interval covers the uncertainty of the parameters and the error of one further run.
+        That error is at least the cross-validation error of the largest client count beyond that count, and of the
+        counts between elsewhere. For more slots or connections than measured, the interval extends to the prediction
+        for the largest measured number. The interval does not cover other errors of the model."""
         return self.forecasts([scenario], seed=seed)[0]
 
     def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
-        """Several at once: a client count more costs nothing, as a solution is for all up to the largest."""
+        """Predict several scenarios at once: one solution covers all client counts up to the largest."""
         curve, model = self.selection.curve, self.selection.chosen.model
         asked = as_curve(curve, scenarios)
         throughput, response = self.selection.chosen.fit.predict(asked)
         centre = np.array([throughput, response])
         rng = np.random.default_rng(seed)
         several = np.log(np.array([model.predict(values, asked) for values in self.draws]) / centre)
-        # The same errors for every scenario, so that a band over client counts is smooth.
+        # Draw the same errors for every scenario, so that a band over client counts is smooth.
         misfit = self.misfit[rng.integers(len(self.misfit), size=len(self.draws))]
         scatter = self.scatter[rng.integers(len(self.scatter), size=len(self.draws))]
         several += misfit[:, :, np.newaxis] * self._widening(asked.customers) + scatter[:, :, np.newaxis]
@@ -110,11 +111,9 @@ class FittedSystem:
         return found
 
     def _widening(self, customers: Floats) -> Floats:
-        """How many times the fit's own misfit a scenario's is, so that with the parameters' drift it is not smaller
-        than cross-validation's.
-
-        The largest count's error came over the distance ln(N_last / N_before): it is that of a slope which the smaller
-        counts show wrong, and further out it grows as far as that slope stays wrong, with the logarithm of the clients.
+        """Factor on the fit's residuals for each client count, so that residuals and drift together reach the
+        cross-validation error. The error of the largest count arose over the distance ln(N_last / N_before), as an
+        error of the slope. Beyond the largest count, the error grows with the logarithm of the clients.
         """
         trial, residual = self.selection.chosen, float(np.sqrt(np.mean(self.misfit**2)))
         before, last = self.selection.curve.counts[-2:]
@@ -126,8 +125,8 @@ class FittedSystem:
 
 
 def _reaching(forecast: Forecast, floor: Forecast) -> Forecast:
-    """A forecast for more worker slots or connections than were measured, whose intervals reach to what the most of
-    them give: what lies behind may have been just short of its own limit, which nothing measured shows."""
+    """A forecast for more worker slots or connections than measured, with intervals extended to the prediction for the
+    largest measured number. A resource behind the slots may be close to its own limit, which no measurement shows."""
     throughput, response_ms = forecast.throughput, forecast.response_ms
     assert throughput.low is not None and floor.throughput.low is not None
     assert response_ms.high is not None and floor.response_ms.high is not None
@@ -147,12 +146,13 @@ def fitted(
     resamples: int,
     seed: int,
 ) -> FittedSystem:
-    """Intervals by a bootstrap of residuals: what was measured, anew, from the model and its own errors.
+    """The system with intervals by a bootstrap of residuals: each resample is the model's prediction plus drawn
+    residuals.
 
-    A point's repetitions share what the model gets wrong there, so points are resampled, not rows: the mean logarithmic
-    residuals of each point's throughput and response time, in pairs, widened for the degrees of freedom that the
-    parameters took (Davison & Hinkley 1997, §6.3.3 and §7.3). What a further run may add is one of these and one
-    repetition's distance from its point.
+    Repetitions of a point share the model's error there, so points are resampled, not rows. The bootstrap draws pairs
+    of mean logarithmic residuals (throughput, response time) of a point. It widens them for the parameters' degrees of
+    freedom (Davison & Hinkley 1997, §6.3.3 and §7.3). The error of a further run is one such residual plus the
+    deviation of one repetition from its point.
     """
     curve, chosen = selection.curve, selection.chosen
     model, values = chosen.model, chosen.fit.values
@@ -198,12 +198,12 @@ def fitted(
 
 
 def _stretch(curve: Curve, parameters: int, level: float) -> float:
-    """How much wider an interval of this level is than that of the resamples' _TAIL on both sides: t for z, as the
-    residuals' spread is itself uncertain, with the tails' shape taken for the normal one's beyond."""
+    """Ratio of an interval of this level to the interval between the resamples' _TAIL quantiles. The tails beyond are
+    assumed normal, and Student's t replaces z, as the residuals' spread is itself uncertain."""
     spare = max(1, curve.facts_a_point * np.unique(curve.point).size - parameters)
     return float(stats.t.ppf((1 + level) / 2, spare) / stats.norm.ppf(1 - _TAIL))
 
 
 def network_of(fit: Fit, scenario: Scenario) -> Network | None:
-    """A fitted model's network for a scenario; None of a model that has no stations."""
+    """A fitted model's network for a scenario; None if the model has no stations."""
     return fit.model.network(fit.values, round(scenario.customers), scenario.think_ms, scenario.slots)

@@ -1,8 +1,8 @@
-"""The models that are fitted, from the simplest to the most particular.
+"""The candidate models, from the simplest to the most specific.
 
 Each predicts throughput and response time of N customers from a few parameters, all positive. Times are milliseconds,
-throughputs requests/s. Every one has `outside_ms`, a delay without a queue between client and middleware, but for
-the universal scalability law, which has no stations.
+throughputs requests/s. Every model but the universal scalability law has `outside_ms`, a delay without a queue between
+client and middleware.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from knee.queueing.closed import closed_throughput
 from knee.stats.intervals import Floats
 
 _LIGHT = 1e-3
-"""Milliseconds that stand for no delay at all: parameters are fitted as logarithms."""
+"""Milliseconds that represent no delay: parameters are fitted as logarithms, so zero is impossible."""
 
 
 class Model(ABC):
@@ -35,22 +35,22 @@ class Model(ABC):
 
     @abstractmethod
     def starts(self, curve: Curve) -> list[Floats]:
-        """Where to begin the search: the parameters that the lightest and the largest measurement suggest, once for
-        everything that may limit the throughput."""
+        """Starting points of the search, estimated from the smallest and the largest load: one for each resource that
+        may limit the throughput."""
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network | None:
-        """The closed network that the model solves for up to `customers`; None of a law that has no stations.
-
-        Times are in milliseconds; `slots` is NaN where their number is not known.
+        """The closed network of the model for up to `customers`; None if the model has no stations. Times are in
+        milliseconds; `slots` is NaN if unknown.
         """
         return None
 
     @abstractmethod
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        """N / X in ms for every N of `customers`, whole numbers; `slots` is NaN where their number is not known."""
+        """Cycle time N / X in ms for every whole number N of `customers`; `slots` is NaN if unknown."""
 
     def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
-        """Throughput (requests/s) and response time (ms) of every row of a curve; its measurements are not read."""
+        """Throughput (requests/s) and response time (ms) of every row of a curve; the curve's measurements are not
+        used."""
         cycle = np.empty(len(curve))
         for think_ms, slots, rows in curve.alike:
             cycle[rows] = self.cycle_ms(values, curve.customers[rows], think_ms, slots)
@@ -58,12 +58,14 @@ class Model(ABC):
         return 1000 * curve.customers / cycle, np.maximum(cycle - outside, 1e-9)
 
     def outside_ms(self, values: Floats) -> float:
-        """What the middleware does not see of a client's cycle, besides the thinking."""
+        """Delay in ms between client and middleware: the part of a client's cycle outside the middleware, without think
+        time."""
         return float(values[self.parameters.index("outside_ms")])
 
 
 def _light_ms(curve: Curve) -> float:
-    """Mean response time at the fewest clients, and from the middleware's view the way to it."""
+    """Mean response time in ms at the fewest clients; in the middleware's view, with the delay between client and
+    middleware."""
     least = curve.customers == curve.customers.min()
     cycle = 1000 * curve.customers[least] / curve.throughput[least]
     return float(np.mean(cycle - curve.think_ms[least]))
@@ -74,7 +76,7 @@ def _capacity(curve: Curve) -> float:
 
 
 class OpenMM1(Model):
-    """M/M/1 (Kleinrock 1975, §3.2) with the arrival rate that the interactive law leaves: N = X (Z + outside + R(X)).
+    """M/M/1 (Kleinrock 1975, §3.2) with the arrival rate from the interactive law: N = X (Z + outside + R(X)).
 
     Parameters: `outside_ms`; `service_ms`, S of the one server.
     """
@@ -115,26 +117,26 @@ class OpenMMm(Model):
         utilisation, waiting = _queueing(servers)
         response = service * (1 + waiting / (servers * (1 - utilisation)))
         throughput = utilisation * servers / service
-        # N = X (Z + outside + R(X)) rises with X, so it is turned round by looking it up.
+        # N = X (Z + outside + R(X)) rises with X, so a table of it, interpolated, gives X for each N.
         cycle = think_ms + outside + response
         return np.asarray(np.interp(customers, throughput * cycle, cycle))
 
 
 @cache
 def _queueing(servers: int) -> tuple[Floats, Floats]:
-    """Utilisations of M/M/m and the probability of waiting at each: what depends on neither rate.
-
-    So closely that what is looked up between them is off by less than one in ten thousand.
+    """A table of M/M/m: utilisations, and the probability of waiting at each. Interpolation between entries is off by
+    less than 1e-4.
     """
     utilisation = 1 - np.geomspace(1, 1e-9, 1000)
     return utilisation, np.array([0.0, *(erlang_c(servers, servers * float(rho)) for rho in utilisation[1:])])
 
 
 class ClosedNetwork(Model):
-    """A closed network: a delay, the worker slots where their number is known, and one server behind them.
+    """A closed network: a delay, the worker slots if their number is known, and one server behind them.
 
-    Exact solution (Buzen 1973), without holding a slot while the server is busy: that is the load-dependent network's.
-    Parameters: `outside_ms`; `slot_ms`, S of each worker slot (with slots only); `server_ms`, S of the one server.
+    Exact solution (Buzen 1973). A request does not hold a slot while it waits for the server; in the load-dependent
+    network it does. Parameters: `outside_ms`; `slot_ms`, S of each worker slot (with slots only); `server_ms`, S of the
+    one server.
     """
 
     def __init__(self, *, slots: bool) -> None:
@@ -147,7 +149,7 @@ class ClosedNetwork(Model):
         rest = max(_light_ms(curve) - server, _LIGHT)
         if not self.needs_slots:
             return [np.array([rest, server])]
-        # Either the server limits, or the slots do.
+        # The bottleneck is either the server or the slots.
         slot = 0.9 * float(curve.slots.max()) / _capacity(curve)
         return [np.array([rest / 2, rest / 2, server]), np.array([rest / 2, slot, server / 10])]
 
@@ -168,11 +170,11 @@ class ClosedNetwork(Model):
 class LoadDependentNetwork(Model):
     """A delay, and worker slots that slow each other down: with j busy, each takes S (1 + α max(0, j − k)).
 
-    The slots, with everything that they wait for, are one flow-equivalent station (Chandy, Herzog & Woo 1975) of rate
-    j / (S (1 + α max(0, j − k))) up to its m slots, and constant beyond. α is the contention of Gunther's scalability
-    law, here among busy slots instead of clients, so that it holds for other numbers of slots. Without an onset k is 1:
-    the first two already meet.
-    Parameters: `outside_ms`; `slot_ms`, S of a slot alone; `contention`, α; `onset`, k (with onset only).
+    The slots and all resources behind them are one flow-equivalent station (Chandy, Herzog & Woo 1975) of rate j / (S
+    (1 + α max(0, j − k))) up to its m slots, and constant beyond. α is the contention of Gunther's scalability law,
+    here among busy slots instead of clients, so it applies to other numbers of slots. Without an onset, k is 1:
+    contention starts with two busy slots. Parameters: `outside_ms`; `slot_ms`, S of a slot alone; `contention`, α;
+    `onset`, k (with onset only).
     """
 
     def __init__(self, *, onset: bool) -> None:
@@ -186,7 +188,7 @@ class LoadDependentNetwork(Model):
         start = [slot, slot, min(1.0, max(1e-4, 1 / busy))]
         if not self.onset:
             return [np.array(start)]
-        # Either they meet only where throughput stops rising, or as without an onset.
+        # Contention starts either where throughput stops rising, or with two busy slots.
         return [np.array([*start, onset]) for onset in (max(busy, 1.0), 1.0)]
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
@@ -194,10 +196,11 @@ class LoadDependentNetwork(Model):
         return Network([Delay("outside", float(values[0])), LoadDependent("slots", rates.tolist())], think_ms)
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        """As :func:`knee.queueing.solve_closed`, which takes N² steps without a number of slots, in N for each count.
+        """The same solution as :func:`knee.queueing.solve_closed`, in N steps for each count instead of N² in total.
 
-        With n in the slots and the others away for D each, n is a birth and death process of rates (N − n) / D and
-        those of the slots: the machine repairman's (Kleinrock 1975, §3.8), with rates that differ.
+        The number n of requests in the slots is a birth–death process with birth rate (N − n) / D and the slots' rate
+        as death rate. D is the time outside the slots. This is the machine repairman model (Kleinrock 1975, §3.8) with
+        state-dependent rates.
         """
         away = think_ms + values[0]
         counts, place = np.unique(customers, return_inverse=True)
@@ -207,14 +210,14 @@ class LoadDependentNetwork(Model):
         for i, count in enumerate(counts):
             there = int(count)
             weights = np.cumsum(np.log(np.arange(count, 0, -1)) - logs[:there])
-            # Relative to the likeliest number, which may be zero.
+            # Probabilities relative to the most likely n, which may be zero.
             likeliest = max(0.0, float(weights.max()))
             shares = np.exp(weights - likeliest)
             cycles[i] = count * (np.exp(-likeliest) + shares.sum()) / (shares @ rates[:there])
         return cycles[place]
 
     def _rates(self, values: Floats, customers: int, slots: float) -> Floats:
-        """Requests/ms that the slots do with 1, …, `customers` there."""
+        """Service rate of the slots in requests/ms with 1, …, `customers` requests present."""
         _, slot, contention = values[:3]
         onset = values[3] if self.onset else 1.0
         busy = np.minimum(np.arange(1.0, customers + 1), np.inf if np.isnan(slots) else round(slots))
@@ -243,12 +246,12 @@ class ScalabilityLaw(Model):
 
 
 def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool = False) -> list[Model]:
-    """The models that a curve has the data for: with a client count left out, at least as many facts as parameters.
+    """The models for which a curve has enough data: without any one client count, at least as many measurements as
+    parameters.
 
-    Models with fewer parameters come first. Of equally many parameters, the first model contradicts the least of what
-    is known of a closed loop, whose population is finite. Where the number of worker slots differs, or `slots_matter`
-    because a prediction is for another number, only models with slots are left. The universal scalability law knows
-    neither slots nor think times.
+    Models with fewer parameters come first. Among models with equally many, closed networks come before approximations
+    of them. If the number of worker slots differs, or `slots_matter` (a prediction is for another number), only models
+    with slots remain. The universal scalability law has neither slots nor think times.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
     one_think = not np.ptp(curve.think_ms) and not think_matters

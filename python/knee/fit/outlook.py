@@ -1,4 +1,5 @@
-"""A fitted system from one client to twice as many as were measured, beside what was measured: what a report draws."""
+"""Predictions from one client to twice the largest measured count, with the measurements: the data of a report's
+chart."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from knee.queueing import POPULATION_MAX
 from knee.stats.intervals import LEVEL, Interval, counted, mean_interval
 
 BEYOND = 2
-"""How many times the largest measured client count a model is asked for."""
+"""Predictions extend to this multiple of the largest measured client count."""
 
 _STEPS = 40
 
@@ -35,7 +36,7 @@ class Measured:
 class Outlook:
     """One fitted system at one number of worker slots and one think time.
 
-    label      tells it from the others; empty where there are none
+    label      distinguishes this outlook from others; empty if there is only one
     forecasts  by customers, ascending; those beyond the measured counts have `outside`
     """
 
@@ -47,7 +48,7 @@ class Outlook:
 
 @dataclass(frozen=True, eq=False)
 class Outlooks:
-    """Every configuration that a model was fitted to, and a sentence for each that none was."""
+    """The outlooks of all configurations with a model, and a sentence for each configuration without one."""
 
     systems: tuple[FittedSystem, ...]
     shown: tuple[Outlook, ...]
@@ -63,7 +64,7 @@ def outlooks(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Outlooks:
-    """Fit every configuration as far as the data go, at most `configurations_max` of them: see :func:`fit_systems`."""
+    """Fit at most `configurations_max` configurations, where the data suffice (see :func:`fit_systems`)."""
     systems: list[FittedSystem] = []
     reasons: dict[str, str] = {}
     try:

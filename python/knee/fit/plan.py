@@ -1,4 +1,4 @@
-"""A plan: the network that was fitted, simulated with what no formula covers. Docs: docs/methods/fit.md."""
+"""A plan: a simulation of the fitted network under assumptions that no formula covers. See docs/methods/fit.md."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ from knee.stats.intervals import Interval
 QUANTILES = (0.5, 0.95, 0.99)
 
 ROUNDS = 100_000
-"""Of a replication, at the least: with more clients one round of each."""
+"""Least number of rounds (request cycles) of a replication; with more clients than this, one round of each client."""
 
 REPLICATIONS = 10
 
 REPLICATIONS_MAX = 1000
 
 ROUNDS_LEAST = 1000
-"""Fewer say nothing of a quantile of 99 %."""
+"""Least number of rounds for an estimate of the 99 % quantile."""
 
 WARMUP_QUEUE, WARMUP_AWAY, WARMUP_IRREGULAR = 1.5, 4.5, 7.0
-"""Rounds of each client before anything is counted: a full queue takes one to be met by all; the number of clients that
-are away settles as e to the minus rounds, so the second is times the share of a cycle that they are. It settles slower
-the further c² of think times is from 1. Below, clients stay in step with how they started. Above, few long times take
-the most time, and at first no client is in one: the third, times c², leaves about 1 % of them to come."""
+"""Warm-up: rounds of each client before the simulation counts. (1) A full queue builds up within one round. (2) The
+number of clients outside the queue settles as e^(−rounds); this term is multiplied by their share of a cycle. (3) Think
+times with c² far from 1 settle more slowly. With small c², clients keep the phase in which they started. With large c²,
+rare long think times take most of the time, and none is under way at the start. The third term, times c², leaves about
+1 % of them."""
 
 ROUNDS_MAX = 10**9
-"""Tries of all replications together, warm-up and refused ones included."""
+"""Largest number of tries in all replications together, with warm-up and refused tries."""
 
 SHAPES = "deterministic, exponential, erlang:STAGES, hyper:C2 or lognormal:C2"
 
@@ -58,11 +59,11 @@ _SLOT_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Assumptions:
-    """What no measurement of throughput and mean response time says.
+    """Assumptions that no measurement of throughput and mean response time determines.
 
-    service   shape of what every slot and server takes about its mean
-    thinking  the same of think times, exponential unless given; refused without a think time
-    places    to wait in front of the slots, or of the server where there are none; None without a limit
+    service   distribution of the service times of every slot and server
+    thinking  distribution of think times, exponential by default; an error without a think time
+    places    waiting places in front of the slots, or of the server without slots; None if unlimited
     """
 
     service: Shape = Exponential()  # noqa: RUF009 - it is frozen
@@ -71,24 +72,25 @@ class Assumptions:
 
     @property
     def exact(self) -> bool:
-        """Whether the exact solution is of the same: constant delays and think times of any shape leave it as it is."""
+        """Whether the exact solution has the same assumptions. Think times of any distribution leave that solution
+        unchanged."""
         return isinstance(self.service, Exponential) and self.places is None
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A simulated scenario. Every interval is of the simulation's own noise, and of nothing else.
+    """A simulated scenario. Every interval covers only the noise of the simulation.
 
     trial             the model whose network this is
-    instead           why not the chosen model's, in words; empty where it is
-    assumptions       about times and places, the think times' shape included where clients think
-    slot_ms           what a slot takes with as many busy as there are then; None where its time is the same always
-    exact             throughput (requests/s) and response time (ms) that the model's own solution has
+    instead           why the chosen model was not simulated; empty if it was
+    assumptions       distributions and waiting places; `thinking` is set if clients think
+    slot_ms           service time of a slot at this load, ms; None if it does not depend on the load
+    exact             throughput (requests/s) and response time (ms) of the model's analytic solution
     throughput        requests/s
-    response_ms       as the curve's view sees it, and its quantiles by probability
-    refused           share of the rounds that found no place; None where there was one for everybody
-    utilisation       of every station with a queue, by name
-    warmup, rounds    of each replication: what was left out, and what was counted
+    response_ms       mean response time in the curve's view, and its quantiles by probability
+    refused           share of rounds that ended without a waiting place; None without a limit
+    utilisation       by name of each station with a queue
+    warmup, rounds    rounds of each replication that were discarded, and rounds that were counted
     """
 
     trial: Trial
@@ -108,7 +110,7 @@ class Plan:
 
 
 def parse_shape(option: str, text: str) -> Shape:
-    """A shape as a person writes it: one of SHAPES. Raises FitError, naming the option."""
+    """Parse a distribution from the command line: one of SHAPES. Raises FitError that names the option."""
     name, colon, parameter = text.partition(":")
     try:
         match name, bool(colon):
@@ -138,19 +140,19 @@ def simulate_plan(
     replications: int = REPLICATIONS,
     seed: int = 0,
 ) -> Plan:
-    """Simulate a scenario in the network of the chosen model, or of the best that has stations.
+    """Simulate a scenario in the network of the chosen model, or of the best model with stations.
 
-    Slots that slow each other down are simulated as so many servers, each with the service time that gives the model's
-    own throughput at this load: a flow-equivalent station knows how much all of them do, not how long one takes. The
-    delay outside is taken for constant. A client starts with thinking. A client that finds no place thinks again.
+    A flow-equivalent station gives the rate of all slots, not the service time of one. So the simulation has one server
+    a slot, with the service time that reproduces the model's throughput at this load. The delay outside is constant. A
+    client starts by thinking. A client that finds no place thinks again.
 
     Raises
     ------
     FitError
-        Where no model has stations that can be simulated, for an argument that cannot be right, and for a simulation
-        of more than ROUNDS_MAX tries.
+        If no model has stations to simulate, an argument is invalid, or the simulation would take more than ROUNDS_MAX
+        tries.
     QueueingError
-        What :func:`knee.queueing.simulate` refuses.
+        If :func:`knee.queueing.simulate` rejects the network.
     """
     customers, curve = round(scenario.customers), system.selection.curve
     _refuse(scenario, assumptions, rounds, replications, seed)
@@ -172,7 +174,7 @@ def simulate_plan(
         shapes[delay.name] = Deterministic()
         shift = -outside_ms if curve.view == "middleware" else 0.0
     else:
-        # A client that finds no place takes the way again before it tries again: that is its thinking.
+        # A refused client also spends the delay outside before its next try, so the think time includes that delay.
         network, thinking = Network(queues, outside_ms), Deterministic()
         shift = outside_ms if curve.view == "client" else 0.0
     found = simulate(
@@ -208,7 +210,7 @@ def simulate_plan(
 
 
 def _ends(interval: Interval, *, factor: float = 1.0, shift: float = 0.0) -> Interval:
-    """An interval in another unit, or later by so much."""
+    """The interval times a factor, plus a shift."""
     low, high = (None if end is None else end * factor + shift for end in (interval.low, interval.high))
     return replace(interval, estimate=interval.estimate * factor + shift, low=low, high=high)
 
@@ -224,18 +226,19 @@ def _refuse(scenario: Scenario, assumptions: Assumptions, rounds: int | None, re
         if value is not None and not (least <= value <= most and int(value) == value):
             raise FitError(f"{name}: expected a whole number from {least:,} to {most:,}, not {value:,}")
     if thinking is not None and not scenario.think_ms:
-        raise FitError("thinking: there is no think time to have a shape: set one with --set think_ms=…")
+        raise FitError("thinking: a distribution needs a think time: set one with --set think_ms=…")
     if thinking is not None and thinking.scv == 0:
         raise FitError(
-            "thinking: clients that all think equally long stay in step with how they started, which no measurement "
-            "says: give them some spread, as erlang:20 has"
+            "thinking: with constant think times the result depends on when each client starts, which no measurement "
+            "shows: choose a distribution with some spread, such as erlang:20"
         )
 
 
 def _refuse_long(
     network: Network, customers: int, limit: int | None, throughput: float, rounds: int, thinking: Shape
 ) -> None:
-    """Where nearly all are refused and come again soon, a completed round takes many tries."""
+    """Raise FitError if the simulation would take more than ROUNDS_MAX tries, as with many refused clients that retry
+    soon."""
     delay = next(station for station in network.stations if isinstance(station, Delay))
     away_ms = float(network.think_times[0]) + float(delay.service_time)  # type: ignore[arg-type]
     tries = rounds
@@ -256,8 +259,8 @@ def _refuse_long(
 
 
 def _simulated(system: FittedSystem, scenario: Scenario) -> tuple[Trial, Network, float | None, str]:
-    """The trial to simulate, its network with slots one by one, what one takes where that depends on the load, and why
-    it is not the chosen one."""
+    """The trial to simulate, its network with one server a slot, the service time of a slot in ms if it depends on the
+    load, and why the chosen model is not simulated (empty if it is)."""
     chosen, reasons = system.selection.chosen, []
     for trial in sorted(system.selection.trials, key=lambda trial: (trial is not chosen, trial.score)):
         network = network_of(trial.fit, scenario)
@@ -275,7 +278,8 @@ def _simulated(system: FittedSystem, scenario: Scenario) -> tuple[Trial, Network
 
 
 def _slots_of(network: Network, flow: LoadDependent, slots: int, customers: int) -> tuple[Network, float]:
-    """Equal servers in the place of a flow-equivalent station, with the same throughput for so many customers."""
+    """The network with equal servers in place of the flow-equivalent station, and their service time in ms. Both
+    networks have the same throughput for `customers`."""
     wanted = solve_closed(network, customers).throughput[-1]
 
     def with_slots(each_ms: float) -> Network:
@@ -285,7 +289,7 @@ def _slots_of(network: Network, flow: LoadDependent, slots: int, customers: int)
     def excess(each_ms: float) -> float:
         return float(solve_closed(with_slots(each_ms), customers).throughput[-1] / wanted - 1)
 
-    # One alone is fastest, and slowest are as many as there can be.
+    # The service time lies between that of one busy slot and that of all busy slots.
     alone, slowest = 1 / flow.rates[0], len(flow.rates) / flow.rates[-1]
     if excess(slowest) > -_SLOT_TOLERANCE:
         each_ms = slowest

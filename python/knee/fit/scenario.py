@@ -1,4 +1,4 @@
-"""What a model is asked for: a load, and the worker slots that meet it."""
+"""A scenario: the load and the worker slots for which a model predicts."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ THINK = ("think_ms", "workload.think_ms")
 PIPELINE = ("pipeline", "workload.pipeline")
 
 THINK_MAX_MS = 10**9
-"""Eleven days: rounding would hide the response time within far longer cycles."""
+"""Eleven days: with far longer think times, rounding errors exceed the response time."""
 
 Setting = int | float | str | bool
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load, and the worker slots or connections, whichever are fewer, that meet it.
-
-    `slots` is NaN where their number is not known; `servers` says which of both they are.
+    """A load, and the worker slots or connections (whichever are fewer) that serve it. `slots` is NaN if unknown;
+    `servers` says whether these are slots or connections.
     """
 
     clients: float
@@ -53,14 +52,13 @@ class Scenario:
 
     @property
     def customers(self) -> float:
-        """N: every request in flight is one."""
+        """N: the number of requests in flight, clients times pipeline."""
         return float(round(self.clients * self.pipeline))
 
 
 def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) -> Scenario:
-    """The load that is asked for. What is not asked for is as measured, with the most clients and requests in flight.
-
-    Raises FitError for a setting that cannot be right, and for a factor of the measurements that is not asked for.
+    """The scenario of the given settings. Other settings are as measured, with the most clients and requests in flight.
+    Raises FitError for an invalid setting, and if a setting that varied in the measurements has no value.
     """
     clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
     workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
@@ -71,7 +69,7 @@ def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) 
         if slots > POPULATION_MAX:
             raise FitError(f"workers × middlewares: expected at most {POPULATION_MAX:,}, not {slots:,.0f}")
     elif curve.knows_slots and np.ptp(every):
-        raise FitError("the number of workers was a factor: say for how many, with --set workers=…")
+        raise FitError("the number of workers was a factor: choose one with --set workers=…")
     if knows_connections(rows):
         connections = _setting(asked, CONNECTIONS)
         if connections is not None:
@@ -79,11 +77,11 @@ def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) 
         elif connections_follow(rows):
             pool = slots
         elif np.ptp(pools):
-            raise FitError("the number of connections was a factor: say for how many, with --set connections=…")
+            raise FitError("the number of connections was a factor: choose one with --set connections=…")
     if think_ms is not None:
         think_ms = taken_ms(think_ms, rows, curve)
     elif np.ptp(curve.think_ms):
-        raise FitError("the think time was a factor: say for which, with --set think_ms=…")
+        raise FitError("the think time was a factor: choose one with --set think_ms=…")
     scenario = Scenario(
         clients=float(rows.filter(pl.col("throughput") > 0)["clients"].max()) if clients is None else clients,  # type: ignore[arg-type]
         pipeline=pipelines_of(rows)[-1] if pipeline is None else pipeline,
@@ -113,7 +111,7 @@ def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None
 
 
 def pipelines_of(rows: pl.DataFrame) -> tuple[float, ...]:
-    """The numbers of requests in flight per client, ascending; one where no column has them."""
+    """The measured numbers of requests in flight per client, ascending; (1,) without such a column."""
     if "pipeline" not in rows.columns:
         return (1.0,)
     return tuple(rows["pipeline"].fill_null(1).cast(pl.Float64).unique().sort().to_list())
@@ -135,9 +133,9 @@ def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
 
 
 def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> list[str]:
-    """How far a scenario lies outside of what was measured, in words; empty within it."""
+    """Sentences on how far a scenario lies outside of the measured range; empty within the range."""
     found = []
-    # Many clients were measured here only if they were with these slots and this think time.
+    # Compare client counts only with rows that have these slots and this think time.
     alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)
     alike &= np.isclose(curve.think_ms, scenario.think_ms, rtol=THINK_SCATTER)
     customers = curve.customers[alike] if alike.any() else curve.customers
@@ -158,18 +156,18 @@ def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> 
     if scenario.pipeline not in pipelines:
         had = " or ".join(_plain(pipeline) for pipeline in pipelines)
         found.append(
-            f"requests in flight per client: {_plain(scenario.pipeline)}, and only {had} was measured; the models take "
-            "each for a client of its own"
+            f"requests in flight per client: {_plain(scenario.pipeline)}, and only {had} was measured; the models "
+            "count each request in flight as one client"
         )
     return found
 
 
 def _served_in_words(curve: Curve, scenario: Scenario) -> str:
-    """What the slots of a scenario and those that were measured both count."""
+    """Name of the quantity that counts the slots of the scenario and of the measurements."""
     if scenario.servers == curve.servers:
         return scenario.servers
     served = f"requests served at a time, which {scenario.servers} limit"
-    # Of some rows they did before.
+    # The same resource limited some of the measured rows.
     return served if scenario.servers in curve.servers else f"{served} instead of {curve.servers}"
 
 

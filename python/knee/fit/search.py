@@ -1,4 +1,4 @@
-"""Least squares: the parameters with which a model comes nearest to a curve."""
+"""Least squares: the parameters that bring a model closest to a curve."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from knee.fit.models import Model
 from knee.stats.intervals import Floats
 
 RANGE = 1e5
-"""How far from its start a parameter may go, as a factor."""
+"""Largest factor between a parameter and its starting point."""
 
 SURELY = 0.999
-"""Of two searches' errors: nearer to 1 they found the same, and the first is kept, so that rounding chooses nothing."""
+"""A later search replaces the best one only if its error is below this multiple of the best error. So rounding decides
+nothing."""
 
 TOLERANCE = 1e-8
 """Relative change of squares and parameters at which the search ends."""
@@ -41,9 +42,9 @@ class Fit:
 def fit_model(model: Model, curve: Curve, start: Floats | None = None, tolerance: float = TOLERANCE) -> Fit:
     """The parameters that minimise the squares of ln(predicted / measured), of throughput and response time alike.
 
-    Relative errors weigh all client counts alike, which absolute ones would not. Parameters are searched as logarithms,
-    so they stay positive (trust region reflective: Branch, Coleman & Li 1999), from `start` or else from each of the
-    model's own.
+    Relative errors weigh all client counts equally, unlike absolute errors. The search runs over logarithms of the
+    parameters, so these stay positive (trust region reflective: Branch, Coleman & Li 1999). It begins at `start`, or
+    else at each of the model's starting points.
     """
     measured = np.log(np.concatenate([curve.throughput, curve.response_ms]))
 

@@ -20,30 +20,30 @@ TIE = 1.25
 of the difference is too uncertain to be the only criterion."""
 
 ALIKE = 1.05
-"""The same for models whose errors differ by too little to matter, however surely."""
+"""Two models whose errors differ by at most this factor tie, even if the difference is significant."""
 
 NEGLIGIBLE = 1e-3
-"""Errors below this are alike: among measurements without scatter, rounding would choose."""
+"""Errors below this count as equal: in data without scatter, rounding would decide."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A model's cross-validation: each client count but the smallest left out in turn and predicted from the others.
 
-    The largest is extrapolated from the smaller ones, as what is asked of the model later will mostly be. Without the
-    smallest nothing says what a request takes alone.
+    The largest count is extrapolated from the smaller ones, like most later predictions. The smallest count is never
+    left out, as only it shows the response time without contention.
 
     Attributes
     ----------
     fit
-        To all client counts.
+        The fit to all client counts.
     left_out
         The client count of every point that was left out, ascending: several points share one where the slots differ.
     throughput_error, response_error
         Relative errors of the predictions, predicted / measured − 1; geometric means over the runs of each point.
     squares
-        Of each left-out count, mean over its points of the squared mean logarithmic errors, of throughput and response
-        time together. How far the runs of a point lie apart is not in them: it is the same for every model.
+        For each left-out count, the mean over its points of the squared mean logarithmic errors of throughput and
+        response time. The scatter of runs within a point is excluded, as it is equal for every model.
     """
 
     fit: Fit
@@ -59,21 +59,21 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Root mean square of the logarithmic errors, all left-out counts alike."""
+        """Root mean square of the logarithmic errors, with equal weight for each left-out count."""
         return math.sqrt(float(self.squares.mean()))
 
     @property
     def inner_error(self) -> float:
-        """The same between the smallest and the largest count."""
+        """Root mean square logarithmic error of the counts between the smallest and the largest."""
         return math.sqrt(float(self.squares[:-1].mean()))
 
     @property
     def edge_error(self) -> float:
-        """The same of the largest count, which was extrapolated."""
+        """Root mean square logarithmic error of the largest count, which is extrapolated."""
         return math.sqrt(float(self.squares[-1]))
 
     def ties_with(self, best: Trial) -> bool:
-        """Whether nothing but chance may have made `best` the better one.
+        """Whether chance may explain why `best` has the smaller error.
 
         Two models tie in any of three cases. (1) The mean difference of their squares is at most one standard error,
         and the scores differ by at most TIE (Breiman, Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error
@@ -92,7 +92,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Every model that the data allow, in the order of :func:`knee.fit.models.candidates`, and the chosen one.
+    """The trials of all candidate models, in the order of :func:`knee.fit.models.candidates`, and the chosen one.
 
     Among the models that tie with the best, Knee chooses the one with the fewest parameters. Of several such models it
     takes the more accurate. If their errors hardly differ, it takes the first in order.
@@ -109,9 +109,8 @@ class Selection:
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
-    """Fit every model, and choose among them by what they predict of client counts left out, one at a time.
-
-    Raises FitError where no model is left.
+    """Fit every model, and choose by the error of predictions for client counts left out one at a time. Raises FitError
+    if no model can be fitted.
     """
     tried = [trial for model in (candidates(curve) if models is None else models) if (trial := _try(model, curve))]
     if not tried:
@@ -143,11 +142,11 @@ def _try(model: Model, curve: Curve) -> Trial | None:
 
 
 def _left_out(model: Model, curve: Curve, count: float) -> Floats:
-    """Mean logarithmic errors at a client count, predicted from the others: of its points, throughput and response
-    time, shape (points, 2).
+    """Mean logarithmic errors of throughput and response time at a client count, predicted from the other counts. Shape
+    (points, 2).
 
-    The search does not start from the fit to all counts: a parameter that only the hidden count determines would keep
-    that fit's value.
+    The search does not start from the fit to all counts. Otherwise a parameter that only the hidden count determines
+    would keep its value.
     """
     out = curve.customers == count
     fit, own = fit_model(model, curve.where(~out)), curve.where(out)

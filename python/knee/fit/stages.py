@@ -1,4 +1,5 @@
-"""What a request needs of every stage between client and server, from stage times, CPU times and throughputs."""
+"""The service demand of a request at each stage between client and server, from stage times, CPU times and
+throughputs."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ RESAMPLES = 400
 class Stage:
     """One stage, from the client inwards.
 
-    servers      how many requests it serves at a time, all processes together; None for a delay
-    visits       V, how often a request of the clients comes to it (the forced flow law, X_k = V X)
-    light_ms     D, what a request needs in all visits, at the fewest clients
-    demand_ms    the same over all client counts together, every request alike
-    utilization  of its servers at the most clients; None for a delay
+    servers      requests that the stage serves at a time, over all processes; None for a delay
+    visits       V, visits of one client request to the stage (the forced flow law, X_k = V X)
+    light_ms     D, the service demand of a request over all visits, at the fewest clients
+    demand_ms    D over all client counts, with equal weight for each request
+    utilization  mean utilisation of the servers at the most clients; None for a delay
     """
 
     name: str
@@ -36,7 +37,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages that the measurements tell apart, and in words which ones they do not."""
+    """The stages that the measurements distinguish, and sentences on the stages that they do not."""
 
     found: tuple[Stage, ...]
     missing: str
@@ -47,10 +48,10 @@ def stage_demands(
 ) -> Stages:
     """The stages of one configuration, client counts and repetitions together.
 
-    A network is what one side waited for longer than the other worked: R − R_middleware, and a slot's service time −
-    the servers' own. A connection to a database is held for a slot's service time − the wait for one. The CPU time per
-    request of net-threads and servers is the service demand law's U m / X. The intervals are bootstraps over
-    repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
+    A network's demand is the time that the caller waits less the time that the callee measures: R − R_middleware, and a
+    slot's service time − the servers' own. A connection's demand is a slot's service time − the wait for a connection.
+    The CPU time per request of net-threads and servers is U m / X (service demand law). The intervals are bootstraps
+    over repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ def stage_demands(
         for name, tier in _TIERS.items():
             own = stations.filter(pl.col("station").str.contains(rf"^{tier}-\d+{THREADS}$"))
             if reasons := own["untold"].drop_nulls().to_list():
-                # Of some runs only it would be another stage than the others have.
+                # If only some runs have the CPU times, the stage would mix different runs.
                 needs[name] = reasons[0]
                 continue
             busy_ms = (1000 * pl.col(f"_{tier}_busy") / pl.col("throughput")).alias(f"_{tier}_ms")
@@ -76,7 +77,7 @@ def stage_demands(
         rows = rows.join(visits, on=RUN, how="left")
     slots = pl.col("workers") * pl.col("middlewares")
     if {"workers", "middlewares", "connections"} <= set(rows.columns):
-        # As many connections as slots are the same station.
+        # With as many connections as slots, both are one station.
         pool = pl.col("connections").cast(pl.Float64, strict=False)
         rows = rows.with_columns(pl.when(pool < slots).then(pool).alias("_pool"))
     found = []
@@ -105,16 +106,16 @@ NEEDS = {
     "middleware–server network": "not separate without service_ms and the servers' own service time",
     "servers": "only a run folder has the CPU time of the servers' threads",
 }
-"""The stages from the client inwards, and what each takes."""
+"""The stages from the client inwards, and the columns that each requires."""
 
 _NEEDS_OF_RUN = {
     "net-threads": "there is no middleware, or some middleware does not report the CPU time of its threads",
     "servers": "there are none, or some do not report the CPU time of their threads",
 }
-"""The same where a run folder is given, of what can be missing in one."""
+"""Reasons why a stage can be missing although there is a run folder."""
 
 _TIERS = {"net-threads": "middleware", "servers": "store"}
-"""Whose threads a stage is."""
+"""The tier whose threads form the stage."""
 
 _Each = Callable[[pl.DataFrame, Sequence[str]], Floats]
 
@@ -128,7 +129,7 @@ def _difference(rows: pl.DataFrame, columns: Sequence[str]) -> Floats:
 
 
 def _threads(own: pl.DataFrame, rows: pl.DataFrame, tier: str) -> pl.DataFrame:
-    """Threads of all processes of a tier, and how many of them were busy on average, of every run that has them all."""
+    """Number of threads of a tier and mean number of busy threads, for each run in which all processes report them."""
     known = (
         own.filter(pl.col("utilization").is_not_null() & pl.col("servers").is_not_null())
         .group_by(RUN)

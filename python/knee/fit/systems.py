@@ -1,4 +1,4 @@
-"""Fits every configuration of a table, for what is asked of it."""
+"""Fits every configuration of a table, and adds the requested scenario."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def fit_systems(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[tuple[FittedSystem, Scenario | None]]:
-    """Fit every configuration of a table, and put what `settings` ask for to each.
+    """Fit every configuration of a table, with the scenario that `settings` describe for each.
 
-    Client counts, worker slots, connections and think times are the models' own: rows that differ in them only are
-    fitted together.
+    Client counts, worker slots, connections and think times are inputs of the models: rows that differ only in these
+    are fitted together.
 
     Parameters
     ----------
@@ -50,20 +50,19 @@ def fit_systems(
         Factors besides the clients.
     settings
         `clients`, `workers`, `connections`, `think_ms` or `pipeline` (under these or the experiment file's names) to
-        any value, and other factors to one of their measured levels. None, and there is no scenario: only the fits.
+        any value, and other factors to one of their measured levels. Without settings there are only fits, no scenario.
     constant
-        Settings that were the same in every row, with what they were, which may be asked for as well.
+        Values of settings that were the same in every row; `settings` may name them too.
     stations
-        :mod:`knee.laws.stations` of a run folder, for what a request needs of every stage.
+        :mod:`knee.laws.stations` of a run folder, for the CPU times of the stages.
 
     Raises
     ------
     FitError
-        For a name that no model knows and nothing has, a level that was not measured, or too little data.
+        For an unknown setting, a level that was not measured, or too little data.
     """
     asked = dict(settings or {})
     if "think_ms" in table.columns and is_open_loop(table):
-        # What is wrong with each of its rates is wrong with all of them.
         raise FitError(OPEN_LOOP)
     own = own_names(table)
     named = [name for name in others if name not in own]
@@ -76,7 +75,9 @@ def fit_systems(
         try:
             curve = curve_of_configuration(rows, named, groups)
             if slots_matter and not curve.knows_slots:
-                raise FitError("the number of worker slots is not known of every row, so no model knows what others do")
+                raise FitError(
+                    "the number of worker slots is not known for every row, so no model predicts other numbers"
+                )
             scenario = scenario_of(rows, curve, asked) if asked else None
             think_matters = scenario is not None and not same_think(scenario.think_ms, curve.think_ms)
             selection = select(curve, candidates(curve, slots_matter=slots_matter, think_matters=think_matters))
