@@ -352,7 +352,7 @@ def test_a_server_that_dies_fails_its_run_only(lab: Lab, running: Callable[[str]
 def test_an_interrupted_run_stops_everything(lab: Lab, running: Callable[[str], subprocess.Popen[str]]) -> None:
     process = running(lasting(600))
     code, said = lab.run("--resume", str(lab.dataset().path))
-    assert (code, "another `knee run` is at work in it" in said) == (2, True), said
+    assert (code, "another `knee run` uses this folder" in said) == (2, True), said
     children = list(children_of(process).values())
     assert len(children) == 6
     process.send_signal(signal.SIGTERM)

@@ -220,13 +220,13 @@ def test_an_experiment_that_was_changed_cannot_go_on(folder: RunFolder) -> None:
     folder.check_fingerprint(manifest)
     folder.check_fingerprint({})  # of a version that kept none
     (folder.path / "experiment.toml").write_text(EXPERIMENT.replace("[4, 8]", "[2, 4, 8]"))
-    with pytest.raises(DatasetError, match=r"experiment\.toml: was changed after the run began"):
+    with pytest.raises(DatasetError, match=r"experiment\.toml: changed after the run began"):
         folder.check_fingerprint(manifest)
 
 
 def test_two_labs_do_not_work_in_one_folder(folder: RunFolder) -> None:
     folder.lock()
-    with pytest.raises(DatasetError, match="another `knee run` is at work in it"):
+    with pytest.raises(DatasetError, match="another `knee run` uses this folder"):
         RunFolder(folder.path).lock()
 
 

@@ -218,7 +218,7 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("clients,throughput\n,5\n", "x:2: column clients: no value$"),
         (
             "clients,rate,think_ms,throughput\n8,,,5\n,100,,5\n",
-            "x:2: column think_ms: no value, and none in column rate: a closed loop has a think time",
+            "x:2: column think_ms: no value, and none in column rate: a closed loop needs a think time",
         ),
         ("rate,think_ms,throughput\n100,,5\n200,1,5\n", "x:3: column think_ms: an open loop has none"),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
@@ -329,7 +329,7 @@ def test_published_effects_keep_their_digits(tmp_path: Path) -> None:
         ("term,throughput\nA,1\n", "expected a column effect and one per response"),
         ("effect\nA\n", "expected a column effect and one per response"),
         ("effect,throughput\nA,one\n", ":2: column throughput: 'one' is not a number"),
-        ("effect,throughput\nA,1\nA,2\n", ":3: effect A stands in the file twice"),
+        ("effect,throughput\nA,1\nA,2\n", ":3: effect A occurs twice"),
     ],
 )
 def test_bad_published_effects_are_named(tmp_path: Path, text: str, message: str) -> None:

@@ -2,16 +2,15 @@
 
     runs/NAME/UTC-TIME/
         experiment.toml               the experiment file, verbatim
-        manifest.json                 where the numbers come from: versions, machine, seed, commands
+        manifest.json                 provenance of the numbers: versions, machine, seed, commands
         points/POINT-rREP/            one folder per point and repetition
-            PROCESS.jsonl             what the process printed, line by line as it came
+            PROCESS.jsonl             the process's output, line by line
             PROCESS.log               its standard error
         tables/TABLE/POINT-rREP.parquet
         report.html
 
-A part of a table is written when its point is over, under a name that appears atomically; the part of
-`points` comes last and is what makes the point count. So an interruption loses at most the point that was
-running, and two tables never disagree about which points there are. A run in which something failed has a part
+The part of a table is written atomically when its run ends. The part of `points` is written last; a run without it does
+not count. So an interruption loses at most the current run, and all tables have the same runs. A failed run has a part
 in `points` only.
 
 Windows are kept whole: warm-up and cool-down are trimmed on read, by :mod:`knee.data.trim`.

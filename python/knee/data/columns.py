@@ -43,16 +43,16 @@ POINTS = pl.Schema(
         "rate": pl.Float64(),
     }
 )
-"""One row per point and repetition that was run; after these columns, one per factor under its dotted name.
+"""One row per point and repetition that ran; after these columns, one per factor under its dotted name.
 
 point        number of the grid's point, from 0, the same in every repetition
 repetition   from 1
 status       "done", "failed" or "interrupted"
-reason       why it failed, null otherwise
+reason       cause of the failure; null otherwise
 clients      virtual clients (connections) over all load hosts
 middlewares  number of middlewares, 0 when clients talk to the stores directly
-workers      worker slots of each middleware; null when there is none or it is pipelined
-start_unix_s the agreed start second; null when the point failed before it
+workers      worker slots of each middleware; null without a middleware and for a pipelined one
+start_unix_s the agreed start second; null if the point failed before it
 think_ms     mean think time of a closed loop as declared; null in an open loop
 rate         requests per second over all load hosts in an open loop; null in a closed loop
 """
@@ -74,12 +74,12 @@ role      "load", "middleware" or "store"
 process   "load-0", "middleware-1", "store-2", …
 elapsed_s second − the point's start second: 0 is the first second of the measurement, negative is before it
 seconds   the part of the second that the window covers
-op        "set", "get", "multiget", "delete", "other"; of a store that keeps versions also "read", "insert", "update",
-          "put", "append", "scan", "atomic_scan", "bulk_put", and of its clients "read_missing" (a read that found
-          nothing) and "read_large" (one of so many bytes as the experiment calls large)
+op        "set", "get", "multiget", "delete", "other"; for a versioned store also "read", "insert", "update", "put",
+          "append", "scan", "atomic_scan", "bulk_put", and for its clients "read_missing" (a read that found nothing)
+          and "read_large" (a read of at least the experiment's size of a large one)
 response  the window's histogram (:mod:`knee.data.hdr`), service time for a store; null where absent
-connection_sum_ns  of a middleware of messages: the wait for a connection to its database, part of the service
-Sums of stages that the role does not know are null.
+connection_sum_ns  message middleware only: the wait for a connection to its database, part of the service
+Sums of stages that the role does not have are null.
 """
 
 STATIONS = pl.Schema(
@@ -129,19 +129,16 @@ STATIONS = pl.Schema(
 )
 """One row per process and wall-clock second: the state of the process as a service station.
 
-threads are those of one kind that serve requests, threads_cpu_s is the sum over them within the window;
-thread_cpu_max_s is the busiest one's of all of these kinds. beside_cpu_s is the sum of all that runs beside them, null
-where no other thread runs.
-Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
+threads is the number of request-serving threads of one kind, and threads_cpu_s their CPU time within the window.
+thread_cpu_max_s is the CPU time of the busiest thread over all kinds. beside_cpu_s is the CPU time of all other
+threads; null without other threads. Columns that the role does not print are null. Foreign programs (memcached) print
+nothing: see PROBES. For a versioned store only:
 
-Of a store that keeps versions only:
-
-first_request_unix_s, last_request_unix_s  when the first and the last request of the window came
-snapshot_age_s     age of the oldest snapshot that is open
-file_bytes         bytes that the log takes; file_live_bytes, those of what can still be asked for
-commits            groups made safe together, commit_sum_ns and commit_max_ns what that took, commit_records of how many
-                   writes
-reclaims           segments of the log had back, reclaim_sum_ns what that took
+first_request_unix_s, last_request_unix_s  arrival times of the first and the last request of the window
+snapshot_age_s     age of the oldest open snapshot
+file_bytes         size of the log; file_live_bytes, the part of it that holds reachable data
+commits            group commits; commit_sum_ns and commit_max_ns, their durations; commit_records, the writes in them
+reclaims           segments of the log that were reclaimed; reclaim_sum_ns, the time for this
 """
 
 PROBES = pl.Schema(
@@ -166,19 +163,18 @@ PROBES = pl.Schema(
         "disk_write_bytes": pl.Int64(),
     }
 )
-"""One row per sample (about a second) and target, seen from outside by :mod:`knee.lab.probe`.
+"""One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
 
 target      "host", or the name of a process as in WINDOWS ("store-0"), or "knee" for the lab itself
 seconds     length of the sample; CPU seconds and bytes are those used within it
-cpu_steal_s host only: CPU time that the hypervisor gave to others while something here wanted to run
+cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor ran another guest)
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads
 thread_cpu_max_s  CPU seconds of the process's busiest thread; null for the host
-wakeups     how often a thread of the process slept and was woken (voluntary context switches); null for the host
-cpu_wait_s  time that the process's threads were ready to run and waited for a CPU; null for the host, and without
-            /proc/PID/schedstat
+wakeups     voluntary context switches of the process's threads; null for the host
+cpu_wait_s  time that ready threads of the process waited for a CPU; null for the host, and without /proc/PID/schedstat
 rss_bytes   memory of the process; for the host the memory in use
-net_*       host only: bytes through the loopback interface (sent, which is also what is received there),
-            and received and sent over all the others
+net_*       host only: bytes through the loopback interface (sent, which equals received), and bytes received and sent
+            over all other interfaces
 """
 
 SUMMARIES = pl.Schema(
@@ -202,12 +198,12 @@ SUMMARIES = pl.Schema(
         **_SPAN,
     }
 )
-"""One row per process that printed its summary: the whole life of the process, nothing trimmed.
+"""One row per process that printed its summary: totals over the life of the process, not trimmed.
 
-bottleneck_* load only: why the generator was itself the limit ("cpu" or "late"), null when it was not
-losses       load only: lost connections; reconnects is how many were opened again
-unsent       load only: requests of an open loop that were due and never sent: those that stood were full, or none did
-servers_*    middleware only: how often servers were taken out, and errors on them, over all its servers
+bottleneck_* load only: why the generator was the bottleneck ("cpu" or "late"); null if it was not
+losses       load only: lost connections; reconnects, the number of reopened ones
+unsent       load only: requests of an open loop that were due and never sent, as all connections were full or missing
+servers_*    middleware only: ejections of servers and errors on servers, over all its servers
 """
 
 TOTALS = pl.Schema(
@@ -234,7 +230,7 @@ TABLES = {
 
 
 def factor_type(levels: tuple[Level, ...]) -> pl.DataType:
-    """The column type of a factor: that of its levels, text when they are of several types."""
+    """The column type of a factor: the type of its levels, or text if they have several types."""
     types = {type(level) for level in levels}
     if types == {bool}:
         return pl.Boolean()
@@ -246,5 +242,5 @@ def factor_type(levels: tuple[Level, ...]) -> pl.DataType:
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """A frame of rows; what a row lacks is null."""
+    """A frame of the rows; missing values are null."""
     return pl.DataFrame([[row.get(name) for row in rows] for name in schema], schema=schema, strict=False)

@@ -1,7 +1,7 @@
 """Reads measurements from a CSV.
 
 A CSV has a header and a row per observation. Known columns have fixed names and units (KNOWN); every other column is a
-factor. `--map theirs=ours` renames a column. No assumption is silent: `notes` lists them.
+factor. `--map theirs=ours` renames a column. `notes` lists every assumption.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from knee.stats.intervals import counted, listed
 ROWS_MAX = 1_000_000
 
 _LEVELS_SET = 4
-"""Fractions that are set, such as the exponents of a Zipf distribution, have fewer levels or repeat."""
+"""A column of fractions with this many levels that rarely repeat is a measurement. Settings with fractions, such as
+Zipf exponents, have fewer levels or repeat."""
 
 _TEXT = frozenset({"request_type"})
 _WHOLE = frozenset({"repetition", "clients", "pipeline"})
 _GIVEN = frozenset({"repetition", "pipeline"})
-"""Of these every row has a value; of the clients, every row of a closed loop."""
+"""Columns with a value in every row; `clients` has a value in every row of a closed loop."""
 _NUMBER_MAX = 1e15
-"""Larger values, and smaller ones than its inverse, overflow where they are multiplied; no measurement has them."""
+"""Products of larger values, or of values below the inverse, may overflow; no measurement has such values."""
 
 _WHOLE_MAX = 2**63 - 1
-"""What a column of whole numbers holds; larger levels of a factor are kept apart as text."""
+"""Largest value of an integer column; a factor with larger levels is read as text."""
 
 _RESERVED = (
     "point",
@@ -66,13 +67,13 @@ _RESERVED = (
 """Columns of a run folder's observations that a file cannot have."""
 
 _UTILIZATION_MAX = 1.05
-"""A share a little above one is rounding; far above it is a percentage."""
+"""Largest utilisation: a value slightly above one is a rounding error, a much larger one a percentage."""
 
 _EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "think_ms", "visits", "servers"})
-"""Quantities that are set, not measured, and so not rounded."""
+"""Quantities that are settings, not measurements, and so are not rounded."""
 _PROBLEMS_MAX = 10
 _HEADER_MAX = 100
-"""Characters of a header that an error repeats: it may be the first line of any file."""
+"""Characters of a header that an error message quotes: the file may be anything."""
 _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 
@@ -80,19 +81,19 @@ _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
     """Read a CSV; `renames` are `theirs=ours`.
 
-    Raises MeasurementsError naming every problem by its line, at most _PROBLEMS_MAX of them.
+    Raises MeasurementsError that lists the problems with their lines, at most _PROBLEMS_MAX of them.
     """
     if path.suffix == ".toml" and path.is_file():
         if is_run_folder(path.parent):
-            raise MeasurementsError(f"{path}: is the experiment of a run folder: name the folder, {path.parent}")
+            raise MeasurementsError(f"{path}: is the experiment file of a run folder: pass the folder, {path.parent}")
         raise MeasurementsError(
-            f"{path}: is an experiment: measure it with `knee run {path}`, then name the run folder"
+            f"{path}: is an experiment file: measure it with `knee run {path}`, then pass the run folder"
         )
     return parse(_text(path), str(path), renames)
 
 
 def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
-    """As :func:`read`, from a CSV's text; `source` is what messages call it."""
+    """Like :func:`read`, from a CSV's text; `source` names it in messages."""
     header, rows = _rows(text, source, _EXAMPLE)
     names = _renamed(header, renames, source)
     if not any(name in RESPONSES or station_column(name) for name in names):
@@ -119,9 +120,8 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
 def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     """Published effects: a CSV with a column `effect` (I, A, B, AB, …) and one column per response.
 
-    Empty cells were not published. The digits are kept as they stand, since they say how far they were rounded.
-
-    Raises MeasurementsError naming every problem by its line.
+    Empty cells were not published. The digits are kept as text, since their number shows the rounding. Raises
+    MeasurementsError that lists the problems with their lines.
     """
     source = str(path)
     header, rows = _rows(_text(path), source, "effect,throughput")
@@ -135,7 +135,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
             if name == "effect" or not cell:
                 continue
             if cells[effect] in published[name]:
-                problems.append(f"{line}: effect {cells[effect]} stands in the file twice")
+                problems.append(f"{line}: effect {cells[effect]} occurs twice")
                 continue
             try:
                 published[name][cells[effect]] = Decimal(cell)
@@ -155,9 +155,8 @@ def _text(path: Path) -> str:
 
 
 def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header, and every row that is not blank with its line; all cells stripped of white space around them.
-
-    `example` is a header to expect.
+    """The header, and every non-blank row with its line number. All cells are stripped of surrounding white space.
+    `example` is a valid header for messages.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
@@ -191,7 +190,7 @@ def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[i
 
 
 def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
-    """The error for a text whose first line has a single cell that is not a known column."""
+    """The error for a text whose first line is one cell and not a known column."""
     for mark, name in _OTHER_SEPARATORS:
         if mark in header:
             return MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
@@ -245,7 +244,7 @@ def _level_text(name: str, line: int, cell: str, problems: list[str]) -> str:
 
 
 def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
-    """The number in a cell; null where it is empty and may be."""
+    """The number in a cell; None for an empty cell that is allowed."""
     if not cell:
         if name in _GIVEN:
             problems.append(f"{line}: column {name}: no value")
@@ -269,7 +268,7 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
 
 
 def _number(text: str) -> int | float | None:
-    """A finite number in plain notation, else None: neither NaN nor digits with underscores."""
+    """A finite number in plain notation; None otherwise, as for NaN and digits with underscores."""
     if "_" in text:
         return None
     try:
@@ -288,7 +287,7 @@ def _is_whole(number: float | None) -> bool:
 
 
 def _half_digit(cell: str) -> float | None:
-    """Half a unit of the last digit that was written: how far a number may have been rounded."""
+    """The largest rounding error of a number: half a unit of its last written digit."""
     try:
         exponent = Decimal(cell).as_tuple().exponent
     except InvalidOperation:
@@ -348,7 +347,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
 
 
 def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
-    """Problems of rows that are neither a closed loop's, with thinking clients, nor an open loop's, with a rate."""
+    """Problems of rows that fit neither a closed loop (clients and think time) nor an open loop (rate)."""
     opened = table["rate"].is_not_null() if "rate" in table.columns else pl.Series([False] * table.height)
     wrong: list[tuple[int, str]] = []
     if "clients" in table.columns:
@@ -362,16 +361,19 @@ def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
         wrong += [(line, f"column rate: {said}") for line in table.filter(~opened)["line"].to_list()]
     if "rate" in table.columns and "think_ms" in table.columns:
         thinking = table.filter(opened & pl.col("think_ms").is_not_null())["line"].to_list()
-        said = "an open loop has none, and the value in column rate makes this one: leave one of both empty"
+        said = "a row with a rate belongs to an open loop, which has no think time: leave one of the two empty"
         wrong += [(line, f"column think_ms: {said}") for line in thinking]
         neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
-        said = "no value, and none in column rate: a closed loop has a think time, 0 without any, an open one a rate"
+        said = (
+            "no value, and none in column rate: a closed loop needs a think time (0 without any), an open loop a rate"
+        )
         wrong += [(line, f"column think_ms: {said}") for line in neither]
     return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
-    """Unknown columns that were measured, not set: fractions that differ in most rows, beside other factors."""
+    """Unknown columns that are measurements, not settings: fractions that differ in most rows, if there are other
+    factors."""
     suspects = [
         name
         for name in varied
@@ -384,14 +386,14 @@ def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
 
 
 def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:
-    """Whether a column follows from the factors, as the clients do from a factor of clients per host."""
+    """Whether the factors determine a column, as clients per host determines the clients."""
     if not factors:
         return False
     return bool(table.group_by(factors).agg(pl.col(name).n_unique())[name].max() == 1)
 
 
 def _with_points(table: pl.DataFrame, factors: Iterable[str]) -> pl.DataFrame:
-    """Number the combinations of levels from 0, in the order in which the file has them first."""
+    """Number the combinations of levels from 0, in order of first occurrence in the file."""
     levels = list(factors)
     if not levels:
         return table.with_columns(pl.lit(0, pl.Int64).alias("point"))
@@ -407,7 +409,7 @@ def _twice(table: pl.DataFrame, source: str) -> list[str]:
         first = seen.setdefault((point, repetition), line)
         if first != line:
             problems.append(
-                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: leave one out, or "
+                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: remove one, or "
                 "number the repetitions"
             )
     return problems

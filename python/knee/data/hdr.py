@@ -1,8 +1,8 @@
-"""HdrHistogram V2: what the programs print, decoded, merged, and read off.
+"""HdrHistogram V2: decodes, merges and evaluates the histograms that the programs print.
 
 The format is that of HdrHistogram's `encodeIntoCompressedByteBuffer` (Tene, hdrhistogram.org): base64 of a
-cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128, a negative
-number standing for that many zeros. Percentiles are never averaged: merge the histograms, then ask.
+cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128, a negative number
+represents that many zeros. Percentiles are never averaged: merge the histograms first.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Counts = NDArray[np.int64]
 
 
 class HistogramError(KneeError):
-    """A text is not an HdrHistogram, or two histograms have different resolutions."""
+    """The text is not an HdrHistogram, or two histograms have different resolutions."""
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts over values that are known to `significant_digits`, in units of `lowest`.
+    """Counts of values with a resolution of `significant_digits`, in units of `lowest`.
 
-    counts   per bucket from zero upwards; trailing zeros are left out
+    counts   per bucket from zero upwards, without trailing zeros
     lowest   lowest value that differs from zero, in the unit of the values (here nanoseconds)
     highest  highest value that can be counted
     """
@@ -61,24 +61,24 @@ class Histogram:
         ((digits, lowest),) = resolutions
         highest = max(content.highest for content in contents)
         numbers, firsts = _read_leb128([content.payload for content in contents])
-        # A run of zeros is a few bytes long whatever its length: bound it before it claims memory.
+        # A few bytes can encode a run of zeros of any length: check the length before allocation.
         buckets_max = bucket_of(highest, digits, lowest) + (2 << _half_magnitude(digits))
         lengths = np.where(numbers < 0, -numbers, 1)
         if len(lengths) and lengths.max() > buckets_max:
-            raise HistogramError("an HdrHistogram with more buckets than its highest value has")
+            raise HistogramError("an HdrHistogram with more buckets than its highest value allows")
         starts = np.cumsum(lengths) - lengths
         sizes = np.diff(np.append(firsts, len(numbers)))
         places = starts - np.repeat(starts[firsts[sizes > 0]], sizes[sizes > 0])
         filled = numbers > 0
         if len(places) and (places + lengths).max() > buckets_max:
-            raise HistogramError("an HdrHistogram with more buckets than its highest value has")
+            raise HistogramError("an HdrHistogram with more buckets than its highest value allows")
         counts = np.zeros(int(places[filled].max()) + 1 if filled.any() else 0, dtype=np.int64)
         np.add.at(counts, places[filled], numbers[filled])
         return cls(counts, digits, lowest, highest)
 
     @classmethod
     def merge(cls, histograms: Iterable[Histogram]) -> Histogram:
-        """The histogram of all values of all. Raises HistogramError where resolutions differ."""
+        """The sum of several histograms. Raises HistogramError if resolutions differ."""
         together = list(histograms)
         if not together:
             return cls(np.zeros(0, dtype=np.int64))
@@ -103,7 +103,7 @@ class Histogram:
 
     @cached_property
     def total(self) -> int:
-        """How many values were counted."""
+        """Number of counted values."""
         return int(self.counts.sum())
 
     @cached_property
@@ -112,7 +112,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Mean of the values, each taken at the middle of its bucket; NaN without values."""
+        """Mean of the values, with each at the middle of its bucket; NaN without values."""
         if not self.total:
             return math.nan
         lows, widths = self.buckets()
@@ -121,7 +121,7 @@ class Histogram:
     def percentile(self, percentile: float) -> float:
         """The value that `percentile` % of all values do not exceed: the upper end of its bucket.
 
-        As `value_at_percentile` of HdrHistogram. NaN without values.
+        The same as HdrHistogram's `value_at_percentile`. NaN without values.
         """
         total = self.total
         if not total:
@@ -137,7 +137,7 @@ class Histogram:
 
 
 def _half_magnitude(digits: int) -> int:
-    """Binary magnitude of half the sub-buckets of a bucket: 2 · 10^digits values stay apart."""
+    """Binary magnitude of half the sub-buckets of a bucket: 2 · 10^digits values are distinguishable."""
     return max(0, math.ceil(math.log2(2 * 10**digits)) - 1)
 
 

@@ -1,4 +1,4 @@
-"""What programs print, turned into rows: docs/formats.md in, the columns of :mod:`knee.data.columns` out."""
+"""Converts the output lines of programs (docs/formats.md) to rows with the columns of :mod:`knee.data.columns`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from knee.data.columns import STATIONS, SUMMARIES, TOTALS, WINDOWS
 from knee.errors import DatasetError
 
 _BESIDE = "beside"
-"""What the name of all that runs beside a runtime's threads ends with, in the place of a number."""
+"""Suffix of the entry for all threads outside the runtime; a runtime thread has a number there."""
 
 Rows = dict[str, list[dict[str, Any]]]
 """The rows of each table."""
 
 
 def messages(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a file. Raises DatasetError at a line that is none."""
+    """The JSON lines of a file. Raises DatasetError for a line that is not a JSON object."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -47,7 +47,7 @@ def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], s
         kind, _, number = thread["name"].rpartition("-")
         # Their number of threads is unknown.
         (beside if number == _BESIDE else kinds.setdefault(kind, [])).append(thread["cpu_s"])
-    # A store with two fronts has several kinds: the threads of one do not serve the other's requests.
+    # A store with two protocols has several kinds: threads of one kind do not serve requests of the other.
     used = max(kinds.values(), key=lambda used: sum(used) / len(used), default=[])
     station.update(
         threads=len(used) if used else None,
@@ -79,5 +79,5 @@ def add_summary(rows: Rows, of_process: dict[str, Any], summary: dict[str, Any])
 
 
 def _known(fields: Mapping[str, Any], schema: pl.Schema) -> dict[str, Any]:
-    """The fields that are columns: a reader ignores what it does not know."""
+    """The fields that are columns; unknown fields are ignored."""
     return {name: value for name, value in fields.items() if name in schema}

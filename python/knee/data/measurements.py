@@ -19,40 +19,40 @@ KNOWN: Mapping[str, str] = {
     "repetition": "number of the repetition, from 1",
     "run_order": "place of the observation in the order of the runs",
     "clients": "N, virtual clients over all load hosts",
-    "pipeline": "requests that each client keeps in flight; 1 unless given",
-    "rate": "λ, requests per second that an open loop asked for",
+    "pipeline": "requests that each client keeps in flight; 1 by default",
+    "rate": "λ, arrival rate of an open loop, requests per second",
     "throughput": "X, requests per second",
     "response_ms": "R, mean response time",
     "think_ms": "Z, mean think time",
     "queueing_ms": "mean waiting time",
     "service_ms": "mean service time",
     "queue_length": "mean number of waiting requests",
-    "middleware_throughput": "X as the middlewares counted it",
-    "middleware_response_ms": "R as the middlewares saw it",
-    "request_type": "which requests the row is about",
+    "middleware_throughput": "X in the middlewares' view",
+    "middleware_response_ms": "R in the middlewares' view",
+    "request_type": "request type that the row covers",
     "visits": "requests of that type in a round of a client",
 }
-"""Columns that are no factors, besides those of stations."""
+"""Columns that are not factors, in addition to those of stations."""
 
 STATION_QUANTITIES: Mapping[str, str] = {
     "utilization": "U, mean share of the station's servers that are busy, 0 to 1",
-    "servers": "m, customers that it serves at a time; 1 unless given",
-    "visits": "V, how often a request comes to it; 1 unless given",
-    "throughput": "visits that it completed, per second",
-    "service_ms": "S, mean time that a server is busy with a visit",
-    "response_ms": "W, mean time of a visit, waiting included",
+    "servers": "m, customers that the station serves at a time; 1 by default",
+    "visits": "V, visits of a request to the station; 1 by default",
+    "throughput": "completed visits per second",
+    "service_ms": "S, mean service time of a visit",
+    "response_ms": "W, mean time of a visit, including waiting",
     "queue_length": "Q, mean number of customers there",
 }
-"""Columns `QUANTITY_STATION`: what a row says of a station, such as `utilization_database`."""
+"""Columns `QUANTITY_STATION`: measurements of one station, such as `utilization_database`."""
 
 ROUNDING = " rounding"
-"""Ends the name of a column that says how far the column of that name may have been rounded, in the same unit."""
+"""Suffix of the column with the largest rounding error of a measured column, in the same unit."""
 
 RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_length")
-"""What a factorial analysis can explain, as far as it was measured."""
+"""The columns that a factorial analysis can explain."""
 
 CLIENTS = "load.clients"
-"""The factor of a run over which a knee is sought; every combination of the others is a configuration."""
+"""The load factor of a knee analysis; every combination of the other factors is a configuration."""
 
 _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 
@@ -62,14 +62,14 @@ class Measurements:
     """Measurements, checked.
 
     table      `point` and `repetition`, and every column of the file under its known name; `think_ms` is always
-               there. From a file also `line`, where a row begins in it, and beside each known number how far it may
-               have been rounded (ROUNDING); from a run folder also what :mod:`observations` has, and `run_order`
-    factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` where
-               they are not settled by the others; in the file's order
+               there. A file adds `line`, the first line of each row, and a ROUNDING column for each known number. A run
+               folder adds the columns of :mod:`observations`, and `run_order`
+    factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` if
+               other factors do not determine these; in the file's order
     responses  which of RESPONSES were measured
-    constant   settings that were the same in every row, with what they were: columns that are no factors therefore, and
-               everything that an experiment says
-    notes      what was assumed or left out
+    constant   values of settings that were the same in every row: constant columns, and all settings of an experiment
+               file
+    notes      sentences on assumptions and omissions
     """
 
     source: str
@@ -92,10 +92,9 @@ def of_run(dataset: Dataset) -> Measurements:
 
 
 def configuration(found: Measurements | Dataset) -> list[str]:
-    """The factors that tell configurations apart: neither the request type, nor what the clients follow from.
-
-    Unless the clients alone leave rows that only those tell apart: 2 hosts of 4 clients each, and 4 of 2. Of a run
-    folder it is known which factor sets the clients: every other one.
+    """The factors that distinguish configurations: all but the request type and the factors that determine the clients.
+    Such factors stay if rows with equal clients differ in them, as 2 hosts of 4 clients and 4 hosts of 2. In a run
+    folder the factor that sets the clients is known, so all others stay.
     """
     if not isinstance(found, Measurements):
         return [name for name in found.factors if name != CLIENTS]
@@ -114,12 +113,13 @@ def configuration(found: Measurements | Dataset) -> list[str]:
 
 
 def is_open_loop(table: pl.DataFrame) -> bool:
-    """Whether no row has clients that wait for an answer before the next request; False without rows."""
+    """Whether every row is of an open loop; False without rows."""
     return bool(table.height and table["think_ms"].is_null().all())
 
 
 def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
-    """A combination of levels in words; empty without factors. An open or a closed loop may lack some levels."""
+    """A combination of levels in words; empty without factors. Some levels may be missing in an open or a closed
+    loop."""
     return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
 
 
@@ -130,20 +130,20 @@ def station_column(name: str) -> tuple[str, str] | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether a column has a fixed meaning, so that it is no factor."""
+    """Whether a column has a fixed meaning and so is not a factor."""
     return name in KNOWN or station_column(name) is not None
 
 
 def left_out(constant: Mapping[str, object]) -> str:
-    """The note on columns that are no factors because they are constant."""
+    """The note on constant columns, which are not factors."""
     return f"The same in every row, so no factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
 
 
 def constant_in_words(name: str, level: object) -> str:
-    """What a setting was that did not vary."""
+    """A clause with the value of a constant setting."""
     return f"{name} was not set" if level is None else f"{name} was {level} throughout"
 
 
 def columns_in_words(names: Sequence[str]) -> str:
-    """What columns there are to choose from."""
+    """A clause with the names of the columns."""
     return f"the columns are {', '.join(names)}" if len(names) > 1 else f"the only column is {names[0]}"

@@ -1,8 +1,7 @@
 """One row per point and repetition: the table that every analysis reads.
 
-Its columns are those of a CSV, so the laws, the knee and the models need not know where the numbers came
-from. Everything is taken from the trimmed windows, except the totals for the
-conservation check, which only agree over whole runs.
+Its columns are those of a CSV, so the laws, the knee and the models do not depend on the source. All values come from
+the trimmed windows, except the totals for the conservation check, which agree only over whole runs.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _LINE_OVERHANG_S = 0.15
-"""A line about the last second before the start may reach a little beyond it without telling of requests after it."""
+"""A line for the last second before the start may extend up to this long beyond the start without requests from after
+it."""
 
 
 def observations(dataset: Dataset) -> pl.DataFrame:
-    """What was measured at each point in each finished repetition.
+    """The measurements at each point in each finished repetition.
 
     Returns
     -------
@@ -32,17 +32,17 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     ====================== =====================================================================
     clients                N, virtual clients over all load hosts
     pipeline               requests that each client keeps in flight: N · pipeline wait or think at any time
-    think_ms               Z, mean of the think times taken; null in an open loop
-    declared_think_ms      the think time that the experiment asked for; those taken may be a random sample
-    rate                   requests per second asked for; null in a closed loop
+    think_ms               Z, mean of the actual think times; null in an open loop
+    declared_think_ms      mean think time in the experiment file; the actual ones may be a random sample
+    rate                   declared arrival rate, requests per second; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     stores                 number of stores
-    connections            those of all middlewares to a database, null where requests share them or it is unknown
+    connections            connections of all middlewares to a database; null if requests share them or if unknown
     connections_follow     whether there is one for each worker, by default; null as `connections` is
-    observed_s             length of what remains after trimming, as the clients' windows cover it
-    throughput             X, requests per second, as the clients saw it
-    response_ms            R, mean, as the clients saw it
-    middleware_throughput  X at the middlewares, all together; null without middleware
+    observed_s             length that the clients' windows cover after trimming
+    throughput             X, requests per second, in the clients' view
+    response_ms            R, mean, in the clients' view
+    middleware_throughput  X over all middlewares; null without middleware
     middleware_response_ms received → replied, mean over all requests
     queueing_ms            received → dequeued
     service_ms             dequeued → answered
@@ -50,16 +50,16 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
     store_service_ms       the stores' own service time; null for a foreign store
-    hits, misses, errors   as the clients saw them
+    hits, misses, errors   in the clients' view
     load_total             requests completed over the whole run, counted by the clients,
     middleware_total       by the middlewares,
     store_total            and by stores that clients talk to themselves; null otherwise
-    completed_share        of the requests of an open loop that came due in the run, the share that was over before its
-                           end, answered or failed; null in a closed loop, and where the load generators do not tell
+    completed_share        share of an open loop's due requests that ended (answered or failed) before the end of the
+                           run; null in a closed loop, and if the load generators do not report it
     late_sends, clients_connected
-                           what the load generators said of themselves
-    connections_lost       by the clients, whether or not opened again; null where unknown
-    reconnects             connections opened again by the clients; both over the whole run where only totals are known
+                           reports of the load generators
+    connections_lost       by the clients, whether or not reopened; null if unknown
+    reconnects             connections reopened by the clients; both over the whole run if only totals are known
     connections_missing, outage_s, outage_share
                            of the clients' connections (:func:`knee.data.outages.outages`)
     ====================== =====================================================================
@@ -107,13 +107,13 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
 
 def _pipeline(dataset: Dataset) -> pl.Expr:
-    """Null for an open loop: there the setting only bounds what is in flight."""
+    """Requests in flight per client; null for an open loop, as the setting is only a bound there."""
     each = dataset.setting("workload.pipeline")
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 
 
 def _connections(dataset: Dataset) -> tuple[pl.Expr, pl.Expr]:
-    """One for each worker unless given; PostgreSQL alone has a pool of them."""
+    """Connections of each middleware, by default one for each worker; only PostgreSQL has a pool."""
     pooled = (dataset.setting("store.kind") == "postgresql") & (dataset.setting("middleware.combine") == 1)
     given = dataset.setting("middleware.connections").cast(pl.Int64)
     slots = pl.col("workers") * pl.col("middlewares")
@@ -146,7 +146,7 @@ def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queues(stations: pl.DataFrame) -> pl.DataFrame:
-    """Time averages per middleware, then summed: each window counts by the time it covers."""
+    """Time averages of each middleware, summed over middlewares; windows are weighted by their length."""
     return (
         stations.filter(pl.col("role") == "middleware")
         .group_by(*RUN, "process")
@@ -169,9 +169,9 @@ def _queues(stations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
-    """The mean of the think times that were taken, null where they were not counted.
+    """The mean of the actual think times; null if they were not counted.
 
-    Random think times scatter about the declared mean: over a few thousand of them by more than a per cent.
+    The mean of a few thousand random think times may differ from the declared mean by over 1 %.
     """
     return (
         stations.filter(pl.col("role") == "load")
@@ -187,7 +187,7 @@ def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
 def _covered(stations: pl.DataFrame) -> pl.DataFrame:
     """Seconds that the trimmed windows of the clients and of the middlewares cover, on average over the processes.
 
-    A process that was starved prints one line for several seconds, which trimming keeps or leaves out as a whole.
+    A process without CPU time prints one line for several seconds, which trimming keeps or drops as a whole.
     """
     each = stations.group_by(*RUN, "role", "process").agg(pl.col("seconds").sum())
     return each.group_by(RUN).agg(
@@ -199,10 +199,11 @@ def _covered(stations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Requests over the whole run. Both outer tiers live for one run only, and populating goes past the middlewares.
+    """Requests over the whole run. Clients and middlewares run for one run only, and population bypasses the
+    middlewares.
 
-    Stores are populated before the start; a line that covers both has no usable total. Requests that clients send
-    before they count are "other" to a middleware, such as registering, or a "read_from" that checks it.
+    Stores are populated before the start; a line that covers both phases has no usable total. Requests before the
+    clients count, such as registration, are "other" in a middleware, or a "read_from" that checks the registration.
     """
 
     def total(role: str, counted: pl.Expr) -> pl.Expr:
@@ -211,7 +212,7 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
     begun = (pl.col("role") != "store") | (pl.col("elapsed_s") >= 0)
     across = ~begun & (pl.col("elapsed_s") + pl.col("seconds") > _LINE_OVERHANG_S)
-    # A line that reaches beyond the end does not show what was over before it.
+    # A line that extends beyond the end does not show which requests ended before it.
     in_time = pl.col("elapsed_s") + COVERED_S <= pl.col("_ends_s")
     direct = (pl.col("middlewares") == 0).all()
     before = pl.col("op").is_in(("other", "read_from"))
@@ -231,9 +232,8 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
-    """What the load generators report of themselves; of their connections within the trimmed windows, where known.
-
-    Connections that were lost in warm-up and opened again within it do not count.
+    """Reports of the load generators; connection counts are for the trimmed windows if known. Connections that were
+    lost and reopened within the warm-up do not count.
     """
     lines = stations.filter(pl.col("role") == "load").group_by(RUN).agg(_known_sum("losses"), _known_sum("reconnects"))
     return (
@@ -255,5 +255,5 @@ def _load_notes(dataset: Dataset, stations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _known_sum(name: str) -> pl.Expr:
-    """Null where one load generator does not report it."""
+    """The aggregate; null if a load generator does not report the value."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)

@@ -1,7 +1,7 @@
 """Connections that clients lost, as load generators count them.
 
-A *cut* connection was lost with a request in flight, or could not be opened again at the first try. It is *missing*
-until it stands again. A server that closes an idle connection cuts none.
+A connection is *cut* if it is lost with a request in flight, or if the first try to reopen it fails. It is *missing*
+until it is open again. If a server closes an idle connection, that connection is not cut.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ _PROCESS = [*RUN, "process"]
 
 
 def connections(dataset: Dataset) -> pl.DataFrame:
-    """Connections of the load generators in each window of finished runs. A client has one.
-
-    Load generators that do not count them have no row.
+    """Connections of the load generators in each window of finished runs. Each client has one connection. Load
+    generators that do not count connections have no row.
 
     Returns
     -------
@@ -48,19 +47,19 @@ def connections(dataset: Dataset) -> pl.DataFrame:
 def outages(dataset: Dataset) -> pl.DataFrame:
     """The connections that each finished run lost over its trimmed windows.
 
-    Connections that were cut in warm-up count as cut, too: a server that was started anew has lost what it had stored.
+    Connections that were cut in warm-up count as cut: a restarted server has lost its data.
 
     Returns
     -------
     `point, repetition`, of runs whose load generators count their connections, and
 
     =================== ================================================================
-    connections_missing the most that were missing at the end of a window
-    connections_wanted  as many as there are clients
-    connections_cut     how many were cut, from the start to the end of the trimmed windows
-    outage_s            seconds of the windows at whose end some were missing
-    outage_share        share of all clients' time in which they had no connection
-    outage_process      the load generator that missed most of them; the first where none did
+    connections_missing the largest number of missing connections at the end of a window
+    connections_wanted  the number of clients
+    connections_cut     connections cut from the start of the run to the end of the trimmed windows
+    outage_s            total length of the windows that ended with missing connections
+    outage_share        share of the clients' total time without a connection
+    outage_process      the load generator with the most missing connections; the first if there are none
     =================== ================================================================
     """
     done = dataset.points.filter(pl.col("status") == "done")

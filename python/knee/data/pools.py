@@ -1,4 +1,4 @@
-"""The pools of connections between middlewares and their database: how large, and how busy."""
+"""The pools of connections between middlewares and their database: size and utilisation."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _PROCESS = [*RUN, "role", "process"]
 def connection_pools(dataset: Dataset) -> pl.DataFrame:
     """The pool of each middleware in each run, over the trimmed windows.
 
-    A request has a connection for its service time less the wait for one. Requests that go to the database together
-    (`middleware.combine`) share one, so its busy time is unknown: such runs are left out.
+    A request holds a connection for its service time less the wait for a connection. Combined requests
+    (`middleware.combine`) share a connection, so its busy time is unknown: such runs are excluded.
 
     Returns
     -------
-    `point, repetition, role, process, connections, workers, held_ms, throughput, utilization`: K and W of the
-    middleware, how long a request has a connection, requests per second, and the mean share of connections in use.
+    `point, repetition, role, process, connections, workers, held_ms, throughput, utilization`: `connections` and
+    `workers` of the middleware, the time that a request holds a connection (ms), requests per second, and the mean
+    share of connections in use.
     """
     hosts = dataset.points.filter(
         dataset.setting("store.kind") == "postgresql",
@@ -60,8 +61,7 @@ def connection_pools(dataset: Dataset) -> pl.DataFrame:
 
 
 def waited_for(dataset: Dataset) -> pl.DataFrame:
-    """The pools of :func:`connection_pools` that are smaller than the worker slots before them.
-
-    With as many connections as slots no slot waits for one: they are the same station then.
+    """The pools of :func:`connection_pools` with fewer connections than worker slots. With as many connections as
+    slots, no slot waits, and both are one station.
     """
     return connection_pools(dataset).filter(pl.col("connections") < pl.col("workers"))

@@ -21,16 +21,17 @@ _REPORT = "report.html"
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a run was measured into a folder, or was to be."""
+    """Whether a folder is a run folder, complete or not."""
     return (path / MANIFEST).is_file()
 
 
 class Dataset:
-    """What a run measured, as frames with the columns above. Frames are read when first asked for.
+    """The measurements of a run, as frames with the columns of :mod:`knee.data.columns`. Each frame is read at first
+    access.
 
-    name, question   the experiment's
-    spec             the experiment as it was run, overrides included
-    manifest         where the numbers come from
+    name, question   name and question of the experiment
+    spec             the experiment as it ran, with overrides
+    manifest         provenance of the numbers
     factors          dotted names; each is a column of `points`
     """
 
@@ -44,7 +45,7 @@ class Dataset:
 
     @classmethod
     def open(cls, path: Path | str) -> Dataset:
-        """Read a run folder. Raises DatasetError when it is none."""
+        """Read a run folder. Raises DatasetError if the path is not a run folder."""
         path = Path(path)
         if not path.is_dir():
             raise DatasetError(f"{path}: there is no such run folder")
@@ -67,7 +68,8 @@ class Dataset:
         return self._table("points", pl.Schema({**POINTS, **factors}))
 
     def setting(self, name: str) -> pl.Expr:
-        """A setting at each point: its factor's level, or what the experiment file says; null without its tier."""
+        """A setting at each point: the level of its factor, or the value in the experiment file; null without its
+        tier."""
         if name in self.factors:
             return pl.col(name)
         value: object = self.spec.base
@@ -77,9 +79,8 @@ class Dataset:
 
     @property
     def constant(self) -> dict[str, Any]:
-        """The settings that have one value at all points, by their dotted names; None where they were not set.
-
-        Defaults only of what applies to every point.
+        """The settings with one value at all points, by dotted name; None if a setting has no value. Defaults are
+        included only for settings that apply to every point.
         """
         factors = self.spec.factors
         points = [self.spec.at({name: level}) for name, levels in factors.items() for level in levels]
@@ -114,13 +115,13 @@ class Dataset:
 
     @property
     def why_empty(self) -> str | None:
-        """Why there is nothing to analyse, and the remedy; None where there is something."""
+        """Why there is nothing to analyse, and the remedy; None if there is a complete run."""
         if (self.points["status"] == "done").any():
             return None
         resume = f"`knee run --resume {self.path}`"
         if self.points.is_empty():
             return f"no run is complete, as none has ended; {resume} makes them"
-        # A failed run has a reason, an interrupted one has none; the runs' order is not that of the points.
+        # A failed run has a reason, an interrupted one does not. Runs are not in the order of points.
         failed = self.points.filter(pl.col("status") == "failed")
         if failed.is_empty():
             return f"no run is complete: the first was interrupted; {resume} repeats them"
@@ -129,22 +130,23 @@ class Dataset:
 
     @property
     def experiment_text(self) -> str | None:
-        """The experiment file as it was given; None where there is none."""
+        """The text of the experiment file; None without one."""
         file = self.path / EXPERIMENT
         return file.read_text(encoding="utf-8") if file.is_file() else None
 
     @property
     def report_path(self) -> Path:
-        """Where the report belongs."""
+        """Path of the report."""
         return self.path / _REPORT
 
     @staticmethod
     def logs_of(point: int, repetition: int) -> str:
-        """Where a run's lines and logs are, within the folder."""
+        """Path of a run's lines and logs, relative to the folder."""
         return f"points/{run_name(point, repetition)}"
 
     def _table(self, table: str, schema: pl.Schema) -> pl.DataFrame:
-        """The parts of a table in the order of their keys: of `points` all, of the others those of complete runs."""
+        """The parts of a table in the order of their keys: all parts of `points`, for other tables the parts of
+        complete runs."""
         if table == "points":
             parts = sorted(part_folder(self.path, table).glob("*.parquet"))
         else:
@@ -161,7 +163,7 @@ class Dataset:
             needed = {"point", "repetition", "status", *self.factors} & set(schema)
             if missing := needed - set(frame.columns):
                 raise DatasetError(f"{part}: not a part of this run's tables: it has no column {min(missing)}")
-            # A version that wrote fewer columns did not know what the others say.
+            # Older versions wrote fewer columns; the missing ones are null.
             absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
             return frame.with_columns(absent).select(list(schema)).cast(schema)
         except (OSError, pl.exceptions.PolarsError) as error:
@@ -173,15 +175,15 @@ class Dataset:
 
 
 def part_path(run: Path, table: str, point: int, repetition: int) -> Path:
-    """Where the part of a table is that one run has written."""
+    """Path of one run's part of a table."""
     return part_folder(run, table) / f"{run_name(point, repetition)}.parquet"
 
 
 def run_name(point: int, repetition: int) -> str:
-    """What a run is called within its folder."""
+    """Name of a run within its folder."""
     return f"{point:03d}-r{repetition}"
 
 
 def part_folder(run: Path, table: str) -> Path:
-    """Where the parts of a table are."""
+    """Folder of a table's parts."""
     return run / "tables" / table

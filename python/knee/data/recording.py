@@ -33,9 +33,9 @@ class Outcome:
     """How a run ended.
 
     status        "done", "failed" or "interrupted"
-    start_unix_s  the agreed start second, if it came to that
+    start_unix_s  the agreed start second; None if the run failed before it
     processes     names and roles of the processes whose lines are in the run's folder
-    samples       what the probe saw
+    samples       samples of the probe
     """
 
     status: str
@@ -46,7 +46,7 @@ class Outcome:
 
 
 class RunFolder:
-    """The writing side of a run folder. Every failure to write is a StorageError that says what to do."""
+    """Writes a run folder. Every write failure is a StorageError with a remedy."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,9 +70,8 @@ class RunFolder:
         return folder
 
     def lock(self) -> None:
-        """Keep other labs out of the folder for as long as this process lives.
-
-        Raises DatasetError when one is at work in it. The lock ends with the process, however that ends.
+        """Lock the folder against other labs until this process ends. Raises DatasetError if another lab holds the
+        lock. The kernel releases the lock when the process ends.
         """
         with writing(self.path):
             self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -80,22 +79,22 @@ class RunFolder:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DatasetError(
-                f"{self.path}: another `knee run` is at work in it, or removes what a killed one left beside it"
+                f"{self.path}: another `knee run` uses this folder, or removes a killed run's leftovers; wait for it"
             ) from error
         except OSError:
-            # A file system without locks: its users have to take care.
+            # A file system without locks: users have to avoid concurrent runs.
             return
 
     def fingerprint(self) -> dict[str, str]:
-        """What the manifest holds to tell whether the experiment was changed later."""
+        """The hash in the manifest that detects a later change of the experiment file."""
         return {"experiment_sha256": hashlib.sha256((self.path / EXPERIMENT).read_bytes()).hexdigest()}
 
     def check_fingerprint(self, manifest: Mapping[str, Any]) -> None:
-        """Raise DatasetError when the experiment is not the one that the manifest was made for."""
+        """Raise DatasetError if the experiment file changed after the manifest was written."""
         for name, value in self.fingerprint().items():
             if manifest.get(name, value) != value:
                 raise DatasetError(
-                    f"{self.path / EXPERIMENT}: was changed after the run began, so that its points may be others; "
+                    f"{self.path / EXPERIMENT}: changed after the run began, so its points may differ; "
                     "restore it, or start a new run with it"
                 )
 
@@ -105,7 +104,7 @@ class RunFolder:
             _write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def point_folder(self, run: Run) -> Path:
-        """An empty folder for a run's lines and logs; what an earlier attempt left there is removed."""
+        """Make an empty folder for a run's lines and logs; files of an earlier attempt are removed."""
         folder = self.path / "points" / run_name(run.point, run.repetition)
         with writing(folder):
             if folder.exists():
@@ -115,20 +114,19 @@ class RunFolder:
 
     @property
     def scratch_path(self) -> Path:
-        """Beside the folder, on its disk: where what only a run needs is kept for as long as it lasts."""
+        """Scratch folder for temporary files of a run, next to the run folder and on the same disk."""
         return self.path.with_name(f".{self.path.name}{_SCRATCH}")
 
     def remove_abandoned_scratch(self) -> list[str]:
-        """Remove what labs that were killed have left beside the folder; what could not be removed, and why.
-
-        A lab that resumes such a run waits until then: otherwise its files would be removed as well.
+        """Remove scratch folders of killed labs. Returns notes on folders that could not be removed. The lock of such a
+        run is held during the removal, so a lab that resumes it keeps its files.
         """
         notes = []
         for left in self.path.parent.glob(f".*{_SCRATCH}"):
             if left == self.scratch_path:
                 continue
             folder = left.with_name(left.name[1:].removesuffix(_SCRATCH))
-            # That of a run whose folder was moved is known to be in use by its own lock.
+            # If the run folder was moved, the scratch folder's own lock shows whether it is in use.
             with unused(folder) as nobody_resumes, unused(left) as nobody_is_in:
                 if not (nobody_resumes and nobody_is_in):
                     continue
@@ -142,18 +140,18 @@ class RunFolder:
         return notes
 
     def lines_path(self, run: Run, process: str) -> Path:
-        """Where a process's JSON lines go."""
+        """Path of a process's JSON lines."""
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"
 
     def log_path(self, run: Run, process: str) -> Path:
-        """Where a process's standard error goes."""
+        """Path of a process's standard error."""
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
 
     def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
         """Add a run to the tables; `points` goes last and makes the run count.
 
-        Of a run that is not done only the row in `points` is written: its lines stay in its folder, but a
-        partial measurement must not look like a whole one.
+        For an unfinished run only the row in `points` is written, so a partial measurement never looks complete. Its
+        lines stay in its folder.
         """
         if outcome.status == "done":
             for table, frame in self._measured(run, outcome).items():
@@ -183,7 +181,7 @@ class RunFolder:
             _write_atomically(part, buffer.getvalue())
 
     def done(self) -> set[tuple[int, int]]:
-        """The (point, repetition) pairs that need not be run again: every table has their part."""
+        """The (point, repetition) pairs that are complete: every table has their part."""
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
         keys = points.select("point", "repetition").iter_rows()
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
@@ -191,7 +189,8 @@ class RunFolder:
 
 @contextmanager
 def unused(directory: Path) -> Iterator[bool]:
-    """Lock a directory for the block; yields whether no other process has locked it. A missing directory is unused."""
+    """Lock a directory for the block; yields False if another process holds the lock. A missing directory is not
+    locked."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -236,7 +235,7 @@ def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there either whole or not at all, also after a crash."""
+    """Write a file atomically: after a crash it is either complete or absent."""
     temporary = path.with_name(path.name + ".partial")
     try:
         with temporary.open("wb") as file:
@@ -263,10 +262,10 @@ _REMEDIES = {
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write below `path` into a StorageError that says what to do about it."""
+    """Convert a write failure below `path` to a StorageError with a remedy."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        remedy = _REMEDIES.get(error.errno or 0, "see whether the disk is well")
+        remedy = _REMEDIES.get(error.errno or 0, "check the disk")
         raise StorageError(f"{error.filename or path}: cannot be written: {reason}; {remedy}") from error

@@ -1,4 +1,4 @@
-"""The threads of the lab's programs: how many of each process serve requests, and how busy these are."""
+"""The threads of the lab's programs: number and utilisation of the threads that serve requests, by process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 _BESIDE_SHARE = 0.1
-"""Share of the threads' CPU time from which work beside them makes their utilisation unusable."""
+"""If other threads use at least this share of the serving threads' CPU time, the utilisation of the serving threads is
+unusable."""
 
 
 def threads(dataset: Dataset) -> pl.DataFrame:
@@ -21,10 +22,10 @@ def threads(dataset: Dataset) -> pl.DataFrame:
 
     Returns
     -------
-    `point, repetition, role, process, servers, utilization, busiest, untold`: how many threads, the mean share of them
-    that is busy, that of the busiest one, and in words why they do not show how busy the process is; null where they
-    do. They do not where other threads do much of the work. This holds for all processes of a tier or for none, and in
-    all runs of a configuration: a part of them would have a part of the demand.
+    `point, repetition, role, process, servers, utilization, busiest, untold`: number of threads, their mean
+    utilisation, the utilisation of the busiest thread, and the reason why these do not show how busy the process is;
+    null if they do. They do not if other threads do much of the work. `untold` applies to all processes of a tier and
+    all runs of a configuration, so that a demand covers all of them.
     """
     tier = ["role", *configuration(dataset)]
     samples = trim(dataset.stations, dataset.points).join(

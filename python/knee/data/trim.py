@@ -18,19 +18,19 @@ RUN = ["point", "repetition"]
 """What identifies one measured run."""
 
 RELEVANT_BIAS = 0.01
-"""A longer warm-up is asked for only where it would move the mean by more than this share.
+"""MSER-5 suggests a longer warm-up only if it changes the mean by more than this share.
 
 On pure noise MSER cuts a batch or two in about one run of six; those cuts do not move the mean.
 """
 
 COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
-"""Seconds of a window: at least one, and more where its process was starved and it covers several."""
+"""Whole seconds that a window covers: one, or several if the process lacked CPU time."""
 
 TIMED = pl.col("count").filter(pl.col("response_sum_ns").is_not_null()).sum()
 """Requests with a response time; an operation that always failed may have none."""
 
 RESPONSE_NS = pl.when(TIMED > 0).then(pl.col("response_sum_ns").sum() / TIMED)
-"""Mean response time of windows; null where none was timed."""
+"""Mean response time of windows in ns; null without timed requests."""
 
 Steadiness = Literal["steady", "longer warm-up", "no steady state", "cannot tell"]
 
@@ -58,14 +58,14 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """MSER-5 on throughput and mean response time of every finished run, as the clients saw them.
+    """MSER-5 on the clients' throughput and mean response time in every finished run.
 
     The series starts with the run and ends where cool-down begins, so that warm-up has something to show.
 
     Returns
     -------
     One row per run and series: `point, repetition, series, windows, suggested_s, warmup_s, bias, verdict`.
-    `bias` is how far the declared warm-up leaves the mean from the suggested one, as a share.
+    `bias` is the relative difference of the mean after the declared warm-up to the mean after the suggested one.
     """
     per_second = (
         windows.filter((pl.col("role") == "load") & (pl.col("elapsed_s") >= 0) & (pl.col("seconds") > 0))

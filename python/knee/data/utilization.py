@@ -1,4 +1,4 @@
-"""How busy every resource was in each run, and whose CPU time it was."""
+"""Utilisation of every resource in each run, and CPU time by owner."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 SATURATED = 0.90
-"""Utilisation from which a resource counts as saturated. At 90 % no change above it can gain more than 11 %."""
+"""Utilisation from which a resource counts as saturated. At 90 %, throughput can grow by at most 11 %."""
 
 OUTSIDERS_MAX = 0.10
-"""Share of the host's CPU that programs outside the experiment may take before confidence suffers."""
+"""Largest share of the host's CPU for programs outside the experiment without lower confidence in the verdict."""
 
 OUTSIDERS_DECISIVE = 0.25
-"""Share from which a full host says nothing about the system any more."""
+"""From this share for outside programs on, a full host gives no evidence about the system."""
 
 
 def utilizations(dataset: Dataset) -> pl.DataFrame:
-    """How busy every resource was in each run, over the trimmed windows.
+    """Utilisation of every resource in each run, over the trimmed windows.
 
     Returns
     -------
     One row per run and resource of a process: `point, repetition, role, process, resource, utilization` (0 to 1).
     "worker slots": workers_busy_s / (workers · s). "connections": service time less the wait for a connection, over
-    (connections · s), :mod:`knee.data.pools`; absent where no slot waits for one. "commits": share of the time that a
-    store was making writes safe, one group after the other; absent where it made none. "thread": CPU time of the
-    process's busiest thread per second, from the process itself or, where it prints nothing or its tier works beside
-    its threads (:mod:`knee.data.threads`), from the probes. "CPU share": CPU time of a store that is confined to a
-    share of the host's processors, over that share. "host CPU": CPU time of all over all cores, less what the
-    hypervisor kept.
+    (connections · s), :mod:`knee.data.pools`; absent if no slot waits for a connection. "commits": share of the time
+    that a store spent in group commits; absent without commits. "thread": CPU time of the process's busiest thread per
+    second, as reported by the process, or by the probes if the process does not report it or other threads work for its
+    tier (:mod:`knee.data.threads`). "CPU share": CPU time of a store with a limited share of the host's processors,
+    over that share. "host CPU": CPU time of all processes, over the time of all cores less stolen time.
     """
     stations = trim(dataset.stations, dataset.points)
     probes = trim(dataset.probes, dataset.points)
@@ -74,7 +73,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .agg(
             (
                 (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum()
-                # What the hypervisor kept was no capacity.
+                # Stolen CPU time is not capacity.
                 / (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum()
             ).alias("host CPU")
         )
@@ -89,9 +88,8 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
 
 
 def cpu_shares(dataset: Dataset) -> pl.DataFrame:
-    """Whose CPU time it was: `point, repetition, owner, share` of all the host's cores, over the trimmed windows.
-
-    Owners: "load", "middleware", "store", "knee" (the lab) and "others", which is what is left of the host's use.
+    """CPU time by owner: `point, repetition, owner, share` of all the host's cores, over the trimmed windows. Owners
+    are "load", "middleware", "store", "knee" (the lab) and "others" (the rest of the host's use).
     """
     probes = trim(dataset.probes, dataset.points).with_columns(
         (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),

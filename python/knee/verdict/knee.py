@@ -133,7 +133,8 @@ class Knee:
     obstacle
         Why the knee is unknown; None unless `status` is "cannot tell".
     rise
-        Relative rise of throughput to the largest client count, from the best of the levels a factor STEP_MIN below it.
+        Relative rise of throughput to the largest client count, from the best of the levels far enough below it
+        (STEP_MIN).
     """
 
     status: KneeStatus
