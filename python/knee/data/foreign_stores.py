@@ -1,4 +1,4 @@
-"""Stores that print nothing: how many processors they may use, and how busy these are."""
+"""Foreign stores, which print no measurements: number and utilisation of their processors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PROCESS = [*RUN, "process"]
 
 
 def foreign_stores(dataset: Dataset) -> pl.DataFrame:
-    """Their CPU time as it is seen from outside, over the trimmed windows.
+    """Utilisation of foreign stores from the probes' CPU times, over the trimmed windows.
 
     Returns
     -------
     `point, repetition, process, servers, confined, utilization`. `servers` are memcached's declared threads; PostgreSQL
-    has a process for every connection, and as many run at a time as it has processors. `confined`: these processors
-    are a share of the host's (`store.cpus`, rounded up where the host cannot divide a processor), so they may be full
-    while the host is not.
+    has a process for each connection; its `servers` are the processors that it may use. `confined`: the store may use
+    only a share of the host's processors (`store.cpus`, rounded up if the host cannot divide a processor). It may then
+    saturate its share while the host has idle processors.
     """
     host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
     processes = dataset.setting("store.kind") == "postgresql"

@@ -1,22 +1,22 @@
-"""Operational laws: do the numbers of a measurement hold together, and which station limits it? Pure.
+"""Operational laws: checks whether measurements are consistent, and finds the station that limits throughput. Pure.
 
-The laws hold whatever the distributions are (Denning & Buzen 1978), so a violation accuses the measurement, never the
-system. Symbols: N clients, X throughput, R response time, Z think time, Q mean queue length, W time at a station,
-S service time, U utilisation, V visits, D = V S demand, m servers.
+The laws hold for any distribution (Denning & Buzen 1978), so a violation shows an error of the measurement, not of the
+system. Symbols: N clients, X throughput, R response time, Z think time, Q mean queue length, W time at a station, S
+service time, U utilisation, V visits, D = V S demand, m servers.
 
-    residual     measured against predicted, with the uncertainty of both, and the verdict
+    residual     measured against predicted values, with the uncertainty of both, and the verdict
     interactive  X = N / (R + Z), for all requests and per type, from both views
     stations     Little's law, the utilisation law, the forced flow law
-    flow         what entered has left
+    flow         arrivals equal completions
     configuration  one configuration as columns of numbers
-    bounds       throughput within what the busiest station allows, N*
+    bounds       bounds on throughput from the busiest station, and N*
     demands      D = V S, and the bottleneck
     causes       why a law may be violated
-    findings     all of it for a table
-    tables       a run folder's windows as the tables that the laws take
-    foreign      a foreign CSV as the same tables
-    text         in words
-    listing      as plain-text tables
+    findings     all laws for a table
+    tables       converts a run folder's windows to the input tables of the laws
+    foreign      converts a foreign CSV to the same tables
+    text         the results in words
+    listing      the results as plain-text tables
 """
 
 from knee.laws.bounds import BoundCheck

@@ -1,4 +1,4 @@
-"""Measured throughput against what the busiest station allows, and N*, the clients that reach it."""
+"""Measured throughput against the capacity of the busiest station, and N*, the clients that reach it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from knee.stats.intervals import Floats, Interval, above_zero, counted, mean_int
 class BoundCheck:
     """Measured throughput against the balanced-job bounds at one client count.
 
-    excess  measured / upper bound − 1, with the uncertainty of both: a bound holds as long as that is not above zero
+    excess  measured / upper bound − 1, with the uncertainty of both: the bound holds unless this is significantly
+            positive
     """
 
     clients: int
@@ -32,10 +33,10 @@ class BoundCheck:
 class Light:
     """R without waiting.
 
-    runs    in every run that shows it, ms
-    mean    over these runs
-    source  where it comes from, in words
-    waits   whether requests may have waited for each other there
+    runs    R in each run with a measurement, ms
+    mean    mean over these runs, ms
+    source  how R was determined, in words
+    waits   whether R may include waiting
     """
 
     runs: Mapping[Run, float]
@@ -45,7 +46,7 @@ class Light:
 
 
 def light_of(at: Part, level: float) -> Light | None:
-    """The response time at the lightest load, or else the sum of the demands, where they are all of R."""
+    """The response time at the lightest load; without it, the sum of the demands if they make up all of R."""
     rows = at.rows
     if "response_ms" in rows and "clients" in rows:
         least = int(rows["clients"].min())
@@ -66,7 +67,7 @@ def light_of(at: Part, level: float) -> Light | None:
 def saturation_of(
     light: Light, capacity: Interval, most: Mapping[Run, float], think_ms: float, pipeline: float, level: float
 ) -> Interval:
-    """N*, above zero; errors of R and of the capacity are independent unless both were measured in the same runs."""
+    """N*, positive, in clients. Errors of R and of the capacity are independent unless both come from the same runs."""
     same = [run for run in light.runs if run in most]
     if same:
         found = mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)
@@ -90,10 +91,9 @@ def bound_checks(
     tolerance: float,
     level: float,
 ) -> list[BoundCheck]:
-    """Whether throughput stays within what the busiest station and the response time without waiting allow.
-
-    A bound is estimated, too. In the runs that it was estimated from each run is compared with its own; in the others
-    the uncertainties of capacity and light response time add to the throughput's, in squares.
+    """Whether throughput stays within the bounds from the busiest station and the response time without waiting. The
+    bounds are estimates. A run that contributed to the estimate is compared with its own bound. In other runs the
+    squared uncertainties of capacity, light response time and throughput add up.
     """
     servers = max(1.0, servers)
 
@@ -132,7 +132,7 @@ def bound_checks(
                 bounds=on_average,
                 throughput=mean_interval(throughput, level),
                 excess=excess,
-                # R was longer than without waiting, and the bound is lower than it ought to be.
+                # R includes waiting, so the bound is too low.
                 verdict="cannot tell" if verdict == "violated" and light.waits else verdict,
             )
         )
@@ -140,7 +140,7 @@ def bound_checks(
 
 
 def _widened(interval: Interval, errors: Sequence[float]) -> Interval:
-    """An interval with further, independent half widths; unchanged where it has none itself."""
+    """The interval widened by further, independent half widths; unchanged if it has no half width."""
     if interval.half_width is None:
         return interval
     half_width = math.hypot(interval.half_width, *errors)
@@ -148,7 +148,7 @@ def _widened(interval: Interval, errors: Sequence[float]) -> Interval:
 
 
 def _within(excess: Interval, tolerance: float) -> Verdict:
-    """One-sided: only too much throughput contradicts an upper bound."""
+    """The verdict, one-sided: only a throughput above the upper bound contradicts it."""
     if not math.isfinite(excess.estimate):
         return "cannot tell"
     if excess.half_width is None:

@@ -1,7 +1,6 @@
-"""Why a law may be violated: the law is an identity, so it is the measurement that is wrong.
-
-Causes that left a trace come first, with the trace; then what the sign of the residual makes likely, less what the
-measurement itself excludes.
+"""Why a law may be violated: the law is an identity, so the measurement is wrong. Causes with evidence in the
+measurement come first, with that evidence. Then follow causes that the sign of the residual suggests and the
+measurement does not exclude.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ SUM = "the types do not add up to the rows for all requests: one is missing, or 
 
 @dataclass(frozen=True)
 class Traces:
-    """What the repetitions of a point have to say of why they break the law; None where not all of them say it.
+    """Evidence in a point's repetitions on why they violate the law; None for a value that some repetition lacks.
 
-    runs          how many repetitions there are
-    lost          connections of all of them in the measured seconds, as far as they say: where they only say how many
-                  were made again, those, and where they only give totals, of the whole run
-    losses_told   whether all of them say how many connections were lost, or how many were made again and missing
-    missing       the most connections that were missing at once
-    outages       repetitions in which some were
-    outage_s      for how long, in all of them
-    unserved      the share by which that makes throughput seem too low, on average; in none by more than it does
-    unexplained   repetitions that break the law by more than twice what it makes of them
-    connected     the fewest clients that started
-    declared      clients
-    drifted       repetitions that were not steady, as far as that was tested
-    steadiness    whether it was tested in all of them
+    runs          number of repetitions
+    lost          lost connections over all repetitions in the measured seconds. If repetitions report only reopened
+                  connections, the number of these; if they report only totals, the totals of the whole run
+    losses_told   whether all repetitions report lost connections, or both reopened and missing ones
+    missing       the largest number of connections missing at once
+    outages       number of repetitions with missing connections
+    outage_s      seconds with missing connections, over all repetitions
+    unserved      mean share by which missing connections lower the throughput; in each repetition at most its residual
+    unexplained   number of repetitions whose residual is more than twice their unserved share
+    connected     the smallest number of clients that started
+    declared      number of clients in the experiment file
+    drifted       number of repetitions that the test found unsteady
+    steadiness    whether all repetitions were tested for a steady state
     observed_s    mean length of the observation
     response_s    mean response time
-    missing_ms    N / X − R − Z, what each request's cycle lacks, on average
-    pipelined     whether the requests in flight of each client are known
+    missing_ms    mean of N / X − R − Z: time of a request's cycle that is in neither R nor Z
+    pipelined     whether the number of requests in flight per client is known
     """
 
     runs: int
@@ -60,7 +59,7 @@ class Traces:
 
 
 def traces(runs: pl.DataFrame) -> dict[int, Traces]:
-    """The traces at every point; its runs have `rest_ms`, what a client does between two requests."""
+    """The evidence at every point. The runs have a column `rest_ms`, the time of a client between two requests."""
 
     def column(name: str) -> pl.Expr:
         return pl.col(name) if name in runs.columns else pl.lit(None)
@@ -71,7 +70,7 @@ def traces(runs: pl.DataFrame) -> dict[int, Traces]:
     asked_ms = pl.col("response_ms") + pl.col("rest_ms")
     cycle_ms = 1000 * pl.col("clients") * column("pipeline").fill_null(1) / pl.col("throughput")
     residual = cycle_ms / asked_ms - 1
-    # All of it where no client has had a connection, 1 / 0.
+    # 1 / 0 if no client had a connection: the share is then 1.
     unserved = pl.min_horizontal(1 / (1 - column("outage_share").fill_null(0)) - 1, residual)
     is_unexplained = (residual > TOLERANCE) & (unserved < residual / 2)
     found = runs.group_by("point").agg(
@@ -96,15 +95,14 @@ def traces(runs: pl.DataFrame) -> dict[int, Traces]:
 
 
 def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
-    """What may break the interactive law of all requests at a point.
+    """Likely causes of a violation of the interactive law for all requests at a point.
 
-    `throughput_residual` is N / (R + Z) / X − 1: above zero, fewer requests were made than N clients that wait R and
-    think Z would have made, so part of their time is in neither; below zero, more were in flight than N.
-
-    Errors are no cause: an error is an answer, and counts with its time like every other.
+    `throughput_residual` is N / (R + Z) / X − 1: above zero, N clients with cycle R + Z would have made more requests,
+    so part of their time is in neither R nor Z. Below zero, more than N requests were in flight. Errors are not a
+    cause: an error counts as an answer, with its response time.
     """
     few = throughput_residual > 0
-    # As with requests across the ends, half of what is to be explained: a drift, too, is the outage's then.
+    # If outages explain half of the residual, they also explain a drift.
     if few and left.unexplained == 0 and left.unserved >= throughput_residual / 2:
         return (_outage(left),)
     found = (*(_losses(left) if few else ()), *_drift(left), *_straddling(left, throughput_residual))
@@ -114,7 +112,7 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
 
 
 def slower_middleware(excess: float) -> str:
-    """Why a middleware's response time may exceed its client's, by a share of `excess`."""
+    """Why a middleware's response time may exceed its client's by the share `excess`."""
     return (
         f"the middlewares' mean response time is {excess:.1%} above the clients': clocks that disagree, or not the "
         "same requests"
@@ -122,7 +120,7 @@ def slower_middleware(excess: float) -> str:
 
 
 def _losses(left: Traces) -> Iterator[str]:
-    """Traces of clients that did less than they should have."""
+    """Evidence of clients that were idle for part of the run."""
     if left.outages > 0:
         yield _outage(left)
     elif left.lost > 0:
@@ -145,7 +143,7 @@ def _drift(left: Traces) -> Iterator[str]:
 
 
 def _straddling(left: Traces, residual: float) -> Iterator[str]:
-    """Requests at both ends of the observation, where they make up half of what is to be explained or more."""
+    """Requests across the ends of the observation, if they explain at least half of the residual."""
     if left.observed_s is not None and 2 * left.response_s / left.observed_s >= abs(residual) / 2:
         yield (
             f"the observed {left.observed_s:.3g} s are short beside response times of {left.response_s:.2g} s: a "
@@ -154,7 +152,7 @@ def _straddling(left: Traces, residual: float) -> Iterator[str]:
 
 
 def _too_few(left: Traces) -> Iterator[str]:
-    # On a connection that was not lost no request was: its client would have waited for it.
+    # Without a lost connection no request was lost: its client would still wait for the answer.
     lost = "" if left.losses_told else "requests that were lost; "
     yield (
         f"clients spent time ({left.missing_ms:.3g} ms a request) that is in neither response nor think time: "

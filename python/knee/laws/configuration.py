@@ -27,10 +27,10 @@ OWN = (*RUN, "clients", "x", "servers", "visits", "service_ms", "demand_ms", "ut
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is known of one configuration, or of its stations at one client count; NaN where it is not.
+    """The data of one configuration, or of its stations at one client count; NaN if unknown.
 
-    rows  of the observations, as far as they have ROWS
-    own   of the stations with a demand, OWN; `stations` and `software` say which they are
+    rows  the columns ROWS of the observations that exist
+    own   the columns OWN of the stations with a demand; `stations` and `software` are their names and kinds
     """
 
     rows: Mapping[str, Floats]
@@ -39,7 +39,7 @@ class Part:
     software: Sequence[bool]
 
     def at(self, clients: float) -> Part:
-        """With the stations at that many clients only."""
+        """A copy with only the stations at this client count."""
         chosen = np.flatnonzero(self.own["clients"] == clients).tolist()
         return replace(
             self,
@@ -49,7 +49,7 @@ class Part:
         )
 
     def of(self, station: str, column: str) -> dict[Run, float]:
-        """A column of a station's, by runs."""
+        """The values of a station's column, by run."""
         there = np.array([name == station for name in self.stations])
         return dict(zip(runs_of(self.own, there), self.own[column][there].tolist(), strict=True))
 
@@ -82,14 +82,14 @@ def with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def configurations(observations: pl.DataFrame, by: Sequence[str]) -> Iterable[tuple[tuple[Level, ...], list[int]]]:
-    """The levels of `by`, and the numbers of the rows that have them, in the order of their first rows."""
+    """The combinations of levels of `by`, each with its row numbers, in order of first occurrence."""
     if not by:
         return [((), list(range(observations.height)))]
     return row_numbers(observations.select(by).iter_rows()).items()
 
 
 def without_demand(stations: pl.DataFrame) -> dict[int, list[tuple[str, str]]]:
-    """By point, the stations with a reason in some run why their demand is not known, and the reason."""
+    """By point, the stations whose demand is unknown in some run, with the reason."""
     found: dict[int, list[tuple[str, str]]] = {}
     for point, station, why in stations.drop_nulls("untold").select("point", "station", "untold").iter_rows():
         found.setdefault(point, []).append((station, why))
@@ -97,12 +97,12 @@ def without_demand(stations: pl.DataFrame) -> dict[int, list[tuple[str, str]]]:
 
 
 def floats(table: pl.DataFrame, name: str) -> Floats:
-    """A column; NaN where it is null."""
+    """A column as an array; NaN for null."""
     return table[name].cast(pl.Float64).to_numpy()
 
 
 def row_numbers(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
-    """The rows of every key, in the order of their first ones."""
+    """The row numbers of every key, in order of first occurrence."""
     found: dict[_Key, list[int]] = {}
     for number, key in enumerate(keys):
         found.setdefault(key, []).append(number)
@@ -110,7 +110,7 @@ def row_numbers(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
 
 
 def given_rows(rows: dict[str, Floats]) -> dict[str, Floats]:
-    """Without clients where there are none, as in an open loop."""
+    """The configuration without clients if the column is null, as in an open loop."""
     return {name: values for name, values in rows.items() if name != "clients" or not np.isnan(values).all()}
 
 
@@ -120,7 +120,7 @@ def runs_of(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) 
 
 
 def think_ms_of(rows: Mapping[str, Floats]) -> float | None:
-    """Z on average; None in an open loop."""
+    """Mean of Z, ms; None in an open loop."""
     if "think_ms" not in rows:
         return 0.0
     known = rows["think_ms"][~np.isnan(rows["think_ms"])]

@@ -1,4 +1,4 @@
-"""Service demands, the bottleneck that they name, and how many clients it takes to reach it."""
+"""Service demands, the bottleneck, and the number of clients that saturates it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
 
 @dataclass(frozen=True)
 class Demand:
-    """What a request needs of a station in all its visits, D_k = V_k S_k (Jain 1991, §33.3).
+    """The service demand of a request at a station over all visits, D_k = V_k S_k (Jain 1991, §33.3).
 
-    service_ms   S_k = D_k / V_k; None where the visits are not known
+    service_ms   S_k = D_k / V_k; None if the visits are unknown
     visits       V_k, as declared or else X_k / X
-    utilization  of the station's servers, measured or else X D_k / m_k; None without a throughput
-    capacity     m_k / D_k, requests/s: no throughput can be larger while the demand stays
+    utilization  utilisation of the station's servers, measured or else X D_k / m_k; None without a throughput
+    capacity     m_k / D_k, requests/s: the upper bound on throughput at this demand
     """
 
     station: str
@@ -57,18 +57,18 @@ class DemandReport:
     """The demands of one configuration: at the client count with the largest throughput, busiest station first.
 
     factors       the configuration: levels of the factors other than the clients
-    clients       that count; None where not known
-    bottleneck    the station with the largest D_k / m_k, a software one only while no physical one is saturated; None
-                  where the repetitions do not tell it from the next
-    doubt         why it is None, or what speaks against it
+    clients       this client count; None if unknown
+    bottleneck    the station with the largest D_k / m_k; a software station only if no physical one is saturated; None
+                  if the difference to the next station is not significant
+    doubt         why `bottleneck` is None, or a reason to doubt it
     light_ms      R without waiting: the response time at the lightest load, or the sum of all demands
-    light_source  which of the two, in words
-    light_waits   whether requests may have waited for each other there, so that N* is at most `saturation`, and
-                  throughput above a bound contradicts nothing
+    light_source  how `light_ms` was determined, in words
+    light_waits   whether `light_ms` may include waiting; if so, N* is at most `saturation`, and a throughput above a
+                  bound is no contradiction
     saturation    N* = (R + Z) / max(D_k / m_k), with R without waiting (Jain 1991, §34.4), in clients; None without
                   that R
     bounds        one per client count
-    untold        stations whose demand is not known, and the reason
+    untold        stations whose demand is unknown, with the reason
     """
 
     factors: Mapping[str, Level]
@@ -86,7 +86,7 @@ class DemandReport:
 
     @property
     def label(self) -> str:
-        """The configuration in words; empty where nothing varied but the clients."""
+        """The configuration in words; empty if only the clients varied."""
         return label_of(self.factors)
 
 
@@ -100,16 +100,16 @@ def service_demands(
 ) -> list[DemandReport]:
     """Demands, bottleneck and bounds of every configuration.
 
-    D_k = V_k S_k where both are measured, and else U_k m_k / X, the service demand law.
+    D_k = V_k S_k if both are measured, else U_k m_k / X (service demand law).
 
     Parameters
     ----------
     observations
-        :mod:`knee.data.observations`, as far as it is there.
+        The columns of :mod:`knee.data.observations` that exist.
     stations
         :mod:`knee.laws.stations`.
     by
-        Columns of `observations` that tell configurations apart.
+        Columns of `observations` that distinguish configurations.
     """
     demanded = with_demands(stations, observations)
     rows = {name: floats(observations, name) for name in ROWS if name in observations.columns}
@@ -168,7 +168,7 @@ def _report(
 
 
 def _busiest_count(part: Part) -> int:
-    """The client count with the largest mean throughput, and of several the largest."""
+    """The client count with the largest mean throughput; on a tie, the largest count."""
     counts, x = part.own["clients"], part.own["x"]
     means = [
         (float(np.mean(known)) if (known := x[(counts == n) & ~np.isnan(x)]).size else -math.inf, n)
@@ -204,21 +204,20 @@ def _ranked(at: Part, level: float) -> tuple[Demand, ...]:
 
 
 def _bottleneck(at: Part, demands: Sequence[Demand], level: float) -> tuple[Demand | None, str]:
-    """The station with the largest D_k / m_k, if the repetitions tell it from the next one of another kind.
-
-    In one run D_k / m_k = U_k / X at every station, so their ratio is that of the utilisations, and X cancels.
+    """The station with the largest D_k / m_k, if the difference to the next station of another kind is significant. In
+    each run D_k / m_k = U_k / X, so the ratio of two stations is the ratio of their utilisations.
     """
     if not demands:
         return None, "no station's demand was measured"
     physical = [demand for demand in demands if not demand.software]
     saturated = [one for one in physical if one.utilization and one.utilization.estimate >= SATURATED]
-    # Software servers that are full because of what lies beneath them bind nothing themselves.
+    # Software servers that are full because of a resource behind them are not the bottleneck.
     ranked = physical if saturated else _without_slots_that_wait(demands)
     first = ranked[0]
     second = next((one for one in ranked if _kind(one.station) != _kind(first.station)), None)
     if second is None:
         return first, "no other kind of station was measured"
-    # m_k / D_k is the capacity: of two of them, the larger one's station is the less loaded.
+    # m_k / D_k is the capacity: the station with the larger capacity is less loaded.
     of_first, of_second = (at.of(one.station, "capacity") for one in (first, second))
     pairs = [(of_first[run], of_second[run]) for run in of_first if run in of_second]
     if not pairs:
@@ -232,7 +231,7 @@ def _bottleneck(at: Part, demands: Sequence[Demand], level: float) -> tuple[Dema
 
 
 def _without_slots_that_wait(demands: Sequence[Demand]) -> Sequence[Demand]:
-    """Worker slots are full because of connections that are."""
+    """Whether full connections explain full worker slots."""
     full = any(
         one.station.endswith(CONNECTIONS) and one.utilization and one.utilization.estimate >= SATURATED
         for one in demands
@@ -241,5 +240,5 @@ def _without_slots_that_wait(demands: Sequence[Demand]) -> Sequence[Demand]:
 
 
 def _kind(station: str) -> str:
-    """What a station is, whichever process it belongs to."""
+    """The kind of a station, without its process."""
     return re.sub(r"-\d+", "", station)

@@ -1,4 +1,4 @@
-"""All laws on all points of a table."""
+"""Applies all laws to all points of a table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from knee.stats.intervals import LEVEL
 class LawReport:
     """All checks, one entry per point and view, station or configuration.
 
-    absent     request types that were declared, and never occurred, at each point that has any
-    unusable   how many runs the interactive law leaves out, at each point that has any
-    clients    of every point, where known
-    labels     what to call a point: the levels of its factors other than the clients; empty where nothing else varied
-    open_loop  whether no point has a think time, so that there is no interactive law
-    notes      what was assumed
+    absent     by point, the declared request types that never occurred
+    unusable   by point, the number of runs that the interactive law excludes
+    clients    client count by point, if known
+    labels     name by point: the levels of its factors other than the clients; empty if nothing else varied
+    open_loop  whether no point has a think time, so that the interactive law does not apply
+    notes      sentences on assumptions
     """
 
     interactive: tuple[InteractiveCheck, ...]
@@ -57,14 +57,14 @@ def check_laws(
     Parameters
     ----------
     observations
-        A row per point and repetition (:mod:`knee.data.observations`, or as much of it as there is).
+        A row per point and repetition: the columns of :mod:`knee.data.observations` that exist.
     types, stations
         The same runs by request type (:func:`knee.laws.interactive.interactive_law`) and by station
         (:mod:`knee.laws.stations`).
     steadiness
-        What :func:`knee.data.trim.steady_state` found: evidence when a law is violated.
+        Result of :func:`knee.data.trim.steady_state`, as evidence on violations.
     by
-        Factors other than the clients: columns of `observations` that tell configurations apart.
+        Factors other than the clients: columns of `observations` that distinguish configurations.
     """
     runs = observations
     if steadiness is not None:
@@ -95,7 +95,7 @@ def check_laws(
 
 
 def _absent(types: pl.DataFrame) -> dict[int, tuple[str, ...]]:
-    """By point, the request types that have visits declared and yet a throughput of zero in some run."""
+    """By point, the request types with declared visits and a throughput of zero in some run."""
     if not {"visits", "throughput"} <= set(types.columns):
         return {}
     never = types.filter((pl.col("visits") > 0) & (pl.col("throughput") == 0)).sort("point")
@@ -104,7 +104,7 @@ def _absent(types: pl.DataFrame) -> dict[int, tuple[str, ...]]:
 
 
 def _unusable(runs: pl.DataFrame) -> dict[int, int]:
-    """By point, how many runs the interactive law leaves out."""
+    """By point, the number of runs that the interactive law excludes."""
     if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
         return {}
     missing = runs.filter(~USABLE).group_by("point", maintain_order=True).agg(pl.len())

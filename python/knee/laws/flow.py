@@ -1,4 +1,4 @@
-"""Flow balance: what enters leaves, so over a whole run both sides of a tier count the same requests."""
+"""Flow balance: arrivals equal completions, so over a whole run both sides of a tier count the same requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSERVATION_TOLERANCE = 0.005
 """Largest relative difference between what clients and the tier behind them counted over the whole run."""
 
 Tier = Literal["middlewares", "stores"]
-"""What the clients talk to."""
+"""The tier that serves the clients."""
 
 _TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_total"}
 
@@ -24,9 +24,8 @@ _TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_
 class ConservationCheck:
     """Requests counted by the tier that the clients talk to against those counted by the clients, nothing trimmed.
 
-    All types together: clients may tell apart by the answer what a server counts as one type.
-
-    `apart` is the largest relative difference in any repetition: means would let opposite errors cancel.
+    The counts cover all request types, as clients may split by answer a type that a server counts as one. `apart` is
+    the largest relative difference in any repetition; in a mean, opposite errors would cancel.
     """
 
     tier: Tier
@@ -38,7 +37,8 @@ class ConservationCheck:
 
 
 def conserved(runs: pl.DataFrame, *, level: float = LEVEL) -> list[ConservationCheck]:
-    """What answers the clients answers what they asked (Jain 1991, §33.2: job flow balance), at every point."""
+    """Job flow balance (Jain 1991, §33.2) at every point: the tier behind the clients completes as many requests as
+    they sent."""
     return [check for tier in _TOTALS for check in _conserved(runs, tier, level)]
 
 

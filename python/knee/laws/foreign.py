@@ -1,4 +1,4 @@
-"""What the laws are checked on in a foreign CSV: its rows, by request type and by station."""
+"""Converts a foreign CSV to the input of the laws: its rows, by request type and by station."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knee.laws.stations import STATIONS
 from knee.stats.intervals import LEVEL
 
 ALL = frozenset({"all", "total"})
-"""Request types that stand for all requests together, in any case."""
+"""Request types that mean all requests together, in lower case."""
 
 _QUEUE = "the queue"
 _FLOWS = ("throughput", "middleware_throughput")
@@ -25,8 +25,8 @@ _TIMES = (("throughput", "response_ms"), ("middleware_throughput", "middleware_r
 def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, level: float = LEVEL) -> LawReport:
     """Every law that the columns allow.
 
-    Rows of several request types are taken apart from each other: all of them together are the system. Where the file
-    gives each type a think time of its own, that is already the rest of the cycle, and each row stands for itself.
+    Rows of several request types together describe the system. If each type has its own think time, that think time is
+    already the rest of the cycle. Each row is then a system of its own.
     """
     by = configuration(found)
     if "rate" in found.factors and "rate" not in by and found.table["rate"].null_count():
@@ -49,7 +49,7 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
 
 
 def _single_type(found: Measurements) -> list[str]:
-    """What a file about one of several types leaves open."""
+    """A note on the assumption behind a file with a single request type."""
     if "request_type" in found.factors or "request_type" not in found.table.columns or "clients" not in found.table:
         return []
     only = str(found.table["request_type"][0])
@@ -71,7 +71,7 @@ def _own_think_times(table: pl.DataFrame, by: list[str]) -> bool:
 
 
 def _split(found: Measurements, by: list[str]) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """All requests together, one row per run, and the single types; None where there is only one.
+    """The rows for all requests, one per run, and the rows of single types; None if there is only one type.
 
     Raises MeasurementsError for a run with two rows for all requests.
     """
@@ -94,7 +94,7 @@ def _split(found: Measurements, by: list[str]) -> tuple[pl.DataFrame, pl.DataFra
             if {name, flow} <= set(types.columns)
         ),
         *(
-            # What says nothing of single types is the same in all of their rows.
+            # Columns that do not depend on the type are equal in all rows of a run.
             pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name)
             for name in types.columns
             if name.removesuffix(ROUNDING) == "think_ms" or station_column(name.removesuffix(ROUNDING))
@@ -112,7 +112,7 @@ def _sum(flow: str) -> pl.Expr:
 
 
 def _mean(time: str, flow: str) -> pl.Expr:
-    """The mean over all requests, each type by its throughput; null where one of them is missing."""
+    """The mean over all requests, weighted by the types' throughputs; null if a type has no value."""
     complete = pl.col(time).is_not_null().all() & pl.col(flow).is_not_null().all()
     return pl.when(complete).then((pl.col(time) * pl.col(flow)).sum() / pl.col(flow).sum()).alias(time)
 
@@ -128,7 +128,7 @@ def _with_points(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.D
 
 
 def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
-    """The columns of stations as rows, and what was assumed."""
+    """The columns of stations as rows, and notes on assumptions."""
     columns: dict[str, dict[str, str]] = {}
     for name in table.columns:
         if (found := station_column(name)) is not None:

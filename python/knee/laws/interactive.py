@@ -1,7 +1,7 @@
 """The interactive response time law, X = N / (R + Z) and R = N / X − Z (Denning & Buzen 1978; Jain 1991, §33.4).
 
-For all requests, and for each request type alone: to a type, the time that its clients spend with the other types is
-think time.
+The law applies to all requests, and to each request type. For one type, the time that clients spend with other types
+counts as think time.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _COLUMNS: Mapping[View, tuple[str, str]] = {
 }
 
 _OF_CYCLE_MIN = 0.1
-"""A middleware's response time is judged where it is such a share of its clients' cycle."""
+"""A middleware's response time is judged only if it is at least this share of its clients' cycle."""
 
 _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
-"""What a run's request types share."""
+"""Columns that are equal for all request types of a run."""
 
 
 @dataclass(frozen=True)
 class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
-    A single type's own response time is not judged: it is what remains of a cycle that may be a hundred times as long,
-    and so is what the law of all requests is apart by. Nor is that of a middleware judged which is less than a tenth of
-    its clients' cycle.
+    A single type's response time is not judged. It is a difference to a cycle that may be a hundred times as long, so
+    small errors of the cycle dominate. For the same reason, a middleware's response time below a tenth of its clients'
+    cycle is not judged.
 
     From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
-    client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`:
-    how often each type occurs was declared, so that a type's law tests more than that of all requests. `clients` may be
-    missing in an open loop.
+    client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`: the
+    experiment declares the visits of each type, so a type's law adds a test to the law for all requests. `clients` may
+    be None in an open loop.
     """
 
     point: int
@@ -71,12 +71,12 @@ class InteractiveCheck:
 
     @property
     def judges_response(self) -> bool:
-        """Whether the verdict is about the response time, too."""
+        """Whether the verdict also covers the response time."""
         return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type)
 
     @property
     def residual(self) -> float:
-        """The worst mean residual of the directions that are judged, in absolute terms; NaN where none has one."""
+        """The largest absolute mean residual of the judged directions; NaN without one."""
         judged = (self.throughput, self.response_ms) if self.judges_response else (self.throughput,)
         known = (abs(comparison.residual.estimate) for comparison in judged)
         return max(filter(math.isfinite, known), default=math.nan)
@@ -85,20 +85,19 @@ class InteractiveCheck:
 def interactive_law(
     runs: pl.DataFrame, types: pl.DataFrame | None = None, *, tolerance: float = TOLERANCE, level: float = LEVEL
 ) -> list[InteractiveCheck]:
-    """The law at every point, for all requests and, where there are two types or more, for each; by points.
-
-    With pipelining each request in flight is a customer of its own: N is clients · pipeline. In an open loop the law
-    has no N and does not apply.
+    """The law at every point, for all requests and, with two or more types, for each type; ordered by point. With
+    pipelining each request in flight counts as a customer: N is clients · pipeline. In an open loop the law has no N
+    and does not apply.
 
     Parameters
     ----------
     runs
-        A row per point and repetition: `point, repetition, clients, think_ms, throughput, response_ms`, and where
-        known `pipeline` and the middlewares' columns (:mod:`knee.data.observations`).
+        A row per point and repetition: `point, repetition, clients, think_ms, throughput, response_ms`, and if known
+        `pipeline` and the middlewares' columns (:mod:`knee.data.observations`).
     types
-        Their request types, a row each: `point, repetition, request_type, throughput, response_ms` and where known
-        `visits` per cycle of a client and the middlewares' columns. Without `visits` the throughputs take their
-        place, and every type's law is then the law of all requests in other words.
+        A row per run and request type: `point, repetition, request_type, throughput, response_ms` and if known `visits`
+        per cycle of a client and the middlewares' columns. Without `visits` the throughputs take their place; a type's
+        law is then equivalent to the law for all requests.
     """
     if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
         return []
@@ -113,7 +112,7 @@ def interactive_law(
 USABLE = (pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()).fill_null(
     value=False
 )
-"""The rows whose throughput and response time are there, and the throughput not zero."""
+"""Condition for usable rows: throughput and response time are known, and the throughput is not zero."""
 
 
 def _explained(checks: list[InteractiveCheck], closed: pl.DataFrame) -> list[InteractiveCheck]:
@@ -148,7 +147,7 @@ def _of_types(
     def causes(check: InteractiveCheck) -> tuple[str, ...]:
         if found := check.causes or broken.get(check.point):
             return found
-        # How requests are shared out among the types explains no more than what sets one apart from all of them.
+        # A wrong mix explains only a type's difference to the residual of all requests.
         rounding = check.throughput.rounding + roundings.get((check.point, check.view), 0.0)
         own = apart.get((check.point, check.view, check.request_type))
         if own is None or judge(own, tolerance, rounding) != "violated":
@@ -161,10 +160,10 @@ def _of_types(
 def _apart_from_all(
     types: pl.DataFrame, closed: pl.DataFrame, level: float
 ) -> dict[tuple[int, View, str | None], Interval]:
-    """By point, view and type, the residual of its throughput less that of all requests, taken in each repetition: what
-    they are all apart by cancels."""
+    """By point, view and type, the residual of the type's throughput less the residual of all requests. The difference
+    is taken in each repetition, so common errors cancel."""
     found: dict[tuple[int, View, str | None], Interval] = {}
-    # N / (R + rest) is the same from both views.
+    # N / (R + rest) is equal in both views.
     predicted = 1000 * _customers(types) / (pl.col("response_ms") + pl.col("rest_ms"))
     for view, (throughput, _) in _COLUMNS.items():
         if throughput not in types.columns or throughput not in closed.columns:
@@ -179,22 +178,22 @@ def _apart_from_all(
 
 
 def _customers(rows: pl.DataFrame) -> pl.Expr:
-    """N · pipeline: as many wait or think at any time."""
+    """N · pipeline: the number of requests that wait or think at any time."""
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
     return pl.col("clients") * pipeline
 
 
 def _whole(types: pl.DataFrame) -> pl.DataFrame:
-    """The runs in which every type is known. Without one a part of the cycle would count as no time."""
+    """The runs in which every type is known. A missing type would shorten the cycle."""
     there = pl.col("request_type").n_unique().over(RUN) == pl.col("request_type").n_unique().over("point")
     return types.filter(USABLE.all().over(RUN) & there)
 
 
 def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
-    """Add `rest_ms`, what a client does between two requests of a type, per request of it, and its rounding.
+    """Add `rest_ms`, the time of a client between two requests of a type, and its rounding error.
 
     In a cycle a client makes V_d requests of type d and thinks after each: the rest is
-    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c. Where the visits were not `declared` the throughputs take their place.
+    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c. If the visits are not `declared`, the throughputs take their place.
     """
     visits = pl.col("throughput")
     if "visits" in types.columns:
@@ -211,7 +210,7 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
 
 
 def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[InteractiveCheck]:
-    """The checks from both views of every point and, where the rows have one, request type; not explained yet."""
+    """The checks from both views for every point and request type, without causes."""
     keys = ["request_type"] if "request_type" in rows.columns and "declared" in rows.columns else []
     rows, starts = grouped(rows, *keys)
     checks = _checks(rows, starts, "client", keys, tolerance, level)
@@ -221,7 +220,7 @@ def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[Interacti
         _excesses(seen, starts, tolerance, level),
         strict=True,
     ):
-        # The law cannot show an excess, since the round trip is taken from the same difference.
+        # The law cannot show an excess, as the round trip is the same difference.
         causes = () if excess is None else (slower_middleware(excess),)
         checks.append(check if excess is None else replace(check, verdict="violated", causes=causes))
     if not keys:
@@ -231,7 +230,7 @@ def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[Interacti
 
 
 def _excesses(rows: pl.DataFrame, starts: Starts, tolerance: float, level: float) -> list[float | None]:
-    """By which share the middlewares' response time surely exceeds the clients', None where it does not."""
+    """The share by which the middlewares' response time significantly exceeds the clients'; None if it does not."""
     if not starts.size:
         return []
     names = ("response_ms", "middleware_response_ms")
@@ -265,7 +264,7 @@ def _checks(
         ),
     )
     if "observed_s" in rows.columns:
-        # How far requests across the two ends of the observation move its count, at random: a repetition would show it.
+        # Random error of the count from requests across the two ends; repetitions would show it.
         alone = (pl.len().over("point", *keys) == 1) & pl.col("observed_s").is_not_null()
         ends = customers.sqrt() / pl.col("observed_s")
         digits = pl.col(throughput + ROUNDING) if throughput + ROUNDING in rows.columns else pl.lit(0.0)
@@ -311,16 +310,16 @@ def _checks(
 
 
 def _judges_response(response_ms: Comparison, think_ms: Interval, view: View, request_type: str | None) -> bool:
-    """Whether a check takes its verdict of the response time, too."""
+    """Whether the verdict of a check also covers the response time."""
     if request_type is not None:
         return False
     cycle_ms = response_ms.measured.estimate + think_ms.estimate
-    # What remains of a cycle has the whole cycle's error.
+    # A difference to the cycle has the error of the whole cycle.
     return view == "client" or not response_ms.measured.estimate < _OF_CYCLE_MIN * cycle_ms
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:
-    """Z of the view: to the middleware also the round trip that it does not see."""
+    """Z of the view; for the middleware it includes the round trip to the client."""
     return of["rest"] + of["client_r"] - of["r"] if "client_r" in of else of["rest"]
 
 

@@ -13,14 +13,13 @@ from knee.stats.intervals import Interval, counted, number, quantity
 from knee.stats.tables import columns
 
 _ROWS_MAX = 100
-"""Of the interactive law's checks, and of configurations, where no details were asked for."""
+"""Largest number of rows without `--details`, for checks of the interactive law and for configurations."""
 
 
 def render_text(report: LawReport, *, details: bool = False) -> str:
-    """The findings, and below them the numbers behind them as plain-text tables.
-
-    Without `details` those of the interactive law, and the demands where there is one configuration or else a line for
-    each; with them also the stations' laws, every configuration's demands, and the bounds.
+    """The findings, followed by their numbers as plain-text tables. Without `details`, the tables cover the interactive
+    law, and the demands of a single configuration or one line for each of several. With `details`, they also cover the
+    stations' laws, all demands, and the bounds.
     """
     parts = ["\n".join(sentences(report))]
     if report.interactive:
@@ -44,7 +43,7 @@ def _more(count: int, noun: str) -> list[str]:
 def _interactive_table(report: LawReport, rows_max: int | None) -> str:
     checks = report.interactive
     if rows_max is not None and len(checks) > rows_max:
-        # The worst ones, in the order of the points.
+        # The rows with the largest residuals, in the order of the points.
         doubtful = sorted(checks, key=lambda check: (check.verdict == "holds", -check.residual))[:rows_max]
         chosen = {id(check) for check in doubtful}
         checks = tuple(check for check in checks if id(check) in chosen)

@@ -1,4 +1,4 @@
-"""What was measured against what a law makes of the other measurements: the residual, how sure it is, the verdict."""
+"""A measured quantity against a law's prediction from the others: the residual, its uncertainty, the verdict."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Comparison:
     """A measured quantity against what a law predicts from the others, over a point's repetitions.
 
     residual   predicted / measured − 1, computed in each repetition, so that errors common to both sides cancel, then
-               averaged with its t interval: the covariances of all inputs are in it
-    rounding   how much further the residual may lie off because the inputs were rounded, all in the worst direction
+               averaged with a t interval, which covers the covariances of all inputs
+    rounding   largest additional error of the residual from rounded inputs (worst case)
     """
 
     measured: Interval
@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def uncertainty(self) -> float | None:
-        """Half width of the residual's interval, rounding included; None where neither is known."""
+        """Half width of the residual's interval, including rounding; None if neither is known."""
         half_width = self.residual.half_width
         if half_width is None:
             return self.rounding or None
@@ -52,7 +52,8 @@ class Comparison:
 
 
 def grouped(table: pl.DataFrame, *keys: str) -> tuple[pl.DataFrame, Starts]:
-    """The table by points, at each the groups of equal `keys` in the order of their first rows; where they begin."""
+    """The table sorted by point and then by groups of equal `keys` in order of first occurrence, and the start row of
+    each group."""
     numbered = table.with_row_index("_row")
     table = numbered.sort("point", pl.col("_row").min().over("point", *keys), "_row").drop("_row")
     same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("point", *keys)).fill_null(value=False)
@@ -62,10 +63,10 @@ def grouped(table: pl.DataFrame, *keys: str) -> tuple[pl.DataFrame, Starts]:
 def compare(table: pl.DataFrame, starts: Starts, measured: str, law: Law, level: float) -> list[Comparison]:
     """Compare a column with a law's prediction of it, in every group of rows; each row is a repetition.
 
-    A column NAME may have one NAME + ROUNDING beside it, which says how far its numbers may have been rounded.
+    A column NAME may have a column NAME + ROUNDING with the largest rounding error of its numbers.
 
-    Rounding is propagated as the sum of what each input's rounding changes by itself, which is its worst case to
-    first order (Taylor 1997, eq. 3.4).
+    The rounding error of the residual is the sum of the changes from each input's rounding, the worst case to first
+    order (Taylor 1997, eq. 3.4).
     """
     if not starts.size:
         return []
@@ -94,13 +95,11 @@ def compare(table: pl.DataFrame, starts: Starts, measured: str, law: Law, level:
 
 
 def judge(residual: Interval, tolerance: float, rounding: float = 0.0) -> Verdict:
-    """Violated when the whole interval lies outside ± tolerance; held when it was shown to lie within.
+    """Violated if the whole interval lies outside ± tolerance; held if the interval at level 1 − 2α lies within. The
+    latter shows equivalence at level 1 − α by two one-sided tests (Schuirmann 1987).
 
-    To show it at a level of 1 − α takes the interval of 1 − 2α within the tolerance: two one-sided tests
-    (Schuirmann 1987).
-
-    A single repetition has no interval and is judged by its value alone, as far as rounding leaves it: the law is an
-    identity, so one run shows a violation as well as three do.
+    A single repetition has no interval; its value and rounding error decide. The law is an identity, so one run can
+    show a violation.
     """
     if not math.isfinite(residual.estimate):
         return "cannot tell"
@@ -114,7 +113,7 @@ def judge(residual: Interval, tolerance: float, rounding: float = 0.0) -> Verdic
 
 
 def one_sided_half_width(interval: Interval) -> float | None:
-    """How far a t interval's estimate lies from its one-sided bound of the same level; None without an interval."""
+    """Distance of a t interval's estimate to the one-sided bound at the same level; None without an interval."""
     if interval.half_width is None:
         return None
     return _one_sided_share(interval.level, interval.repetitions) * interval.half_width
@@ -126,7 +125,7 @@ def _one_sided_share(level: float, repetitions: int) -> float:
 
 
 def worst(*verdicts: Verdict) -> Verdict:
-    """The verdict on several checks together."""
+    """The combined verdict of several checks."""
     for verdict in ("violated", "cannot tell", "holds"):
         if verdict in verdicts:
             return verdict
@@ -134,7 +133,7 @@ def worst(*verdicts: Verdict) -> Verdict:
 
 
 def measured_throughout(table: pl.DataFrame, *columns: str, by: Sequence[str] = ("point",)) -> pl.DataFrame:
-    """The rows of those groups in which the columns have no gap."""
+    """The rows of the groups without null in these columns."""
     if not set(columns) <= set(table.columns):
         return table.clear()
     return table.filter(pl.all_horizontal(pl.col(name).is_not_null().all().over(list(by)) for name in columns))

@@ -3,17 +3,17 @@
 A table of stations has one row per run and station:
 
     point, repetition, station
-    software     whether it is no physical resource: its service time contains waiting for those beneath it
-    servers      m, how many customers it serves at a time
-    throughput   X_k, requests per second that it completed
-    visits       V_k, how often a request comes to it, as declared
-    service_ms   S_k, mean time that a server is busy with a visit
-    response_ms  W_k, mean time of a visit, waiting included
+    software     whether it is not a physical resource: its service time includes waiting for the resources behind it
+    servers      m, customers that it serves at a time
+    throughput   X_k, completed requests per second
+    visits       V_k, declared visits of a request to the station
+    service_ms   S_k, mean service time of a visit
+    response_ms  W_k, mean time of a visit, including waiting
     queue_length Q_k, mean number of customers there
     utilization  U_k, mean share of busy servers
-    untold       in words, why it is not known how busy the station is
+    untold       why the utilisation is unknown, in words
 
-Everything but the keys may be null.
+All columns other than the keys may be null.
 """
 
 from __future__ import annotations
@@ -47,21 +47,22 @@ STATIONS = pl.Schema(
 )
 
 WORKER_SLOTS, CONNECTIONS = "'s worker slots", "'s connections"
-"""How the stations of a run folder end that are no physical resources, and have servers: slots wait for connections."""
+"""Suffixes of software stations with servers in a run folder; slots wait for connections."""
 
 THREADS = "'s threads"
-"""The same of those that are the threads of a process."""
+"""Suffix of stations that are the threads of a process."""
 
 QUEUE_RESOLUTION = 0.05
-"""Customers. Below it a queue's relative residual is all rounding, so the absolute one is judged instead."""
+"""In customers. Below this, rounding dominates a queue length's relative residual, so the absolute residual is
+judged."""
 
 UTILIZATION_RESOLUTION = 0.005
-"""The same for utilisations."""
+"""The corresponding limit for utilisations."""
 
 
 @dataclass(frozen=True)
 class StationCheck:
-    """One law at one station and point. `clients` is None where their number is not known."""
+    """One law at one station and point. `clients` is None if unknown."""
 
     point: int
     clients: int | None
@@ -94,7 +95,7 @@ _LAWS: tuple[tuple[str, str, tuple[str, ...], Law, float], ...] = (
     ),
     ("the forced flow law", "throughput", ("visits", "system_throughput"), _forced_flow, 0.0),
 )
-"""Name, what is measured, from what it is predicted, how, and the absolute difference that is taken for rounding.
+"""Each law: name, measured column, input columns, prediction, and the absolute difference that counts as rounding.
 
 Q_k = X_k W_k (Little 1961), U_k = X_k S_k / m_k, X_k = V_k X (Denning & Buzen 1978; Jain 1991, §33.1–33.3).
 """
@@ -103,10 +104,10 @@ Q_k = X_k W_k (Little 1961), U_k = X_k S_k / m_k, X_k = V_k X (Denning & Buzen 1
 def station_laws(
     runs: pl.DataFrame, stations: pl.DataFrame, *, tolerance: float = TOLERANCE, level: float = LEVEL
 ) -> list[StationCheck]:
-    """Every law that the columns allow at every station, by points.
+    """Every law that the columns allow at every station, ordered by point.
 
-    `runs` has a row per point and repetition, `stations` is a table as above; other runs in it are left out, and of
-    each law the repetitions that lack one of its quantities.
+    `runs` has a row per point and repetition, `stations` is a table as above. Runs that are not in `runs` are ignored,
+    as are repetitions without all quantities of a law.
     """
     system = [pl.col("throughput").alias("system_throughput")] if "throughput" in runs.columns else []
     if "throughput" + ROUNDING in runs.columns:
@@ -125,7 +126,7 @@ def station_laws(
         if not set(names) <= set(flows.columns):
             continue
         known = flows.drop_nulls(names)
-        # How far a quantity was rounded is known of all of a station's repetitions, or of none.
+        # The rounding of a quantity is known for all of a station's repetitions or for none.
         rounded = [name + ROUNDING for name in names if name + ROUNDING in flows.columns]
         known = known.with_columns(
             pl.when(pl.col(name).is_not_null().all().over("group")).then(name) for name in rounded
@@ -167,18 +168,18 @@ def _verdicts(
 
 
 def _verdict(comparison: Comparison, most: float, rounded: float, resolution: float, tolerance: float) -> Verdict:
-    """The verdict on a quantity; `most` is its largest measurement, `rounded` how far that may have been rounded."""
+    """The verdict on a quantity; `most` is its largest measurement, `rounded` the rounding error of that."""
     apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
     if apart <= resolution:
         return "holds"
     if most == 0:
-        # Nothing is a share of zero, but what was measured as zero may have been rounded to it.
+        # A relative residual to zero is undefined, but a measured zero may be a rounded value.
         return "violated" if apart > resolution + rounded else "cannot tell"
     return judge(comparison.residual, tolerance, comparison.rounding)
 
 
 def _with_flow(stations: pl.DataFrame) -> pl.DataFrame:
-    """Add `flow`: the station's throughput, or where it was not measured that of the system times the visits."""
+    """Add `flow`: the station's throughput, or if unknown, the system's throughput times the visits."""
     if "system_throughput" not in stations.columns:
         return stations.with_columns(pl.col("throughput").alias("flow"))
     columns = [pl.coalesce("throughput", pl.col("visits") * pl.col("system_throughput")).alias("flow")]

@@ -1,4 +1,4 @@
-"""What the laws are checked on in a run folder: its runs, by request type and by station."""
+"""Converts a run folder to the input of the laws: its runs, by request type and by station."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def laws_of_run(
     tolerance: float = TOLERANCE,
     level: float = LEVEL,
 ) -> LawReport:
-    """Every law that a run folder allows. `by_station` is from :func:`stations`, where the caller has it already."""
+    """Every law that a run folder allows. `by_station` is the result of :func:`stations`, if the caller has it
+    already."""
     return check_laws(
         observations(dataset),
         types=request_types(dataset),
@@ -51,7 +52,7 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, request_type, visits, throughput, response_ms, middleware_throughput, middleware_response_ms`
-    of each type that a run's clients sent, or should have sent. `visits` are the requests of the type in a round of a
+    for each type that a run's clients sent or were to send. `visits` are the requests of the type in one round of a
     client (:mod:`knee.laws.visits`). A type without any timed request has no response time.
     """
     seconds = _covered(trim(dataset.stations, dataset.points))
@@ -84,7 +85,7 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
 
 def stations(dataset: Dataset) -> pl.DataFrame:
     """The runs by station, as in :mod:`knee.laws.stations`: queues, worker slots, connections and threads of every
-    process, the host's CPUs, and the tiers, whose visits follow from what the clients ask for."""
+    process, the host's CPUs, and the tiers, whose visits follow from the clients' requests."""
     windows, samples = trim(dataset.windows, dataset.points), trim(dataset.stations, dataset.points)
     flows = (
         windows.group_by(_PROCESS)
@@ -110,7 +111,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         .join(flows.select(*_PROCESS, "throughput", "queueing_ms", "service_ms"), on=_PROCESS, how="left")
     )
     middlewares = used.filter(pl.col("role") == "middleware")
-    # Without worker slots there is no queue for them: a pipelined middleware delays requests, without a queue length.
+    # A pipelined middleware has no worker slots and so no queue for them: it is a delay without a queue length.
     queues = middlewares.filter(pl.col("_queues") & (pl.col("workers") > 0)).select(
         *RUN,
         (pl.col("process") + "'s queue").alias("station"),
@@ -134,7 +135,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         pl.lit(True).alias("software"),
         pl.col("connections").cast(pl.Float64).alias("servers"),
         "throughput",
-        # Without the service time, from which the utilisation was computed.
+        # Omit the service time: the utilisation was computed from it.
         "utilization",
     )
     own = (
@@ -179,10 +180,9 @@ def _covered(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _host(dataset: Dataset) -> pl.DataFrame:
-    """All processors together; neither what the hypervisor kept for others was a server, nor what programs outside the
-    experiment took. Where that is little it is the kernel's work for the experiment, which belongs to no process.
-
-    A host that those programs filled has no utilisation: what it had left for the system is not known.
+    """All processors as one station, less stolen time and time of programs outside the experiment. A small outside
+    share is the kernel's work for the experiment, which belongs to no process. If outside programs filled the host, its
+    utilisation is unknown.
     """
     outsiders = cpu_shares(dataset).filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))
     share = pl.col("share").fill_null(0.0)
@@ -217,7 +217,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
 
 
 def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Throughput of all middlewares and of all stores, and the visits that a request of the clients' mix makes there.
+    """Throughput of all middlewares and of all stores, and the mean visits of a client request there.
 
     Through a middleware a write goes to every store, and so does a part of each multi-get that is sharded.
     """

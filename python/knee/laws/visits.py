@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from knee.data import Dataset
 
 _SKIPPED = ("read_all", "remove")
-"""Steps that a client of messages leaves out of a round in which it knows of no queue with messages for it."""
+"""Steps that a message client skips in a round in which it knows no queue with messages for it."""
 
 
 def with_visits(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
-    """Add `visits`, requests of the type in a round of a client; null where nothing declares them.
+    """Add `visits`, requests of the type in one round of a client; null if not declared.
 
-    Of the memcached protocol `workload.set_get` does, of protocol "queue" `workload.loop`: every step once. The steps
-    about a queue are left out of rounds in which there is none, unless clients send to themselves: then how often that
-    was is known only from how often they were asked for, all together, per request of the other types. A step that is
-    left out of no round has a row in any case, with a throughput of 0 where it never occurred.
+    For the memcached protocol `workload.set_get` declares them; for protocol "queue", `workload.loop` does, with each
+    step once. Clients skip the steps on a queue in rounds without a queue, unless they send to themselves. The visits
+    of such steps are then estimated: their requests together, per request of the other types. A step that is never
+    skipped always has a row, with a throughput of 0 if it never occurred.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def _of_loop(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
     loop, receivers = (dataset.setting(f"workload.{name}").alias(f"_{name}") for name in ("loop", "receivers"))
     steps = pl.col("_loop").replace_strict(LOOPS, return_dtype=pl.List(pl.String))
     skipped = pl.col("op").is_in(_SKIPPED)
-    # A message of one's own is there to be asked for, unless sending it failed.
+    # A client that sends to itself always finds its message, unless the send failed.
     never_skipped = (pl.col("_receivers") == "self") & (pl.col("errors").sum().over(RUN) == 0)
     share = pl.col("throughput").filter(skipped).mean() / pl.col("throughput").filter(~skipped).mean()
     times = pl.when(skipped & ~never_skipped).then(share.over(RUN)).otherwise(1.0)
