@@ -280,7 +280,7 @@ def test_declared_think_time_means_the_measured_one() -> None:
         (ROWS.with_columns(request_type=pl.Series(["read", "write"] * 4 + ["read"])), "request_type all"),
         (ROWS.with_columns(pl.col("clients") * 10**9), "clients: .*at most 1,000,000, not 64,000,000,000"),
         (ROWS.with_columns(pl.col("clients") * 10**9, pipeline=pl.lit(10**9)), "clients: .*at most 1,000,000"),
-        (ROWS.with_columns(workers=pl.Series(["few", "many", "more"] * 3)), "workers: they differ"),
+        (ROWS.with_columns(workers=pl.Series(["few", "many", "more"] * 3)), "workers: the number differs"),
         (ROWS.with_columns(middlewares=pl.lit("two")), "middlewares: expected a number in every row"),
         (ROWS.with_columns(pl.col("response_ms") / 1000), "one closed loop: .* 0.001 times clients / throughput"),
         (ROWS.with_columns(think_ms=pl.lit(500.0)), "one closed loop"),

@@ -201,7 +201,7 @@ def test_unknown_shapes_are_named(text: str) -> None:
         (scenario(20), Assumptions(), {"rounds": 10}, "rounds: expected a whole number from 1,000"),
         (scenario(20), Assumptions(), {"replications": 1}, "replications: expected a whole number from 2"),
         (scenario(20), Assumptions(), {"seed": -1}, "seed: expected a whole number from 0"),
-        (scenario(20), Assumptions(thinking=Erlang(2)), {}, "thinking: there is no think time"),
+        (scenario(20), Assumptions(thinking=Erlang(2)), {}, "thinking: a distribution needs a think time"),
         (scenario(20, 5.0), Assumptions(thinking=Deterministic()), {}, "depends on when each client starts"),
         (scenario(20), Assumptions(), {"rounds": 10**9}, "take fewer rounds"),
         (scenario(10**6), Assumptions(places=0), {}, "as most of those without a place come again after 3"),

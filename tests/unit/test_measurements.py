@@ -220,7 +220,10 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
             "clients,rate,think_ms,throughput\n8,,,5\n,100,,5\n",
             "x:2: column think_ms: no value, and none in column rate: a closed loop needs a think time",
         ),
-        ("rate,think_ms,throughput\n100,,5\n200,1,5\n", "x:3: column think_ms: an open loop has none"),
+        (
+            "rate,think_ms,throughput\n100,,5\n200,1,5\n",
+            "x:3: column think_ms: a row with a rate belongs to an open loop",
+        ),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
         ("servers,repetition,throughput\n1,1,5\n3,1,5\n1,1,6\n", "x:4: the same levels and repetition 1 as line 2"),
         ('servers,throughput\n1,"5\n', "x:2: not a CSV"),

@@ -93,7 +93,7 @@ def test_a_run_is_locked_while_its_scratch_is_removed(tmp_path: Path, monkeypatc
     removed = []
 
     def rmtree(path: Path) -> None:
-        with pytest.raises(DatasetError, match="removes what a killed one left"):
+        with pytest.raises(DatasetError, match="removes a killed run's leftovers"):
             RunFolder(killed.path).lock()
         removed.append(path)
         assert beginning.remove_abandoned_scratch() == []
