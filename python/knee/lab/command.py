@@ -1,4 +1,4 @@
-"""A program to start, and the flags that all of ours share."""
+"""A program to start, and the flags that all of Knee's programs share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from knee.lab import programs
 from knee.spec import Workload
 
 CONNECTIONS_SPARE = 64
-"""Connections that a server must have free for populating, probing and reconnecting."""
+"""Spare connections of a server for populating, probing and reconnecting."""
 CHECKPOINT_S = 60.0
-"""Seconds that a store on disk may need to write what is in memory."""
+"""Seconds that a store on disk may need to write its memory to disk."""
 
 START_PASSED = 75
-"""The exit code of a `knee-load` that was connected only after the agreed start (sysexits.h: EX_TEMPFAIL)."""
+"""The exit code of a `knee-load` that connected only after the agreed start (sysexits.h: EX_TEMPFAIL)."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,16 @@ class Command:
     """A program to start.
 
     process  its name in lines, logs and tables: "store-0"
-    serves   the address at which to ask a program that does not print when it is ready
-    asks     the protocol in which to ask there: "memcached" or "postgresql"
-    answers  the address to take from the `ready` line of a program that prints one
-    ends_by  the signal that asks it to end
-    grace_s  seconds that it then has
-    is_family  its children do its work
-    cpus     processors that it is pinned to, with its children; not pinned unless given
-    environment  variables that it gets beside the lab's
-    own_database  its database is the lab's: it inherits no variable of libpq (PGHOSTADDR, PGPASSWORD, ...)
+    serves   the address to poll if the program prints no `ready` line
+    asks     the protocol for polling: "memcached" or "postgresql"
+    answers  the field of the `ready` line with the program's address
+    ends_by  the signal that stops the program
+    grace_s  seconds between that signal and a kill
+    is_family  whether child processes do the program's work
+    cpus     processors that the program and its children are pinned to; by default not pinned
+    environment  variables in addition to the lab's
+    own_database  whether its database belongs to the lab: the program then inherits no variable of libpq (PGHOSTADDR,
+                  PGPASSWORD, ...)
     """
 
     process: str
@@ -62,15 +63,15 @@ def pacing(workload: Workload, hosts: int) -> list[str]:
 
 
 def life() -> list[str]:
-    """Every program of ours prints JSON lines and ends with the lab."""
+    """Flags of every Knee program: it prints JSON lines and ends with the lab."""
     return ["--stats", "json", "--tied-to-parent", str(os.getpid())]
 
 
 def tied() -> list[str]:
-    """What stands before a foreign program: setpriv (util-linux) has the kernel end it with the lab."""
+    """Prefix of a foreign program's command: with setpriv (util-linux) the kernel ends the program with the lab."""
     return [str(programs.find_foreign("setpriv", "util-linux")), "--pdeathsig", "KILL", "--"]
 
 
 def port_zero(address: str) -> str:
-    """The same interface with a port that the server chooses."""
+    """The interface of an address with port 0, so that the server chooses its port."""
     return address.rpartition(":")[0] + ":0"

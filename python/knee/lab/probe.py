@@ -1,4 +1,4 @@
-"""What every process and the host use, sampled from outside once a second.
+"""Resource use of every process and of the host, sampled from outside once a second.
 
 A thread of the lab takes the samples, so that their cost (some 0.1 ms for each process) counts for the target "knee".
 """
@@ -49,7 +49,7 @@ class Probe:
 
     def _sample_until_stopped(self) -> None:
         before, totals = time.time(), self._totals()
-        # A little past the second: waking before it would make an empty sample.
+        # Wake shortly after the second: a wake-up before it would make an empty sample.
         while not self._stopping.wait(1.001 - time.time() % 1):
             now, totals_now = time.time(), self._totals()
             for target, after in totals_now.items():
@@ -68,7 +68,7 @@ class Probe:
 
 
 _LEVELS = ("cpu_count", "rss_bytes")
-"""States; all other values are counters, and a sample has their growth."""
+"""Values at the sample time; all other values are counters, and a sample has their growth."""
 
 
 def _difference(target: str, before_s: float, now_s: float, before: Sample, now: Sample) -> Sample:
@@ -105,7 +105,7 @@ def _host_totals() -> Sample:
         else:
             totals["net_rx_bytes"] += counters.bytes_recv
             totals["net_tx_bytes"] += counters.bytes_sent
-    # A machine without a disk of its own has no such counters.
+    # A machine without a local disk has no such counters.
     if (disk := psutil.disk_io_counters()) is not None:
         totals["disk_read_bytes"] = disk.read_bytes
         totals["disk_write_bytes"] = disk.write_bytes
@@ -114,7 +114,7 @@ def _host_totals() -> Sample:
 
 @dataclass(frozen=True)
 class _Thread:
-    """What a thread has used: CPU time, sleeps that it was woken from, and time that it was ready without a CPU."""
+    """Resource use of a thread: CPU time, voluntary context switches, and time that it was ready without a CPU."""
 
     cpu_s: float
     wakeups: float
@@ -156,19 +156,19 @@ class _One:
         self._process = psutil.Process(pid)
 
     def totals(self) -> Sample:
-        """Raises psutil.Error when it has ended."""
+        """Raises psutil.Error if the process has ended."""
         return _process_totals(self._process)
 
 
 class _Family:
-    """A process and its descendants, including what ended ones have used."""
+    """A process and its descendants, with the resource use of ended ones."""
 
     def __init__(self, pid: int) -> None:
         self._parent = psutil.Process(pid)
         self._used: dict[psutil.Process, Sample] = {}
 
     def totals(self) -> Sample:
-        """Raises psutil.Error when the first of them has ended."""
+        """Raises psutil.Error if the root process has ended."""
         self._used[self._parent] = _process_totals(self._parent)
         members, shared_bytes = [self._parent], 0
         for child in self._parent.children(recursive=True):
@@ -179,7 +179,7 @@ class _Family:
         for member in members:
             with suppress(psutil.Error):
                 memory = member.memory_info()
-                # Shared memory counts once.
+                # Count shared memory once.
                 own_bytes += memory.rss - memory.shared
                 shared_bytes = max(shared_bytes, memory.shared)
         summed = {name: sum(used[name] for used in self._used.values()) for name in _FAMILY_SUMS}

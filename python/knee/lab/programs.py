@@ -1,4 +1,4 @@
-"""Where the programs are that the lab starts."""
+"""Paths of the programs that the lab starts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ _POSTGRESQL = Path("/usr/lib/postgresql")
 
 
 def find(name: str) -> Path:
-    """The path of one of our programs, such as `knee-load`.
-
-    Looked for in $KNEE_BIN_DIR if that is set, and nowhere else then; otherwise beside the running
-    interpreter, where the wheel puts them, and in the target folder of a checkout.
-    Raises ProgramError.
+    """The path of a Knee program, such as `knee-load`. If $KNEE_BIN_DIR is set, the search covers only that folder.
+    Otherwise it covers the interpreter's folder, where the wheel installs programs, and the target folder of a
+    checkout. Raises ProgramError.
     """
     if chosen := os.environ.get("KNEE_BIN_DIR"):
         folders = [Path(chosen)]
@@ -45,7 +43,7 @@ def find_foreign(name: str, package: str) -> Path:
 
 
 def find_postgresql(name: str) -> Path:
-    """The path of a program of PostgreSQL's server: in PATH, or the newest of those that Debian keeps beside it.
+    """The path of a program of PostgreSQL's server: in PATH, or the newest version in Debian's folder.
 
     Raises ProgramError.
     """

@@ -1,4 +1,4 @@
-"""How far a run is: a live line on a terminal, a plain line per measurement elsewhere."""
+"""Progress of a run: a live line on a terminal, else a plain line per measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knee.spec import Measure
 from knee.spec.design import Run
 
 _LATE_S = 2, 3
-"""How long after its beginning a second is reported, at least and at most: its requests have to be known."""
+"""Least and largest delay in seconds before a second is reported, so that its requests are complete."""
 
 
 class PlainProgress(Progress):
@@ -28,7 +28,7 @@ class PlainProgress(Progress):
         self._rates: list[int] = []
         least, most = _LATE_S
         self._from_s = measure.warmup_s + most
-        # The report after the end is of the last second.
+        # The report after the end covers the last second.
         self._until_s = min(measure.seconds - measure.cooldown_s + least, measure.seconds)
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
@@ -104,7 +104,7 @@ def name_of(run: Run) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, with hours before them where there are any."""
+    """Minutes and seconds, with hours from one hour on."""
     minutes, rest = divmod(max(0, math.ceil(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -34,7 +34,7 @@ _LEAD_GROWTH = 2
 """After a late start, the next lead is this factor times the larger of the last lead and the time taken."""
 
 _IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems that are memory."""
+"""File systems in memory."""
 
 PROVENANCE = ("knee", "git", "python", "host", "programs")
 """Parts of a manifest that may differ when a run is resumed."""
@@ -42,7 +42,7 @@ PROVENANCE = ("knee", "git", "python", "host", "programs")
 
 @dataclass(frozen=True)
 class Tally:
-    """How the plan went."""
+    """Numbers of runs by outcome."""
 
     done: int
     failed: list[tuple[Run, str]]
@@ -58,14 +58,13 @@ class Lab:
         self._host = host
         self._progress = progress
         self._common: list[Command] = []
-        """Commands that were started once for all runs."""
+        """Commands that ran once for all runs."""
 
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
-        """Make the runs; record a run that fails and go on with the next. To be called from the main thread.
-
-        Raises StorageError when the folder cannot be written, ProgramError when something is not installed,
-        ProcessError when the stores' graph cannot be made, KeyboardInterrupt after it has recorded the interrupted run.
-        In each case all processes are stopped and the stores' data are removed.
+        """Make the runs; a failed run is recorded, and the next one starts. Call this from the main thread. Raises
+        StorageError if the folder cannot be written, ProgramError if a program is not installed, ProcessError if the
+        stores' graph cannot be made, and KeyboardInterrupt after the interrupted run is recorded. In each case all
+        processes are stopped and the stores' data are removed.
         """
         with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
             if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
@@ -121,7 +120,7 @@ class Lab:
         try:
             self._folder.record(run, self._spec, outcome)
         except DatasetError as error:
-            # What a program printed cannot be read.
+            # The output of a program cannot be read.
             outcome = Outcome("failed", reason=str(error))
             self._folder.record(run, self._spec, outcome)
         return outcome
@@ -148,7 +147,7 @@ class Lab:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those during whose handling it was raised, the first one first."""
+    """An error and the chain of errors that led to it, the first error first."""
     if error is not None:
         yield from _chain(error.__context__)
         yield error
@@ -179,7 +178,7 @@ def check_programs(spec: Spec) -> dict[str, Path]:
 
 
 def _find_postgresql(spec: Spec) -> dict[str, Path]:
-    """What makes a cluster, serves it, prepares it for messages and, with pgbench, asks it."""
+    """The programs that make, serve and prepare a PostgreSQL cluster, and pgbench if it is the client."""
     system = spec.base.system
     asks = system.load.kind == "pgbench"
     indexes = {*spec.factors.get("store.indexes", ()), *([system.store.indexes] if system.store else [])}
@@ -202,7 +201,7 @@ def check_processors(spec: Spec, host: Host) -> None:
 
 
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
-    """Where the numbers of a run come from; commands are added as runs are made. `room` is the scratch directory."""
+    """The provenance of a run; commands are added with each run. `room` is the scratch directory."""
     notes = []
     filesystem = host.filesystem(room.parent) if needs_scratch(spec) else None
     if filesystem in _IN_MEMORY and keeps_data(spec):
@@ -244,9 +243,8 @@ def _scratch_note(room: Path, filesystem: str | None) -> dict[str, Any]:
 
 
 def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of a resumed run: that of its beginning, with what differs now.
-
-    Raises DatasetError when it lacks what resuming needs.
+    """The manifest of a resumed run: the original one, with the values that differ now. Raises DatasetError if a
+    required part is missing.
     """
     for name, kind in (("seed", int), ("commands", dict), ("notes", list)):
         if not isinstance(begun.get(name), kind):

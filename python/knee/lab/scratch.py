@@ -1,4 +1,4 @@
-"""Files that only a lab at work needs: the stores' data and what they load.
+"""Temporary files of a lab: the stores' data and the files that they load.
 
 .UTC-TIME.scratch/          beside the run folder, on its disk; removed when the lab ends, or, if the lab was killed,
                             when the next one of the same experiment begins
@@ -37,30 +37,30 @@ class Scratch:
 
     @property
     def graph_path(self) -> Path:
-        """Where the graph goes."""
+        """Path of the graph."""
         return self.path / _GRAPH
 
     @property
     def password_path(self) -> Path:
-        """The file with the password of every database that is started here."""
+        """The file with the password of all databases of the lab."""
         return self.path / _PASSWORD
 
     @property
     def pgpass_path(self) -> Path:
-        """The same for libpq (PGPASSFILE)."""
+        """The password file for libpq (PGPASSFILE)."""
         return self.path / _PGPASS
 
     def script_path(self, name: str) -> Path:
-        """Where a script for psql or pgbench goes."""
+        """Path of a script for psql or pgbench."""
         return self.path / f"{name}.sql"
 
     @property
     def pgbench_log_path(self) -> Path:
-        """What the names of pgbench's logs begin with."""
+        """Prefix of the paths of pgbench's logs."""
         return self.path / _DATA / _PGBENCH
 
     def data_path(self, process: str) -> Path:
-        """A store's directory, which the store makes."""
+        """Path of a store's directory, which the store makes."""
         return self.path / _DATA / process
 
     def remove_data(self) -> None:
@@ -72,15 +72,14 @@ class Scratch:
 
 @contextmanager
 def scratch(path: Path) -> Iterator[Scratch]:
-    """An empty directory that is removed afterwards; what a killed lab has left in its place goes as well.
-
-    Raises StorageError when it cannot be made or removed.
+    """Make an empty directory for the block, and remove it afterwards. Leftovers of a killed lab are removed first.
+    Raises StorageError if it cannot be made or removed.
     """
     _remove(path)
     try:
         with writing(path):
             (path / _DATA).mkdir(parents=True)
-        # Locked: labs that remove what killed ones have left spare it, also where the run folder is moved.
+        # The lock protects the directory from labs that remove leftovers, even if the run folder was moved.
         with unused(path):
             with writing(path):
                 password = secrets.token_urlsafe(24)

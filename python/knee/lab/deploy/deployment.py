@@ -27,16 +27,16 @@ from knee.spec.design import Run
 READY_TIMEOUT_S = 15
 POPULATE_KEYS_PER_S = 2_000
 POPULATE_BYTES_PER_S = 10_000_000
-"""Paces that any store keeps up; populating slower than this has stalled."""
+"""Least rates of populating; below these, populating has stalled."""
 DRAIN_S = 30
-"""How much longer than its seconds a client may take: requests in flight finish, histograms are printed."""
+"""Extra seconds for a client at its end, to finish requests in flight and print histograms."""
 _POLL_S = 0.1
 _SEEDS_PER_REPETITION = 1000
-"""More than the largest number of load hosts: each needs its own seed."""
+"""Distance between the seeds of repetitions: above the largest number of load hosts, as each host has its own seed."""
 
 
 class LateStartError(Exception):
-    """The clients were connected only after the agreed start: they took at least this long."""
+    """The clients connected only after the agreed start; connecting took at least `took_s` seconds."""
 
     def __init__(self, took_s: float) -> None:
         super().__init__(f"connecting took {took_s:.1f} s")
@@ -63,7 +63,7 @@ class Throughput:
 
 
 class Progress:
-    """Receives the progress of a lab. This one ignores it."""
+    """Receives the progress of a lab. This base class ignores it."""
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
         """A run starts: the `index`-th of `total`, from 1."""
@@ -76,7 +76,7 @@ class Progress:
 
 
 class Deployment(ABC):
-    """The processes of one run. `cleanup` undoes what the run makes outside of the host and the scratch directory."""
+    """The processes of one run. `cleanup` removes what the run makes outside of the host and the scratch directory."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Deployment(ABC):
     ) -> None:
         self._spec = spec
         self._room = room
-        # Repetitions differ; the points of one see the same requests, so that only their factors differ.
+        # Each repetition has its own seed. Points of a repetition share it, so that only their factors differ.
         self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
         self._folder = folder
         self._host = host
@@ -102,7 +102,7 @@ class Deployment(ABC):
         self._started = started
 
     def measure(self, lead_s: float, progress: Progress) -> Outcome:
-        """Make the run. Raises LateStartError when the clients need a longer lead, ProcessError when it fails."""
+        """Make the run. Raises LateStartError if the clients need a longer lead, and ProcessError if the run fails."""
         self._folder.point_folder(self._run)
         configuration = self._run.configuration
         stores, middlewares, targets = self._start_servers(configuration)
@@ -122,7 +122,7 @@ class Deployment(ABC):
 
     @abstractmethod
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
-        """Start stores and middlewares; return both, and the addresses that clients ask."""
+        """Start stores and middlewares; return both, and the addresses for the clients."""
 
     @abstractmethod
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
@@ -157,14 +157,14 @@ class Deployment(ABC):
         )
 
     def _note(self, command: Command, message: dict[str, Any]) -> None:
-        """Keep what the run needs of the lines that processes print; called from the hosts' threads."""
+        """Store the output lines that the run needs; called from the hosts' threads."""
         if message.get("type") == "summary":
             self._summaries[command.process] = message
         elif message.get("type") == "window" and command.role == "load":
             self._throughput.note(message)
 
     def _populated(self, process: Process, timeout_s: float) -> None:
-        """Wait until a client has populated its servers and printed so."""
+        """Wait until a client has populated its servers and printed its summary."""
         finished(process, timeout_s)
         if "populate" not in self._summaries.get(process.command.process, {}):
             raise ProcessError(f"{process.command.process}: printed no summary of what it stored: {process.describe()}")
@@ -175,7 +175,7 @@ class Deployment(ABC):
         families = {process.command.process for process in processes if process.command.is_family}
         probe = Probe({process.command.process: process.pid for process in processes}, families)
         probe.start()
-        # By the monotonic clock: a step of the other one must not end the run.
+        # The monotonic clock: a step of the wall clock must not end the run.
         starts = time.monotonic() + start_at - time.time()
         deadline = starts + self._spec.measure.seconds + DRAIN_S
         next_s = 0
@@ -198,7 +198,8 @@ class Deployment(ABC):
         return samples
 
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:
-        """Stop the servers from the outside inwards, and check that every process ended well with a summary."""
+        """Stop the servers from the client side inwards, and check that every process exited without error and printed
+        a summary."""
         codes = [client.wait(DRAIN_S) for client in clients]
         codes += [server.stop(server.command.grace_s) for server in servers]
         for process, code in zip([*clients, *servers], codes, strict=True):
@@ -210,14 +211,14 @@ class Deployment(ABC):
 
 
 def finished(process: Process, timeout_s: float) -> None:
-    """Wait for a process that ends by itself. Raises ProcessError when it fails or is late."""
+    """Wait for a process that ends by itself. Raises ProcessError if it fails or is late."""
     if process.wait(timeout_s) != 0:
         raise ProcessError(f"{process.command.process} failed: {process.describe()}")
     process.check()
 
 
 def address_of(process: Process) -> str:
-    """Where a server listens, once it does. Raises ProcessError."""
+    """Wait until a server is ready; return its address. Raises ProcessError without one."""
     address = process.wait_ready(READY_TIMEOUT_S)
     if address is None:
         raise ProcessError(f"{process.command.process}: printed no address on which it listens")

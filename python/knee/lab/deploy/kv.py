@@ -1,4 +1,4 @@
-"""Protocol "kv": commands and deployment of stores that keep versions, their clients, and graphs."""
+"""Protocol "kv": commands and deployment of versioned stores, their clients, and graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from knee.lab.hosts import Process
 from knee.spec import Configuration, Graph, Workload
 
 GRAPH_TIMEOUT_S = 900
-"""To make a graph, or to load one: a hundred million edges take minutes."""
+"""Seconds to make or load a graph: a hundred million edges take minutes."""
 
 
 def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
@@ -30,7 +30,7 @@ def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
 
 
 def init(process: str, server: str, graph: Path) -> Command:
-    """A client that has a store load a file, and exits."""
+    """A client that makes a store load a file, and exits."""
     argv = [str(programs.find("knee-load")), "kv", "--server", server, "--init", graph.name, *life()]
     return Command(process, "init", tuple(argv))
 
@@ -47,9 +47,9 @@ def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[s
     asked = {name for name, weight in workload.operations if weight}
     argv = ["--mix", workload.mix]
     argv += ["--own-keys"] if workload.own_keys else []
-    # Each process numbers its clients from zero: their keys lie in its part of all keys.
+    # Each process numbers its clients from zero, so each gets its own part of the keys.
     argv += ["--part", f"{index + 1}/{hosts}"] if workload.own_keys and hosts > 1 else []
-    # The clients of all hosts go over the same draws.
+    # The clients of all hosts share one sequence of draws.
     draws = ["--key-draws", str(workload.key_draws), "--draws-seed", str(seed)]
     argv += [] if workload.key_draws is None else draws
     argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
@@ -58,7 +58,7 @@ def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[s
 
 
 class KvDeployment(StoresDeployment):
-    """The processes of a run whose clients ask stores that keep versions."""
+    """The processes of a run with versioned stores."""
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
         return load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
@@ -72,7 +72,7 @@ class KvDeployment(StoresDeployment):
         return processes, [], addresses
 
     def _load_graph(self, addresses: list[str]) -> None:
-        """Have one store after the other load the graph: they share a disk."""
+        """Load the graph into one store after the other, as the stores share a disk."""
         assert self._room is not None, "a graph lies in the scratch directory"
         for index, address in enumerate(addresses):
             process = self._start(init(f"init-{index}", address, self._room.graph_path))

@@ -1,9 +1,9 @@
 """pgbench as the clients of a database of messages: its scripts, its logs as windows and a summary, its deployment.
 
 pgbench (PostgreSQL documentation, "Per-Transaction Logging") writes a file for each of its threads, with a line for
-each transaction: client, its number there, microseconds that it took, script, and the second and microsecond at which
-it was over; with a rate, also how late it began. A failed transaction has a word instead of the microseconds. The last
-line may be incomplete, where pgbench was ended. Scripts are numbered from 0 in the order of the command line.
+each transaction: client, its number there, duration in microseconds, script, and the second and microsecond of its end;
+with a rate, also its delay. A failed transaction has a word instead of the microseconds. The last line may be
+incomplete if pgbench was stopped. Scripts are numbered from 0 in the order of the command line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Script:
 
 
 SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off -c enable_seqscan=off -c enable_bitmapscan=off"
-"""The settings that middlewares give each session as well (docs/decisions/0004-queue-keeps-floors.md)."""
+"""The settings of each session, equal to those of the middlewares (docs/decisions/0004-queue-keeps-floors.md)."""
 
 ME = "\\set me :client_id + 1"
 BEGIN = (ME, "\\set queue :me")
@@ -73,12 +73,13 @@ _LETTERS = string.ascii_letters + string.digits + "-_"
 
 
 def _content(characters: int) -> str:
-    """A message, always the same; PostgreSQL cannot compress it, so that its compression is not measured."""
+    """A constant message that PostgreSQL cannot compress, so that compression does not affect the measurement."""
     return "".join(random.Random(1).choices(_LETTERS, k=characters))
 
 
 def preparation(clients: int, workload: Workload, indexes: str) -> str:
-    """SQL that registers clients, makes a queue for each, deals the backlog to them, and leaves the wanted indexes."""
+    """SQL that registers clients, makes a queue for each, distributes the backlog over them, and sets up the
+    indexes."""
     clients_all = f"generate_series(1, {clients})"
     statements = [
         f"SELECT knee_queue.register_client(0) FROM {clients_all};",
@@ -95,8 +96,8 @@ def preparation(clients: int, workload: Workload, indexes: str) -> str:
 
 
 def scripts(workload: Workload) -> tuple[Script, ...]:
-    """The scripts that a client repeats, one drawn at a time. It sends to itself, in its own queue; at the level that
-    grows all clients send to the first one, in its queue."""
+    """The scripts that a client repeats, one drawn at a time. A client sends to itself, in its own queue. At the
+    growing level, all clients send to the first client's queue."""
     send = SEND.format(content=_content(workload.characters))
     if workload.level != _GROWS:
         statements = [statement.replace(SEND, send) for statement in _LEVELS[workload.level]]
@@ -113,7 +114,7 @@ def lines(
 ) -> Iterator[_Line]:
     """A window for each second from the start on, and the summary of the transactions that ended in them.
 
-    Raises ProcessError when there is no such log of these scripts.
+    Raises ProcessError without a valid log of these scripts.
     """
     first = math.floor(started_unix_s)
     transactions = _read(logs, len(asked)).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
@@ -133,7 +134,7 @@ def lines(
 
 
 def _by_script(transactions: pl.DataFrame, asked: Sequence[Script]) -> Iterator[tuple[Script, pl.DataFrame]]:
-    """The transactions of each script that has any."""
+    """The transactions by script, for scripts with transactions."""
     for number, script in enumerate(asked):
         of_script = transactions.filter(pl.col("script") == number)
         if of_script.height:
@@ -170,7 +171,7 @@ def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -
     """Counts of a script's transactions, whose mean over the whole run is `mean_us`, None where none was timed."""
     took_us = transactions["took_us"]
     failed = took_us.null_count()
-    # pgbench does not time failed transactions: they count like the others of their second.
+    # pgbench does not time failed transactions; each counts in its second.
     here_us = _mean_us(transactions) if failed < transactions.height else mean_us
     return {
         "count": transactions.height,
@@ -186,13 +187,13 @@ def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -
 
 
 def _mean_us(transactions: pl.DataFrame) -> float | None:
-    """Of the transactions that did not fail; None where all did."""
+    """Histogram of the successful transactions; None without one."""
     took_us = transactions["took_us"].drop_nulls().to_numpy()
     return float(took_us.mean()) if took_us.size else None
 
 
 def _histogram(transactions: pl.DataFrame) -> Histogram:
-    """Of the transactions that did not fail."""
+    """Sum over the successful transactions."""
     took_ns, counts = np.unique(1000 * transactions["took_us"].drop_nulls().to_numpy(), return_counts=True)
     buckets = np.array([bucket_of(int(time_ns)) for time_ns in took_ns], dtype=np.int64)
     return Histogram(np.bincount(buckets, weights=counts).astype(np.int64))
@@ -243,7 +244,7 @@ def pgbench(
         *tied(),
         str(programs.find_postgresql("pgbench")),
         *("--no-vacuum", "--protocol", "prepared"),
-        # pgbench takes what is behind the last @ of a name for a weight.
+        # pgbench reads the text after the last @ of a name as a weight.
         *(part for file in files for part in ("--file", f"{file}@1")),
         *("--client", str(clients), "--jobs", str(min(tier.threads, clients)), "--time", str(seconds)),
         *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
@@ -254,7 +255,7 @@ def pgbench(
 
 
 class PgbenchDeployment(QueueDeployment):
-    """The processes of a run in which pgbench asks a database without a middleware."""
+    """The processes of a run in which pgbench uses a database without a middleware."""
 
     _began_unix_s = 0.0
 
@@ -273,7 +274,7 @@ class PgbenchDeployment(QueueDeployment):
     def _start_clients(
         self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
     ) -> list[Process]:
-        """Start pgbench at the agreed second: it begins at once."""
+        """Start pgbench at the agreed second, as pgbench has no delayed start."""
         assert self._room is not None, "the servers were started"
         time.sleep(max(0.0, start_at - time.time()))
         (url,), seconds = targets, self._spec.measure.seconds

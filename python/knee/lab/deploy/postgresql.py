@@ -1,4 +1,4 @@
-"""A PostgreSQL: a private cluster of the lab's, or a database that runs elsewhere, and its schema of messages."""
+"""PostgreSQL: a private cluster of the lab or an external database, and the schema for messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from knee.lab.command import CHECKPOINT_S, Command, tied
 from knee.spec import Store
 
 MADE_S = 60
-"""Seconds in which a cluster or a schema is made; it takes one on an idle machine."""
+"""Time limit in seconds for making a cluster or a schema; on an idle machine this takes one second."""
 _CONNECTIONS_SPARE = 16
-"""Connections that a cluster has for preparing, migrating and probing."""
+"""Connections of a cluster for preparing, migrating and probing."""
 _USER = "knee"
 _DATABASE = "postgres"
 _CONNECT_S = 10
@@ -37,14 +37,15 @@ def initdb(process: str, cluster: Cluster) -> Command:
         str(programs.find_postgresql("initdb")),
         *("--pgdata", str(cluster.data), "--username", _USER, "--pwfile", str(cluster.password)),
         *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-instructions"),
-        # Each run makes its own.
+        # Each run makes its own cluster.
         "--no-sync",
     ]
     return Command(process, "initdb", tuple(argv), own_database=True)
 
 
 def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connections: int) -> Command:
-    """Serves a cluster at an address to so many connections. Raises ProgramError when PostgreSQL is not installed."""
+    """Serves a cluster at an address, for this number of connections. Raises ProgramError when PostgreSQL is not
+    installed."""
     host, _, port = address.rpartition(":")
     settings = {
         "listen_addresses": host,
@@ -89,7 +90,7 @@ def script(process: str, url: str, pgpass: Path, file: Path) -> Command:
 
 
 def statements(process: str, url: str, sql: Sequence[str]) -> Command:
-    """Makes statements in a database that runs elsewhere, up to the first error. libpq finds the password."""
+    """Runs statements in an external database, up to the first error. libpq finds the password."""
     argv = [*_psql(url), "--no-password", *(part for one in sql for part in ("--command", one))]
     return Command(process, "prepare", tuple(argv), environment=(("PGCONNECT_TIMEOUT", str(_CONNECT_S)),))
 
@@ -100,7 +101,7 @@ def _psql(url: str) -> list[str]:
 
 
 def make_schema(*, reset: bool) -> list[str]:
-    """SQL that makes the schema of messages and fails where there is one, unless `reset` drops that."""
+    """SQL that makes the schema for messages. It fails if the schema exists, unless `reset` drops it first."""
     quietly = "SET client_min_messages = warning"
     return [*([quietly, *DROP_SCHEMA] if reset else []), "CREATE SCHEMA knee_queue"]
 
@@ -109,7 +110,7 @@ DROP_SCHEMA = ("DROP SCHEMA IF EXISTS knee_queue CASCADE",)
 
 
 def indexes(wanted: str) -> list[str]:
-    """SQL that turns the indexes of `knee-queue migrate` into those of `store.indexes`."""
+    """SQL that changes the indexes of `knee-queue migrate` to the ones of `store.indexes`."""
     if wanted == "none":
         return [f"DROP INDEX knee_queue.{name};" for name in ("ready", "ready_from", "leased", "leased_until")]
     if wanted == "arrival":

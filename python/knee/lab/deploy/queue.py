@@ -23,9 +23,10 @@ from knee.lab.hosts import Process
 from knee.spec import Configuration, Middleware, Store
 
 _MIDDLEWARE_CONNECTIONS_OWN = 5
-"""A middleware's connections beside those for requests: one listens, three do upkeep, one is for new waiters."""
+"""A middleware's connections beside those for requests: one for LISTEN, three for maintenance, one for new waiters."""
 _AS_MAX = 5_000
-"""Clients of one --as: Linux takes 128 KiB in an argument, and a client and its queue may have ten digits each."""
+"""Largest number of clients in one --as: Linux limits an argument to 128 KiB, and a client and its queue may have ten
+digits each."""
 _CLOSING_S = 2
 
 Identity = tuple[int, int]
@@ -33,7 +34,7 @@ Identity = tuple[int, int]
 
 
 def database_url(store: Store, address: str | None, data: Path | None) -> str:
-    """The --database of a middleware. A database of the lab's has `data`."""
+    """The --database of a middleware. A database of the lab has a directory `data`."""
     if store.kind == "postgresql" and data is not None:
         assert address is not None, "a PostgreSQL listens"
         return postgresql.own_url(address)
@@ -45,7 +46,7 @@ def database_url(store: Store, address: str | None, data: Path | None) -> str:
 
 
 def migrate(process: str, url: str, password: Path | None) -> Command:
-    """Installs what middlewares need in a database, and exits."""
+    """Installs the schema in a database, and exits."""
     argv = [str(programs.find("knee-queue")), "migrate", *_database(url, password), *life()[2:]]
     return Command(process, "migrate", tuple(argv), own_database=password is not None)
 
@@ -75,7 +76,7 @@ def _database(url: str, password: Path | None) -> list[str]:
 
 
 def backlog(process: str, configuration: Configuration, server: str, seed: int) -> Command:
-    """Registers the clients, sends the messages that are there from the beginning between them, and exits."""
+    """Registers the clients, sends the backlog of messages between them, and exits."""
     workload = configuration.workload
     argv = [
         str(programs.find("knee-load")),
@@ -124,7 +125,7 @@ def _pairs(identities: Sequence[Identity]) -> str:
 
 
 def connections_of_database(configuration: Configuration) -> int:
-    """How many connections a database has to accept, at most."""
+    """Largest number of connections to a database."""
     tier = configuration.system.middleware
     if configuration.system.load.kind == "pgbench":
         return configuration.clients
@@ -152,7 +153,7 @@ class QueueDeployment(Deployment):
             return [], [], list(tier.address)
         assert store is not None, "the experiment file was checked"
         databases, url, password = self._start_database(configuration, store)
-        # Before any message: an index grows with each of them.
+        # Before the first message, as each message adds to the indexes.
         if wanted := postgresql.indexes(store.indexes):
             self._ask_database("indexes", url, "\n".join([*wanted, ""]), MADE_S)
         interface = self._host.free_address().rpartition(":")[0]
@@ -161,7 +162,7 @@ class QueueDeployment(Deployment):
             return self._start(middleware(process, tier, store, interface, url, password, configuration.clients))
 
         if workload.backlog:
-            # Through another middleware, so that the measured ones count only what is measured.
+            # Through a separate middleware, so that the measured ones count only measured requests.
             sending = start("populate-middleware")
             self._send_backlog(configuration, address_of(sending))
             sending.stop(sending.command.grace_s)
@@ -169,7 +170,7 @@ class QueueDeployment(Deployment):
         return databases, middlewares, [address_of(process) for process in middlewares]
 
     def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, Path | None]:
-        """Start or prepare the database; return its process if the lab has one, its URL, and its password's file."""
+        """Start or prepare the database; return its process if the lab started one, its URL, and its password file."""
         address = None if store.address is None else store.address[0]
         data = self._room.data_path("store-0") if self._room is not None and store.on_disk else None
         if store.kind != "postgresql":
@@ -189,7 +190,7 @@ class QueueDeployment(Deployment):
         return [process], url, cluster.password
 
     def _make_schema(self, url: str, *, reset: bool) -> None:
-        """Make the schema in a database that runs elsewhere, and drop it when the run is over."""
+        """Make the schema in an external database, and drop it at the end of the run."""
         making = self._start(postgresql.statements("schema", url, postgresql.make_schema(reset=reset)))
         if making.wait(MADE_S) != 0:
             raise ProcessError(
@@ -208,7 +209,7 @@ class QueueDeployment(Deployment):
             )
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
-        """Have psql run a script in a database that the lab has started."""
+        """Run a script with psql in a database of the lab."""
         assert self._room is not None, "a database of the lab's has a scratch directory"
         file = self._room.script_path(process)
         with writing(file):

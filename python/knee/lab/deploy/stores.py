@@ -1,4 +1,5 @@
-"""The stores of a run and what populates them: every server has its own address, and every store holds every key."""
+"""The stores of a run and the clients that populate them. Every server has its own address, and every store holds every
+key."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def store(
 ) -> Command:
     """A store that listens on an address of its own choice, or on `free_address` if it cannot choose.
 
-    workload  what clients ask it for; without one, the memcached protocol
-    room      where it keeps data on disk and finds the workload's graph
+    workload  the clients' workload; without one, the store serves the memcached protocol
+    room      the scratch directory for data on disk and the workload's graph
     """
     if tier.kind == "memcached":
         return _memcached(process, tier, free_address, connections)
@@ -64,7 +65,7 @@ def store(
 
 
 def _versions(tier: Store, process: str, room: Scratch | None) -> list[str]:
-    """What makes a store keep versions, and where."""
+    """Flags of a versioned store."""
     argv: list[str] = []
     if tier.on_disk:
         assert room is not None, "a store on disk has a scratch directory"
@@ -92,13 +93,13 @@ def _memcached(process: str, tier: Store, address: str, connections: int) -> Com
         *("-c", str(max(1024, connections + CONNECTIONS_SPARE))),
     ]
     if os.geteuid() == 0:
-        # It refuses to run as root unless asked to.
+        # memcached runs as root only with this flag.
         argv += ["-u", "root"]
     return Command(process, "store", tuple(argv), serves=address)
 
 
 def connections_per_store(configuration: Configuration) -> int:
-    """How many connections a store has to accept from the tier in front of it, at most."""
+    """Largest number of connections from the tier in front of a store."""
     tier = configuration.system.middleware
     if tier is None:
         return configuration.clients
@@ -155,7 +156,7 @@ def _protocol(workload: Workload) -> list[str]:
 
 
 def _keys(configuration: Configuration) -> list[str]:
-    """What populating and measuring have to agree on: the keys, and the lengths and lifetimes of their values."""
+    """Flags that populating and measuring share: the keys, and the lengths and lifetimes of their values."""
     workload = configuration.workload
     # The users of a graph are plain numbers.
     names = [] if workload.graph is None else ["--key-prefix", "", "--key-format", "plain"]
@@ -164,14 +165,14 @@ def _keys(configuration: Configuration) -> list[str]:
 
 
 def populating_s(workload: Workload) -> float:
-    """Seconds that setting every key of one store may take."""
+    """Time limit in seconds for setting every key of one store."""
     # The last number of a distribution is its largest value or its mean.
     value_bytes = float(str(workload.value_bytes).rpartition(":")[2])
     return workload.keys * (1 / POPULATE_KEYS_PER_S + value_bytes / POPULATE_BYTES_PER_S)
 
 
 class StoresDeployment(Deployment):
-    """The processes of a run whose clients ask for keys."""
+    """The processes of a run with key-value stores."""
 
     def _start_stores(self, configuration: Configuration) -> tuple[list[Process], list[str]]:
         tier = configuration.system.store

@@ -1,8 +1,8 @@
-"""Where processes run, behind one protocol. Only this package starts any, for :mod:`knee.lab.deploy`.
+"""Hosts that run processes, behind one protocol. Only this package starts processes, for :mod:`knee.lab.deploy`.
 
 :class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. A host that is a network namespace or a
-machine of a cluster has to offer the same: start a command, say when it is ready and at which address
-others reach it, stop it, and leave nothing behind.
+machine of a cluster has to offer the same: start a command, report its address when it is ready, stop it, and leave no
+process behind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from knee.lab.command import Command
 
 OnLine = Callable[[Command, dict[str, Any]], None]
-"""Called with each JSON line of a process as it comes, from another thread."""
+"""Called with each JSON line of a process on arrival, from another thread."""
 
 
 class Process(Protocol):
@@ -24,35 +24,32 @@ class Process(Protocol):
     pid: int
 
     def wait_ready(self, timeout_s: float) -> str | None:
-        """Block until the process serves; return its address, None for a client.
-
-        Raises ProcessError when it ends before, or is not ready in time.
+        """Block until the process is ready; return its address, None for a client. Raises ProcessError if it ends
+        before, or is not ready in time.
         """
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal), None while the process runs."""
 
     def check(self) -> None:
-        """Raise StorageError when what the process printed could not be written."""
+        """Raise StorageError if the process's output could not be written."""
 
     def wait(self, timeout_s: float) -> int:
-        """Block until the process ends and everything it printed is on disk; return the exit code.
-
-        Raises ProcessError when either takes longer: a process that it left may still print, or the disk may stall.
+        """Block until the process ends and its output is on disk; return the exit code. Raises ProcessError if either
+        takes longer: a child process may still print, or the disk may stall.
         """
 
     def stop(self, grace_s: float) -> int:
-        """Ask the process to finish; after its end, or the grace, kill it and its descendants.
-
-        Return the exit code once everything that it printed is on disk. Raises ProcessError as `wait` does.
+        """Signal the process to stop; after its end or the grace period, kill it and its descendants. Return the exit
+        code when its output is on disk. Raises ProcessError like `wait`.
         """
 
     def describe(self) -> str:
-        """How the process ended and the last lines it wrote to standard error, for a message."""
+        """How the process ended and its last lines on standard error, for a message."""
 
 
 class Host(Protocol):
-    """A place where processes run."""
+    """A machine or namespace that runs processes."""
 
     emulates_links: bool
 
@@ -67,19 +64,18 @@ class Host(Protocol):
         """
 
     def free_address(self) -> str:
-        """An address on which nothing listens now, for a program that cannot choose a port itself."""
+        """A free address, for a program that cannot choose a port itself."""
 
     def describe(self) -> dict[str, Any]:
-        """What the numbers depend on: kernel, CPU model, CPUs, memory."""
+        """The environment of a measurement: kernel, CPU model, CPUs, memory."""
 
     def filesystem(self, path: Path) -> str | None:
         """The kind of file system that a path lies on, such as "ext4"; None when unknown."""
 
     def output(self, argv: Sequence[str]) -> str | None:
-        """What a short program prints, such as its version; None when it fails."""
+        """The output of a short program, such as its version; None if it fails."""
 
     def close(self, grace_s: float) -> None:
-        """Stop every process that still runs, the last started first, and kill all that descend from them.
-
-        An interrupt ends the grace. Raises ProcessError when a process does not end, or its output is not written.
+        """Stop every running process, the last started first, and kill their descendants. An interrupt ends the grace
+        period. Raises ProcessError if a process does not end, or its output is not written.
         """

@@ -1,11 +1,11 @@
-"""Processes on this machine, which do not outlive the lab.
+"""Processes on this machine, which end with the lab.
 
-Our programs are started with `--tied-to-parent`, foreign ones under `setpriv --pdeathsig`: when the lab is killed, the
+Knee's programs start with `--tied-to-parent`, foreign ones under `setpriv --pdeathsig`: if the lab is killed, the
 kernel ends them. They are in process groups of their own, so that Ctrl-C reaches only the lab, which stops them in
 order. The kernel ties a process to the *thread* that started it, so the main thread starts everything.
 
 The lab is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): descendants whose parents crash become its children, and it
-kills them as well. PostgreSQL's backends call setsid, so that killing a process group would miss them.
+kills them as well. PostgreSQL's backends call setsid, so a signal to the process group does not reach them.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ _STDERR_BYTES_KEPT = 4096
 _LOG_CHUNK_BYTES = 1 << 16
 _POLL_S = 0.02
 _KILLED_S = 10
-"""Within which the kernel ends a killed process."""
+"""Seconds within which the kernel ends a killed process."""
 _PRINTED_S = 60
-"""Within which the output of an ended process is on disk."""
+"""Seconds within which the output of an ended process is on disk."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBPQ_PREFIX = "PG"
-"""What the names of libpq's environment variables begin with."""
+"""Prefix of libpq's environment variables."""
 
 _STARTED: set[int] = set()
-"""The processes that the hosts of this lab have started: its other children in other groups are orphans of theirs."""
+"""Process ids that the hosts of this lab have started. Other children of the lab, in other groups, are orphans of
+these."""
 
 
 class LocalProcess:
-    """A process on this machine, and the two threads that write down what it prints."""
+    """A process on this machine, and the two threads that write its output to files."""
 
     def __init__(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> None:
         self.command = command
@@ -137,13 +138,13 @@ class LocalProcess:
         return self.wait(_KILLED_S)
 
     def ask_to_end(self, grace_s: float) -> None:
-        """Ask the process to finish, and wait for its end, but not longer than the grace."""
+        """Signal the process to stop, and wait for its end at most for the grace period."""
         self._popen.send_signal(self.command.ends_by)
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(grace_s)
 
     def kill(self) -> None:
-        """Kill the process and all that descend from it."""
+        """Kill the process and its descendants."""
         family = self._family()
         self._popen.kill()
         kill(family)
@@ -189,19 +190,19 @@ class LocalProcess:
         self._on_line(self.command, message)
 
     def _pump_log(self, pipe: IO[bytes], file: FileIO) -> None:
-        # Not line by line: a store that traces its requests writes too many.
+        # Buffered, not line by line: a store that traces its requests writes many lines.
         with pipe, file:
             while chunk := os.read(pipe.fileno(), _LOG_CHUNK_BYTES):
                 self._store(file, chunk)
                 self._stderr = (self._stderr + chunk)[-_STDERR_BYTES_KEPT:]
 
     def _store(self, file: FileIO, line: bytes) -> None:
-        """Write a line. After a failure only read: a full pipe would stall the process."""
+        """Write a line. After a failure, discard lines: a full pipe would stall the process."""
         if self._storage_error is not None:
             return
         try:
             with writing(Path(file.name)):
-                # A disk that fills up takes the beginning of a line, and complains only about the rest.
+                # On a full disk, the first part of a line is written before the error.
                 rest = memoryview(line)
                 while rest:
                     rest = rest[file.write(rest) :]
@@ -210,7 +211,7 @@ class LocalProcess:
 
 
 class LocalHost:
-    """This machine. Its links are those it has: no rate is emulated."""
+    """This machine, without emulation of link rates."""
 
     emulates_links = False
 
@@ -273,7 +274,7 @@ class LocalHost:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        """Kill what is left, and wait until it has ended and its output is on disk."""
+        """Kill the remaining processes, and wait until they have ended and their output is on disk."""
         for process in self._processes:
             process.kill()
         deadline = time.monotonic() + _KILLED_S
@@ -293,14 +294,14 @@ class LocalHost:
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
-    """Kill processes that may have ended."""
+    """Kill processes; some may have ended already."""
     for process in processes:
         with suppress(psutil.Error):
             process.kill()
 
 
 def _orphans() -> list[psutil.Process]:
-    """Processes that were left to the lab by those that it started, and their descendants."""
+    """Orphans of the started processes, which the lab adopted, and their descendants."""
     group, orphans = os.getpgid(0), list[psutil.Process]()
     for child in psutil.Process().children():
         with suppress(psutil.Error, ProcessLookupError):
@@ -311,7 +312,7 @@ def _orphans() -> list[psutil.Process]:
 
 @contextmanager
 def _pinned(cpus: int | None) -> Iterator[None]:
-    """Pin the processes that are started within to so many processors."""
+    """Pin processes that start within the block to this number of processors."""
     allowed = os.sched_getaffinity(0)
     try:
         if cpus is not None:
@@ -350,7 +351,7 @@ def _answers_postgresql(address: str) -> bool:
 
 
 def _answer(address: str, said: bytes) -> bytes:
-    """The beginning of the answer at an address; empty if there is none."""
+    """The first bytes of the answer at an address; empty without an answer."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1) as connection:

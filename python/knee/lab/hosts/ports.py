@@ -1,8 +1,8 @@
 """Ports of the loopback interface, for servers that cannot choose one.
 
-A port that the system chose and that was closed again may be chosen again at once: for another server, or as a
-client's end of a connection. So these are below the ports that the system chooses from. Each is leased by an abstract
-socket, which no other process can bind and which goes with this one. The Rust tests lease by the same names.
+The system may choose a closed port again at once, for another server or for a client's end of a connection. So leased
+ports lie below the system's range. An abstract socket leases each port: no other process can bind it, and it closes
+with this process. The Rust tests use the same names for leases.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pathlib import Path
 _CHOSEN_FROM = 32_768
 """The first port that Linux chooses from by default."""
 _FIRST = 10_000
-"""Well-known servers are below."""
+"""The first port to lease: well-known servers use lower ones."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports:
-    """Leased ports: neither the system nor another process here gives them away until they are closed."""
+    """Leased ports: neither the system nor another Knee process uses them until they are closed."""
 
     def __init__(self) -> None:
         self._leases: list[socket.socket] = []
 
     def lease(self) -> int:
-        """A free port. Raises OSError when there is none."""
+        """A free port. Raises OSError without one."""
         ports = leasable()
-        # Processes that start at the same port would go through each other's leases.
+        # Start at a random port, or processes would try each other's leases in turn.
         begin = os.getpid() * 97 % len(ports)
         for step in range(len(ports)):
             port = ports[(begin + step) % len(ports)]
@@ -57,11 +57,11 @@ class Ports:
 
 
 def leasable() -> range:
-    """The ports to lease: below those that the system chooses from."""
+    """The ports to lease: below the system's range."""
     first = _CHOSEN_FROM
     with suppress(OSError, ValueError, IndexError):
         chosen = int(_RANGE.read_text().split()[0])
-        # A system that chooses from all ports leaves none: then the lease alone has to do.
+        # If the system's range covers all ports, only the lease protects a port.
         if chosen > _FIRST + 1_000:
             first = chosen
     return range(_FIRST, first)
