@@ -1,11 +1,11 @@
 """Queueing models and their solvers: pure functions of numbers.
 
-Times are in any one unit that the caller keeps to, and rates are per that unit.
+Times are in any unit, if the caller uses it throughout; rates are per that unit.
 
     errors       the exception tree
-    arguments    what may be a number
+    arguments    checks of numeric arguments
     network      the description: stations, visits, classes
-    routing      visits from where customers go next
+    routing      visits from routing probabilities
     closed       exact solutions for every population
     open         exact solutions with arrivals from outside
     mixed        exact solutions with classes of both kinds
@@ -13,8 +13,8 @@ Times are in any one unit that the caller keeps to, and rates are per that unit.
     bounds       asymptotic, balanced-job and geometric bounds
     simulate     discrete-event simulation of all of these, and of finite queues and forks
     shapes       distributions of the simulator's times
-    rounds       its customers' ways: passes, forks, routing
-    simulation   what its replications come to
+    rounds       routes of the simulator's customers: passes, forks, routing
+    simulation   estimates from the simulator's replications
     single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1
 """
 

@@ -1,7 +1,6 @@
-"""Approximate mean value analysis, where the exact solution has too many states: Bard–Schweitzer and Linearizer.
-
-Both guess what a customer finds on arrival from the queues at the full population, instead of solving all smaller
-ones. Their errors against exact solutions are in docs/methods/approximate-mva.md.
+"""Approximate mean value analysis for networks with too many states for the exact solution: Bard–Schweitzer and
+Linearizer. Both estimate the queues at a customer's arrival from those at the full population, without solutions for
+smaller ones. Their errors against exact solutions are in docs/methods/approximate-mva.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from knee.queueing.network import Floats, LoadDependent, Network, Queue
 
 TOLERANCE = 1e-10
 TOLERANCE_MAX = 1e-3
-"""Beyond it a solution may have stopped wherever it began."""
+"""With a larger tolerance, the iteration may stop at its start."""
 ITERATIONS_MAX = 100_000
 
 
@@ -37,7 +36,7 @@ class ApproximateSolution:
     utilisation
         Mean share of busy servers, NaN at delays, (K).
     iterations
-        How often all queue lengths were calculated.
+        Number of iterations over all queue lengths.
     """
 
     stations: tuple[str, ...]
@@ -73,10 +72,10 @@ def bard_schweitzer(
     Raises
     ------
     ArgumentError
-        For populations that are not one of 1 or more for each class, load-dependent stations, and a tolerance that is
-        not above 0 and at most 0.001.
+        If a class lacks a population of at least 1, a station is load-dependent, or the tolerance is not above 0 and at
+        most 0.001.
     ConvergenceError
-        Where queue lengths still change by more than `tolerance` of the population after `iterations_max` iterations.
+        If queue lengths still change by more than `tolerance` of the population after `iterations_max` iterations.
 
     References
     ----------
@@ -97,10 +96,11 @@ def linearizer(
     tolerance: float = TOLERANCE,
     iterations_max: int = ITERATIONS_MAX,
 ) -> ApproximateSolution:
-    """Solves a closed network approximately: how the shares of queues change with one customer less is estimated too.
+    """Solves a closed network approximately: also estimates how the queues' shares change with one customer less.
 
-    The changes are those between the populations N and N − 1_c, both solved with the changes of the step before until
-    they settle (the original stops after three steps). Queues with several servers as in `bard_schweitzer`.
+    The changes are differences between the solutions for N and N − 1_c. Each step solves both with the changes of the
+    previous step, until they converge (the original stops after three steps). Queues with several servers are treated
+    as in `bard_schweitzer`.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def linearizer(
 
 
 class _Iteration:
-    """How often an approximation has been round. Raises ArgumentError."""
+    """Counts the iterations of an approximation. Raises ArgumentError."""
 
     def __init__(self, method: str, tolerance: float, most: int) -> None:
         if not 0 < checked_number("tolerance", tolerance) <= TOLERANCE_MAX:
@@ -152,7 +152,7 @@ class _Iteration:
 
 @dataclass(frozen=True)
 class _Model:
-    """The network as both methods see it."""
+    """The network in the form that both methods use."""
 
     network: Network
     #: (C).
@@ -186,7 +186,7 @@ class _Model:
         return np.asarray(visited / np.maximum(visited.sum(axis=0), 1))
 
     def settle(self, shares: Floats, populations: Floats, changes: Floats, iteration: _Iteration) -> Floats:
-        """The shares of each class in each queue, (K, C), that reproduce themselves. Raises ConvergenceError."""
+        """The fixed point: shares of each class in each queue, (K, C). Raises ConvergenceError."""
         while True:
             residence_time = self.residence_time(shares, populations, changes)
             settled = residence_time / self.cycle_time(residence_time)
@@ -197,9 +197,10 @@ class _Model:
             iteration.count(change)
 
     def residence_time(self, shares: Floats, populations: Floats, changes: Floats) -> Floats:
-        """What each class takes in the queues, finding them as they are with one of it less, (K, C).
+        """Residence time of each class in the queues, if an arrival finds the queues with one customer of its class
+        less, (K, C).
 
-        `changes` are those of the shares then, (K, C, arriving class).
+        `changes` are the changes of the shares with one customer less, (K, C, arriving class).
         """
         fewer = np.maximum(populations[:, np.newaxis] - np.eye(len(populations)), 0)
         found = np.einsum("kca,ca->ka", np.maximum(shares[..., np.newaxis] + changes, 0), fewer)

@@ -1,4 +1,4 @@
-"""What an argument of a network may be; whatever it may not is refused by its name."""
+"""Checks of a network's arguments; an error names the argument."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from knee.queueing.errors import ArgumentError
 
 
 def checked_numbers(argument: str, values: object) -> NDArray[np.float64]:
-    """A number, or an array of them. Raises ArgumentError for whatever else, truth values among it."""
+    """A number, or an array of numbers. Raises ArgumentError for any other value, and for booleans."""
     try:
-        # As objects, a truth value among numbers remains one.
+        # With dtype object, a boolean among numbers remains a boolean.
         array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
         if array.dtype.kind in "iuf" or (array.dtype.kind == "O" and all(map(_is_number, array.flat))):
             return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        # Rows of different lengths, or numbers beyond all floats.
+        # Rows of different lengths, or numbers that overflow.
         pass
     raise ArgumentError(argument, f"expected numbers, not {values!r}")
 
@@ -30,7 +30,7 @@ def checked_number(argument: str, value: object) -> float:
         try:
             return float(value)
         except OverflowError:
-            # Beyond all floats.
+            # The number overflows.
             pass
     raise ArgumentError(argument, f"expected a number, not {value!r}")
 
@@ -43,7 +43,7 @@ def checked_whole(argument: str, value: object, least: int, most: int) -> int:
 
 
 def is_whole(value: object, least: int, most: int) -> TypeGuard[float]:
-    """Whether it is a whole number from `least` to `most`, of any type of number."""
+    """Whether the value is a whole number from `least` to `most`, of any numeric type."""
     return _is_number(value) and least <= value <= most and int(value) == value
 
 

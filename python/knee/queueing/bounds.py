@@ -1,8 +1,8 @@
 """Bounds on the throughput of a closed network of one class, without solving it.
 
-The asymptotic bounds hold for any distributions; the balanced-job and geometric bounds are tighter and take a
-product-form network (exponential service where customers queue first come, first served).
-Docs: docs/methods/demands-and-bounds.md, docs/methods/closed-networks.md.
+The asymptotic bounds hold for any distributions; the balanced-job and geometric bounds are tighter and require a
+product-form network (exponential service where customers queue first come, first served). Docs:
+docs/methods/demands-and-bounds.md, docs/methods/closed-networks.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Bounds:
 
     @property
     def response_ms(self) -> tuple[float, float]:
-        """What the balanced-job bounds leave for the response time, R = N / X − Z."""
+        """Bounds on the response time from the balanced-job bounds, R = N / X − Z, in ms."""
         low, high = self.balanced
         return 1000 * self.clients / high - self.think_ms, 1000 * self.clients / low - self.think_ms
 
@@ -48,7 +48,7 @@ def throughput_bounds(
 
     A station with m servers counts for the upper bounds as a delay with capacity m / D, and for the lower ones as one
     server of demand D / m behind a delay of D (m − 1) / m (Seidmann, Schweitzer & Shalev-Oren 1987): throughput is
-    monotone in the rates of a product-form network, and the one is nowhere slower, the other nowhere faster.
+    monotone in the rates of a product-form network. The first replacement is never slower, the second never faster.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def throughput_bounds(
     Raises
     ------
     ValueError
-        For fewer than one client, a negative or non-finite time, fewer than one server, or nothing to wait for.
+        For fewer than one client, a negative or non-finite time, fewer than one server, or demands that are all zero.
     """
     times = [think_ms, elsewhere_ms, *(demand for demand, _ in demands)]
     if not clients >= 1 or not math.isfinite(clients):
@@ -108,7 +108,7 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     Raises
     ------
     ArgumentError
-        For several classes, load-dependent stations, queues at which nothing takes time, or a population below 1.
+        For several classes, load-dependent stations, queues without any demand, or a population below 1.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Exact solutions of closed networks, for every population up to the one asked for.
+"""Exact solutions of closed networks, for every population up to the given one.
 
 One class: ratios of successive normalising constants; several: mean value analysis on the lattice of populations. The
 kernels are in crates/kernels. Docs: docs/methods/closed-networks.md.
@@ -33,7 +33,7 @@ class ClosedSolution:
     throughput
         X, rounds per unit of time, (N).
     residence_time
-        V_k W_k, what a round spends at each station, (N, K).
+        V_k W_k, time of a round at each station, (N, K).
     queue_length
         Q_k, the mean number of customers at each station, waiting or served, (N, K).
     utilisation
@@ -55,7 +55,7 @@ class ClosedSolution:
 
     @property
     def response_time(self) -> Floats:
-        """R, from leaving the thinking to coming back, (N)."""
+        """R, from the end of a think time to the start of the next, (N)."""
         return np.asarray(self.residence_time.sum(axis=1))
 
 
@@ -99,16 +99,16 @@ class LatticeSolution:
 def solve_closed(network: Network, population: int) -> ClosedSolution:
     """Solves a closed network of one class exactly, for all populations 1, …, N in one pass.
 
-    Relative errors are of the order of 1e-15 for throughput and below 1e-10 for queue lengths up to the largest
-    population; docs/methods/closed-networks.md says how that is measured.
+    Up to the largest population, relative errors are about 1e-15 for throughput and below 1e-10 for queue lengths
+    (measured in docs/methods/closed-networks.md).
 
     Raises
     ------
     ArgumentError
-        For a population below 1 or above `POPULATION_MAX`, or a network of several classes or in which nothing takes
-        any time.
+        For a population below 1 or above `POPULATION_MAX`, or a network with several classes or without any demand or
+        think time.
     SizeError
-        Where load-dependent stations have so many different rates that the solution would take minutes.
+        If load-dependent stations have so many different rates that the solution would take minutes.
 
     References
     ----------
@@ -158,7 +158,7 @@ def closed_throughput(population: int, delay: float, queues: Sequence[tuple[floa
 def _solve(
     population: int, delay: float, demands: list[float], speeds: list[list[float]]
 ) -> tuple[Floats, Floats, Floats]:
-    """Throughputs, and by queue its lengths and when any customer is there, of each population."""
+    """For each population: throughput, and for each queue its length and the probability that it is not empty."""
     try:
         throughput, lengths, busy = _kernels.closed(population, delay, demands, speeds)
     except _kernels.TooLargeError as error:
@@ -177,9 +177,9 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
     Raises
     ------
     ArgumentError
-        For populations that are not one of 1 or more for each class, or a class that nothing takes any time of.
+        If a class lacks a population of at least 1, or has neither demand nor think time.
     SizeError
-        For more states than are solved exactly.
+        If there are too many states for an exact solution.
 
     References
     ----------
@@ -203,9 +203,8 @@ def solve_states(
     speeds: Sequence[Sequence[float] | None],
     classes: Sequence[str],
 ) -> tuple[Floats, Floats, Floats]:
-    """Throughputs, (N_1 + 1, …, C); of stations what an arriving unit of demand takes, and when any customer is there.
-
-    Both are (N_1 + 1, …, K); at delays the latter, a share of time, is NaN.
+    """Throughputs, (N_1 + 1, …, C); for each station the time per unit of demand of an arrival, and the share of time
+    with any customer. The latter two are (N_1 + 1, …, K); at delays the share is NaN.
 
     Raises ArgumentError, SizeError.
     """
@@ -235,14 +234,14 @@ def solve_states(
 
 
 def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> None:
-    """Raises SizeError where the residence times alone are more numbers than are kept."""
+    """Raises SizeError if the residence times alone exceed the size limit."""
     values = math.prod(residence_times)
     if values > VALUES_MAX:
         raise SizeError(states, values, VALUES_MAX, remedy)
 
 
 def residence_times(arrival: Floats, demands: Floats) -> Floats:
-    """What a customer finds is what is there with one of its class less, (…, K, C); NaN without a customer."""
+    """The values at an arrival: those with one customer of its class less, (…, K, C); NaN without a customer."""
     found = np.full((*arrival.shape, demands.shape[1]), np.nan)
     for index in range(demands.shape[1]):
         fewer = (slice(None),) * index + (slice(None, -1),)
@@ -252,7 +251,7 @@ def residence_times(arrival: Floats, demands: Floats) -> Floats:
 
 
 def shares(network: Network, throughput: Floats, busy: Floats) -> Floats:
-    """The utilisation of every station, from throughputs by class and from when any customer is there, (…, K)."""
+    """The utilisation of every station, from throughputs by class and the shares of time with any customer, (…, K)."""
     dependent = [isinstance(station, LoadDependent) for station in network.stations]
     return np.where(dependent, busy, throughput @ network.demands.T / servers(network))
 
@@ -270,5 +269,5 @@ def checked_populations(network: Network, populations: Sequence[int]) -> list[in
 
 
 def checked_population(argument: str, population: int) -> int:
-    """The population, if networks of so many customers are solved. Raises ArgumentError."""
+    """The population, checked against the limit. Raises ArgumentError."""
     return checked_whole(argument, population, 1, POPULATION_MAX)

@@ -1,11 +1,11 @@
 """The exception tree of the models.
 
 KneeError
-└── QueueingError        a model cannot be solved as asked                       (exit code 2)
-    ├── ArgumentError    an argument cannot be right; `argument` names it
-    ├── UnstableError    more arrives than can be served; `rho` says how much
-    ├── SizeError        an exact solution would be too large; `states` says how large
-    └── ConvergenceError an approximation did not settle; `iterations` and `change` say how it stood
+└── QueueingError        a model cannot be solved                                        (exit code 2)
+    ├── ArgumentError    an argument is invalid; `argument` names it
+    ├── UnstableError    arrivals exceed the capacity; `rho` is the offered utilisation
+    ├── SizeError        an exact solution would be too large; `states` is its size
+    └── ConvergenceError an approximation did not converge after `iterations`; `change` is its last change
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from knee.errors import KneeError
 
 
 class QueueingError(KneeError):
-    """A model cannot be solved as asked."""
+    """A model cannot be solved."""
 
     exit_code = 2
 
 
 class ArgumentError(QueueingError, ValueError):
-    """An argument cannot be right, whatever the others are."""
+    """An argument is invalid, independently of the others."""
 
     def __init__(self, argument: str, problem: str) -> None:
         super().__init__(f"{argument}: {problem}")
@@ -28,7 +28,7 @@ class ArgumentError(QueueingError, ValueError):
 
 
 class UnstableError(QueueingError):
-    """A station gets more work than it can do, so no steady state exists."""
+    """A station's arrivals exceed its capacity, so no steady state exists."""
 
     def __init__(self, rho: float, station: str | None = None) -> None:
         where = f"station {station!r}" if station is not None else "the station"
@@ -52,7 +52,7 @@ class SizeError(QueueingError):
 
 
 class ConvergenceError(QueueingError):
-    """An approximation did not settle."""
+    """An approximation did not converge."""
 
     def __init__(self, method: str, iterations: int, change: float) -> None:
         super().__init__(

@@ -1,12 +1,12 @@
 """The description of a queueing network: its stations, and how often customers visit them.
 
 Stations are named, and a customer of class c visits station k V_ck times on its way around (closed) or through
-(open), for S_ck each time, so that its demand there is D_ck = V_ck S_ck. Times are in any one unit that the caller
-keeps to, and rates are per that unit.
+(open), for S_ck each time, so that its demand there is D_ck = V_ck S_ck. Times are in any unit, if the caller uses it
+throughout; rates are per that unit.
 
-Every solver of this package but the simulator takes these networks for product-form networks (Baskett, Chandy, Muntz
-& Palacios 1975): where customers queue first come, first served, service is exponential with the same mean for every
-class; under processor sharing, and at delays, only the mean matters and it may differ between classes.
+Every solver of this package but the simulator assumes a product-form network (Baskett, Chandy, Muntz & Palacios 1975):
+where customers queue first come, first served, service is exponential with the same mean for every class; under
+processor sharing, and at delays, only the mean matters and it may differ between classes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ class Station(ABC):
 
     @abstractmethod
     def speeds(self, population: int) -> list[float] | None:
-        """How many times as fast as with one customer it works with 1, 2, … customers, at the last speed with more.
-
-        None where no customer of so many ever waits.
+        """Service rates with 1, 2, … customers, relative to the rate with one; the last one holds for more customers.
+        None if no customer waits at this population.
         """
 
 
@@ -122,7 +121,7 @@ class Network:
     ------
     ArgumentError
         For a network without stations, names that occur twice, per-class values that are not one for each class,
-        and times that are negative or not finite or, times visits, out of the range of numbers.
+        and for times that are negative, not finite, or overflow when multiplied by the visits.
     """
 
     stations: Sequence[Station]
@@ -164,7 +163,7 @@ class Network:
         reference: str | None = None,
         think_time: float = 0.0,
     ) -> Network:
-        """A network of one class whose visits follow from where customers go next: see `visits_from_routing`."""
+        """A network of one class with visits from routing probabilities: see `visits_from_routing`."""
         visits = visits_from_routing([station.name for station in stations], routing, reference)
         return cls([replace(station, visits=visits[station.name]) for station in stations], think_time)
 

@@ -1,4 +1,5 @@
-"""Exact solution of open networks: with Poisson arrivals every station is as if alone (Jackson 1957)."""
+"""Exact solution of open networks: with Poisson arrivals, each station behaves like an independent one (Jackson
+1957)."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ UNBOUNDED = 2**63
 
 @dataclass(frozen=True)
 class OpenSolution:
-    """A network that customers come to and leave.
+    """The solution of an open network.
 
     Attributes
     ----------
     stations, classes
         Names of the axes, (K) and (C).
     throughput
-        X_c = λ_c, the rate at which customers come and leave, (C).
+        X_c = λ_c, the rate of arrivals and departures, (C).
     residence_time
-        V_kc W_kc, what a customer spends at each station in all its visits, (K, C).
+        V_kc W_kc, time of a customer at each station over all visits, (K, C).
     queue_length
         Q_kc, the mean number of each class at each station, (K, C).
     utilisation
@@ -47,12 +48,12 @@ class OpenSolution:
 
     @property
     def response_time(self) -> Floats:
-        """R_c, from coming to leaving, (C)."""
+        """R_c, from arrival to departure, (C)."""
         return np.asarray(self.residence_time.sum(axis=0))
 
 
 def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
-    """Solves an open network; think times do not matter.
+    """Solves an open network; think times are ignored.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
     ArgumentError
         For rates that are not above 0 and finite.
     UnstableError
-        For the first station that gets more work than it can do.
+        For the first station whose arrivals exceed its capacity.
 
     References
     ----------
@@ -91,7 +92,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
 
 
 def alone(offered: float, speeds: Floats) -> tuple[float, float]:
-    """What a unit of demand takes of an arriving customer, and the probability to find another customer.
+    """Time per unit of demand of an arriving customer, and the probability that it finds another customer.
 
     Σ_n (n + 1)/μ(n + 1) p(n) with p(n) ∝ Π_{i≤n} a/μ(i), a geometric series of ratio ρ = a/μ(L) from L − 1 on.
     """
@@ -99,7 +100,7 @@ def alone(offered: float, speeds: Floats) -> tuple[float, float]:
         return 1 / speeds[0], 0.0
     logarithms = np.concatenate(([0.0], np.cumsum(np.log(offered / speeds[:-1]))))
     weights = np.exp(logarithms - logarithms.max())
-    # As a difference of what is exact: near saturation 1 − ρ would have fewer digits left.
+    # A difference of exact values: near saturation, 1 − ρ would lose digits.
     spare = (speeds[-1] - offered) / speeds[-1]
     last = len(speeds)
     total = weights[:-1].sum() + weights[-1] / spare
@@ -110,7 +111,7 @@ def alone(offered: float, speeds: Floats) -> tuple[float, float]:
 
 
 def refuse_unstable(station: str, offered: float, speed: float) -> None:
-    """Raises UnstableError where a station gets more work than it does at full speed."""
+    """Raises UnstableError if a station's arrivals exceed its capacity."""
     if not offered < speed:
         raise UnstableError(offered / speed, station)
 

@@ -1,4 +1,4 @@
-"""The way of a round through the stations, step by step: what the simulator needs and product-form solvers do not."""
+"""The route of a round through the stations, step by step. Only the simulator needs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Every class's way.
+    """The routes of all classes.
 
     steps   the stations that are visited at the same time, by index; the first step has none
     routes  of every class
@@ -76,7 +76,7 @@ def plan_rounds(
 
 
 def _by_class(argument: str, given: Value | Mapping[str, Value], network: Network) -> dict[str, Value | None]:
-    """What is given for all classes, or by their names; None for classes that are not named."""
+    """A value for each class, from one for all or a mapping by name; None for classes without one."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(network.classes, given)
     unknown = [name for name in given if name not in network.classes]

@@ -1,4 +1,4 @@
-"""From where customers go next to how often they visit each station."""
+"""Computes visits from routing probabilities."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ RETURN_TOLERANCE = 1e-4
 def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: str | None = None) -> dict[str, float]:
     """V_k, the visits to each station for one to the reference: V_j = Σ_i V_i P_ij, V_reference = 1.
 
-    (Jain 1991, ch. 33; Lazowska et al. 1984, ch. 3.) The reference is a place of its own, outside of the stations:
-    where the customers of an open network come from and go to, and where those of a closed one think. Or it is a
-    station.
+    (Jain 1991, ch. 33; Lazowska et al. 1984, ch. 3.) The reference is a station or the outside. The outside is the
+    source and sink of an open network, and the place of thinking in a closed one.
 
     Parameters
     ----------
@@ -33,8 +32,8 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     Raises
     ------
     ArgumentError
-        For a matrix of another shape, numbers that are no probabilities, rows that do not sum to one, stations that
-        no customer reaches, and stations from which hardly any customer comes back; for names that occur twice.
+        For a wrong shape, values that are not probabilities, rows that do not sum to one, unreachable stations,
+        stations from which hardly any customer returns, and duplicate names.
     """
     twice = sorted({name for name in stations if stations.count(name) > 1})
     if twice:
@@ -60,7 +59,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
             visits[others] = np.linalg.solve(np.eye(len(others)) - among.T, probabilities[start, others])
         except np.linalg.LinAlgError:
             visits[others] = np.inf
-    # A customer that leaves the start comes back to it, unless rounding decides on the way.
+    # A customer that leaves the start returns to it, except for rounding errors.
     if not ((visits > 0) & np.isfinite(visits)).all() or abs(visits @ probabilities[:, start] - 1) > RETURN_TOLERANCE:
         raise ArgumentError(
             "routing", f"so few customers come back to {names[start]!r} that the visits are lost in rounding"
@@ -79,7 +78,7 @@ def _refuse(names: Sequence[str], probabilities: NDArray[np.float64]) -> None:
 
 
 def _reached(steps: NDArray[np.bool_], start: int) -> NDArray[np.bool_]:
-    """What can be reached from the start in any number of steps."""
+    """The states that are reachable from the start."""
     reached = np.zeros(len(steps), dtype=np.bool_)
     reached[start] = True
     while True:

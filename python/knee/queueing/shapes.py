@@ -1,7 +1,4 @@
-"""How times scatter about their mean: what the simulator draws from.
-
-A shape has mean 1. The network says how long something takes, the shape how regularly.
-"""
+"""Distributions of the simulator's times. A shape has mean 1: the network gives the mean, the shape the variation."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ class Shape(ABC):
 
     @abstractmethod
     def for_kernel(self) -> KernelShape:
-        """What `knee._kernels.simulate` takes."""
+        """The description for `knee._kernels.simulate`."""
 
 
 @dataclass(frozen=True)
 class Exponential(Shape):
-    """What is left never depends on what is past; c² = 1."""
+    """Memoryless; c² = 1."""
 
     scv: float = field(default=1.0, init=False)
 
@@ -45,7 +42,7 @@ class Exponential(Shape):
 
 @dataclass(frozen=True)
 class Deterministic(Shape):
-    """Always the same; c² = 0."""
+    """Constant; c² = 0."""
 
     scv: float = field(default=0.0, init=False)
 
@@ -102,7 +99,7 @@ class Lognormal(Shape):
 
 
 class Samples(Shape):
-    """Measured times, each of them equally likely; nothing is drawn between them or beyond.
+    """Measured times, each equally likely; the simulator draws only these values.
 
     Parameters
     ----------
@@ -124,7 +121,7 @@ class Samples(Shape):
 
 
 class Quantiles(Shape):
-    """What is known of measured times by their quantiles; between two of them every time is equally likely.
+    """Measured times, given by their quantiles; between two quantiles the distribution is uniform.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A discrete-event simulator of the networks that the solvers take, and of what they cannot.
+"""A discrete-event simulator of the solvers' networks, and of finite queues, forks and other distributions.
 
 The kernel is in crates/kernels. Docs: docs/methods/simulation.md.
 """
@@ -29,7 +29,7 @@ ShapePerClass = Shape | Sequence[Shape]
 
 Number = TypeVar("Number", int, float)
 
-#: What is observed where neither rounds nor a time are given.
+# #: Default number of observed rounds.
 ROUNDS = 100_000
 REPLICATIONS_MAX = 10_000
 ROUNDS_MAX = 10_000_000_000
@@ -65,8 +65,8 @@ def simulate(
     """Simulates a network in independent replications, on all processors.
 
     A round of a customer goes through the network's stations in their order, V times to each, and once more with the
-    probability of V's fraction; or where `routing` leads. Queues and load-dependent stations serve first come, first
-    served. Closed customers start thinking, and stations empty.
+    probability of V's fraction; or along `routing`. Queues and load-dependent stations serve first come, first served.
+    Closed customers start thinking, and stations empty.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ def simulate(
     arrival_rates
         λ_c of each open class, None for a closed one; one number for the only class.
     service
-        By station, the shape of service times about the network's means; exponential where none is given. At
-        load-dependent stations it is that of the work, done at the speed of the moment.
+        By station, the distribution of service times; exponential by default. At load-dependent stations it is the
+        distribution of the work, which is served at the current rate.
     thinking, arrivals
         The shapes of think times and of the times between arrivals.
     places
-        By station, how many customers it holds, those in service included. One that comes when it is full is refused:
-        its round is lost, and it leaves (open) or thinks before it tries again (closed).
+        By station, its capacity, including customers in service. A full station refuses arrivals. A refused customer
+        loses its round, and leaves (open) or thinks before its next try (closed).
     forks
         Stations that are visited at the same time, a sibling at each, wherever the first of them stands in the
         network; the customer goes on when the last sibling is done. If one is refused the others do their work, and
@@ -91,13 +91,13 @@ def simulate(
         of a fork only the first, (K + 1, K + 1). For all classes, or by class; those that are not named go in order.
         Its visits must be the network's.
     rounds
-        How many completed rounds of all classes each replication observes; 100,000 unless `time` is given. Where more
-        than 1000 are lost for each of them, and more than a million in all, waiting for them is given up.
+        Completed rounds of all classes that each replication observes; 100,000 unless `time` is given. The simulation
+        stops with an error if over a million rounds are lost, and over 1000 for each completed one.
     time
-        How long each replication observes, instead; only then may a network be unstable.
+        Observed time of each replication, instead of `rounds`; only then may a network be unstable.
     warmup
-        What each replication leaves out before, in rounds or, with `time`, in time. Otherwise MSER-5 (White 1997)
-        finds it on the mean of five pilot replications.
+        Warm-up of each replication, in rounds or, with `time`, in time. By default MSER-5 (White 1997) determines it
+        from the mean of five pilot replications.
     replications
         R; one gives no intervals.
     seed
@@ -109,12 +109,12 @@ def simulate(
     Raises
     ------
     ArgumentError
-        For any argument that cannot be right.
+        For any invalid argument.
     UnstableError
-        Without `time`, for the first station without a limit that open classes give more work than it can do.
+        Without `time`, for the first station without a limit at which the arrivals of open classes exceed its capacity.
     QueueingError
-        Where pilots find no steady state, without `time` nearly all rounds are lost, more than 2²⁴ customers and
-        siblings are there at once, or a replication takes more than 2³⁵ events.
+        If pilots find no steady state, nearly all rounds are lost (without `time`), more than 2²⁴ customers and
+        siblings are present at once, or a replication takes more than 2³⁵ events.
 
     References
     ----------
@@ -166,7 +166,7 @@ _Replication = tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, 
 
 
 def _simulation(network: Network, warmup: float, observed: Sequence[_Replication], level: float) -> Simulation:
-    """The estimates of what was counted."""
+    """The estimates from the kernel's counts."""
     stations, classes = len(network.stations), len(network.classes)
     duration = np.array([one[0] for one in observed])
     completed, lost, response = np.moveaxis(
@@ -197,7 +197,8 @@ def _simulation(network: Network, warmup: float, observed: Sequence[_Replication
 
 
 def _found_warmup(pilots: Sequence[_Replication], in_time: bool) -> float:
-    """Where MSER-5 cuts the mean of the pilots' response times. Raises QueueingError where nothing is steady."""
+    """The warm-up that MSER-5 finds in the mean of the pilots' response times. Raises QueueingError without a steady
+    state."""
     series = [pilot[5] for pilot in pilots if pilot[5] is not None]
     # With equal times, pilots have different numbers of rounds, and windows of more or fewer rounds.
     window = max(rounds for rounds, _, _ in series)
@@ -230,7 +231,7 @@ def _classes(
     thinking: ShapePerClass,
     arrivals: ShapePerClass,
 ) -> list[_kernels.Class]:
-    """What the kernel takes of every class."""
+    """The kernel's description of every class."""
     think_shapes = _shape_of_each("thinking", thinking, network)
     arrival_shapes = _shape_of_each("arrivals", arrivals, network)
     _refuse_strangers("service", service, network)
@@ -265,7 +266,7 @@ def _populations(
     populations: int | Sequence[int | None] | None,
     arrival_rates: float | Sequence[float | None] | None,
 ) -> list[int | None]:
-    """N_c, None of open classes."""
+    """N_c; None for open classes."""
     each = _each("populations", populations, network)
     rates = _each("arrival_rates", arrival_rates, network)
     for name, population, rate in zip(network.classes, each, rates, strict=True):
@@ -277,7 +278,7 @@ def _populations(
 
 
 def _rates(network: Network, arrival_rates: float | Sequence[float | None] | None) -> Floats:
-    """λ_c, 0 of closed classes."""
+    """λ_c; 0 for closed classes."""
     each = _each("arrival_rates", arrival_rates, network)
     rates = np.zeros(len(each))
     open_ = [index for index, rate in enumerate(each) if rate is not None]
@@ -288,7 +289,7 @@ def _rates(network: Network, arrival_rates: float | Sequence[float | None] | Non
 
 
 def _each(argument: str, values: Number | Sequence[Number | None] | None, network: Network) -> list[Number | None]:
-    """A number for each class, or for the only one; None for what the class is not."""
+    """A number for each class, or for the only one; None for classes of the other kind."""
     each = list(values) if isinstance(values, Sequence) else [values]
     if values is None:
         each *= len(network.classes)
@@ -305,7 +306,7 @@ def _shape_of_each(argument: str, shapes: ShapePerClass, network: Network) -> li
 
 
 def _places(network: Network, places: Mapping[str, int], populations: Sequence[int | None]) -> list[int]:
-    """How many each station holds."""
+    """The capacity of each station."""
     _refuse_strangers("places", places, network)
     limits = [PLACES_UNLIMITED] * len(network.stations)
     visits = per_class(network, [station.visits for station in network.stations])
@@ -347,9 +348,10 @@ def _refuse_timeless(network: Network, populations: Sequence[int | None]) -> Non
 
 
 def _refuse_coarse(network: Network, until: float) -> None:
-    """What is shorter than the last of the clock's 53 bits would be observed as nothing, or as too much."""
+    """Raise ArgumentError for times below the resolution of the clock's 53 bits, which would be observed as zero or too
+    long."""
     for name, time in zip(network.classes, network.demands.sum(axis=0), strict=True):
-        # NaN where the clock left the range of numbers.
+        # NaN if the clock overflowed.
         if time > 0 and not np.spacing(until) <= CLOCK_TOLERANCE * time:
             raise ArgumentError(
                 "network",
@@ -359,7 +361,7 @@ def _refuse_coarse(network: Network, until: float) -> None:
 
 
 def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> None:
-    """Raises UnstableError. That some are lost before they come to a station is not taken into account."""
+    """Raises UnstableError. Losses before a station are not taken into account."""
     for station, offered, limit in zip(network.stations, network.demands @ rates, limits, strict=True):
         speeds = station.speeds(UNBOUNDED)
         if speeds is not None and limit == PLACES_UNLIMITED:
@@ -367,7 +369,7 @@ def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> 
 
 
 def _length(rounds: int | None, time: float | None) -> float:
-    """How long a replication is observed."""
+    """Length of a replication's observation."""
     if time is None:
         return float(checked_whole("rounds", ROUNDS if rounds is None else rounds, 1, ROUNDS_MAX))
     if rounds is not None:

@@ -1,4 +1,4 @@
-"""What independent replications of a simulation come to."""
+"""Estimates from independent replications of a simulation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Estimates:
     Attributes
     ----------
     estimate, half_width
-        Of any shape; the half width is NaN with a single replication. Both are NaN where there was nothing to count.
+        Arrays of any shape. The half width is NaN with a single replication. Both are NaN without observations.
     replications
-        What each replication found, (R, …).
+        The value of each replication, (R, …).
     level
         Of confidence.
     """
@@ -36,7 +36,7 @@ class Estimates:
 
     @classmethod
     def of(cls, replications: Floats, level: float, estimate: Floats | None = None) -> Estimates:
-        """Means, or another estimate from all replications together with the scatter of each."""
+        """Estimates: means, or a pooled value, with intervals from the scatter of the replications."""
         count = len(replications)
         mean = replications.mean(axis=0)
         half_width = np.full(mean.shape, math.nan)
@@ -65,16 +65,16 @@ class Estimates:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """A network as it was simulated, with its warm-up cut off.
+    """The results of a simulation, without warm-up.
 
     Attributes
     ----------
     stations, classes
         Names of the axes, (K) and (C).
     warmup
-        What was cut off of each replication: completed rounds of all classes, or time if that was asked for.
+        Warm-up of each replication: completed rounds of all classes, or time if `time` was given.
     duration
-        How long each replication was observed, (R).
+        Observed time of each replication, (R).
     throughput
         X_c, completed rounds per unit of time, (C).
     lost
@@ -89,7 +89,7 @@ class Simulation:
         Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
         any customer is there, of a delay NaN, (K).
     refused
-        The share of those who come to a station that find no place, (K, C).
+        The share of arrivals at a station that find no place, (K, C).
     """
 
     stations: tuple[str, ...]
@@ -109,8 +109,8 @@ class Simulation:
     def response_quantile(self, probability: float) -> Estimates:
         """The response time that a share `probability` of completed rounds does not exceed, (C).
 
-        From the histograms of all replications together, which know every response time to 2⁻⁸ = 0.4 %; the interval
-        is from the scatter of the replications' own quantiles.
+        The estimate uses the merged histograms of all replications, with a resolution of 2⁻⁸ = 0.4 %. The interval is
+        from the scatter of the replications' own quantiles.
 
         Raises
         ------

@@ -1,10 +1,10 @@
 """Single stations: one queue, one or more servers. Pure; formulas in docs/methods/single-stations.md.
 
-station      what every model answers
+station      the results that every model has
 mm1, mmm, mm_infinity, mmmk, mg1, ggm, mh21
              a model each, by Kendall's notation
 erlang       delay and loss probabilities
-arguments    what an argument may be
+arguments    checks of arguments
 """
 
 from knee.queueing.single.erlang import erlang_b, erlang_c

@@ -1,4 +1,4 @@
-"""What an argument of a station may be; whatever it may not is refused by its name."""
+"""Checks of a station's arguments; an error names the argument."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 
 STATES_MAX = 10_000_000
-"""Of servers, of places and of offered erlangs: a distribution is held in an array of this length at most."""
+"""Largest number of servers, places and offered erlangs: the longest array for a distribution."""
 
 _MAGNITUDE_MAX = 1e50
-"""Of rates, their inverses and variations, so that floats can hold third moments."""
+"""Limit of rates, their inverses and variations, so that third moments do not overflow."""
 
 
 def check_rate(argument: str, value: float) -> None:
-    """A rate must be positive, and neither so small nor so large that its powers leave the range of floats."""
+    """A rate must be positive, and its powers must neither overflow nor underflow."""
     if not 1 / _MAGNITUDE_MAX <= checked_number(argument, value) <= _MAGNITUDE_MAX:
         raise ArgumentError(argument, f"expected a rate from {1 / _MAGNITUDE_MAX:g} to {_MAGNITUDE_MAX:g}, not {value}")
 
@@ -28,31 +28,31 @@ def check_scv(argument: str, value: float) -> None:
 
 
 def check_count(argument: str, value: int, least: int) -> None:
-    """A number of servers or customers must be whole and within what can be held."""
+    """A number of servers or customers must be whole and at most STATES_MAX."""
     if not least <= _whole(argument, value) <= STATES_MAX:
         raise ArgumentError(argument, f"expected {least:,} to {STATES_MAX:,}, not {value}")
 
 
 def check_customers(value: int) -> None:
-    """How many customers a probability is asked for."""
+    """Checks the number of customers of a probability."""
     if _whole("customers", value) < 0:
         raise ArgumentError("customers", f"expected a whole number from 0, not {value}")
 
 
 def check_time(value: float) -> None:
-    """A time that a tail is asked for."""
+    """Checks the time of a tail probability."""
     if not 0 <= checked_number("time", value) < math.inf:
         raise ArgumentError("time", f"expected a finite time from 0, not {value}")
 
 
 def check_share(value: float) -> None:
-    """The share of customers that a quantile is asked for: all of them have no quantile but infinity."""
+    """Checks the probability of a quantile, below 1: the quantile of 1 is infinity."""
     if not 0 <= checked_number("share", value) < 1:
         raise ArgumentError("share", f"expected 0 up to, but without, 1, not {value}")
 
 
 def _whole(argument: str, value: int) -> int:
-    # A truth value has an index, too.
+    # A boolean has __index__, too.
     if isinstance(value, bool):
         raise ArgumentError(argument, f"expected a whole number, not {value!r}")
     try:

@@ -1,7 +1,7 @@
 """Erlang's formulas, and the occupancy of a birth–death station from which they follow.
 
-Neither factorials nor powers appear: every weight is a product of ratios below one counted from the likeliest state,
-so what leaves the range of floats is what is too unlikely to matter, and nothing is subtracted.
+Neither factorials nor powers appear: every weight is a product of ratios below one, starting from the most likely
+state. So only negligible probabilities underflow, and nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def erlang_b(servers: int, offered_load: float) -> float:
-    """B(m, a), the share of calls that find all m servers busy where no call can wait.
+    """B(m, a), the share of calls that find all m servers busy in a system without waiting.
 
     Relative error below 1e-12 for up to a million servers, as long as B itself is above 1e-200.
 

@@ -1,4 +1,4 @@
-"""M/M/m/K: m exponential servers, and room for K customers; who finds it full is lost."""
+"""M/M/m/K: m exponential servers, and at most K customers; arrivals at a full station are lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from knee.queueing.single.station import SolvedStation
 class MMmK(SolvedStation):
     """m exponential servers and K − m places to wait. Kleinrock 1975, §3.6 and 3.7; Jain 1991, ch. 31.
 
-    It is stable whatever arrives. Waiting and response times are those of the customers that are let in.
+    It is stable at any arrival rate. Waiting and response times are for admitted customers.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class MMmK(SolvedStation):
     servers
         m, from 1.
     capacity
-        K, customers that may be there, those in service included; from m. K = m is Erlang's loss system.
+        K, largest number of customers, including those in service; at least m. K = m is Erlang's loss system.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class MMmK(SolvedStation):
         """
         check_time(time)
         events, stays = self.servers * self.service_rate * time, 1 - 1 / self.servers
-        # Later than any customer, and than numbers can count.
+        # Beyond the longest stay, and beyond the largest float.
         if not math.isfinite(events):
             return 0.0
         places = self.capacity - self.servers

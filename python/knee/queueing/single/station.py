@@ -1,9 +1,9 @@
-"""What every model of a single station answers.
+"""The results that every model of a single station has.
 
 Symbols: λ arrival rate, μ service rate of one server, S = 1 / μ service time, m servers, a = λ S offered load,
-ρ = a / m, X throughput, R response time, W waiting time, N customers there, N_q of them waiting. Times are in any one
-unit that the caller keeps to, rates per that unit. Customers arrive in a Poisson process unless a model says otherwise
-and are served first come, first served.
+ρ = a / m, X throughput, R response time, W waiting time, N customers there, N_q of them waiting. Times are in any unit,
+if the caller uses it throughout; rates are per that unit. Customers arrive in a Poisson process unless a model says
+otherwise and are served first come, first served.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ class SolvedStation(SingleStation):
         """P(R > t), the share of the served customers that are there longer than `time`."""
 
     def waiting_quantile(self, share: float) -> float:
-        """The time that a `share` of the served customers waits at most; 0 where so many need not wait."""
+        """Quantile of the waiting time: a `share` of customers waits at most this long; 0 if so many do not wait."""
         check_share(share)
         return _inverted(self.waiting_tail, share, self.service_time)
 
     def response_quantile(self, share: float) -> float:
-        """The time that a `share` of the served customers is there at most."""
+        """The quantile of the response time: a `share` of the served customers is present at most this long."""
         check_share(share)
         return _inverted(self.response_tail, share, self.service_time)
 
