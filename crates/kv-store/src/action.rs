@@ -6,13 +6,13 @@ use super::record::{Growth, Kind, Sequence};
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
-/// Values are written in pieces of at most so much.
+/// Largest piece of a value, in bytes: a longer value takes several records.
 pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// The write always happens.
     Always,
     /// The key is not there.
     Absent,
@@ -25,20 +25,20 @@ pub enum Condition {
 /// The action on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
-    /// It has this value from now on.
+    /// Sets the value of the key.
     Put {
         /// The client's number.
         flags: u32,
-        /// When it ends.
+        /// When the key expires.
         expiry: Expiry,
-        /// Bits that the layer above keeps beside it.
+        /// Bits that the caller stores beside the value.
         marks: u8,
         /// The value.
         value: &'a [u8],
     },
-    /// Its value grows by this; what is not there is an empty value.
+    /// Appends these bytes to the value; a missing key counts as an empty value.
     Append(&'a [u8]),
-    /// It is gone from now on.
+    /// Deletes the key.
     Delete,
 }
 
@@ -47,13 +47,13 @@ pub enum Action<'a> {
 pub struct Write<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its condition; if one fails, the whole commit does not happen.
+    /// Its condition. If the condition of one write fails, no write of the commit happens.
     pub condition: Condition,
     /// Its action.
     pub action: Action<'a>,
 }
 
-/// The pieces that a value is written in, with the kinds of their records.
+/// Splits a value into pieces, and gives the kind of record for each piece.
 pub(super) fn pieces(first: Kind, value: &[u8]) -> impl Iterator<Item = (Kind, &[u8])> + Clone {
     let empty = value.is_empty().then_some((first, value));
     empty.into_iter().chain(
@@ -64,17 +64,17 @@ pub(super) fn pieces(first: Kind, value: &[u8]) -> impl Iterator<Item = (Kind, &
     )
 }
 
-/// A value as its records are appended.
+/// The state of a value while its records are appended.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     pub(super) whole: u64,
-    /// The last record of it.
+    /// The last record of the value.
     pub(super) last: (Sequence, u32),
     pub(super) records: u32,
 }
 
 impl Growing {
-    /// Adds a record; what an append says of the value then.
+    /// Adds a record; returns the growth for an append record.
     pub(super) fn grow(
         &mut self,
         place: (Sequence, u32),

@@ -1,7 +1,7 @@
-//! A copy of the store as it was at one commit, in a directory of its own, while others write.
+//! Copies the store as of one commit into a directory, while other threads write.
 //!
-//! It is made as `.NAME.partial`, and renamed once it is whole and on the disk. A directory of copies belongs to one
-//! server, which removes what an earlier one did not finish.
+//! The copy has the name `.NAME.partial` until it is complete and on the disk. A directory of copies belongs to one
+//! server, which removes unfinished copies at its start.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,17 +18,17 @@ use super::store::Store;
 use super::table::{Damage, Table, View};
 use super::types::{Consistency, Durability, Unwritable};
 
-/// Bytes that are copied under one lock, and one value more.
+/// Bytes that are copied under one lock; the last value may exceed them.
 const STEP_BYTES: usize = 1 << 20;
-/// Keys that are looked at under one lock.
+/// Keys that are visited under one lock.
 const STEP_KEYS: usize = 1024;
 
-/// How the names of unfinished copies begin and end.
+/// Prefix and suffix of the name of an unfinished copy.
 const UNFINISHED: (&str, &str) = (".", ".partial");
-/// Longest name of a copy, in bytes: an unfinished one has a longer name.
+/// Longest name of a copy, in bytes. The name of an unfinished copy is longer.
 pub const COPY_NAME_BYTES_MAX: usize = 255 - UNFINISHED.0.len() - UNFINISHED.1.len();
 
-/// Why there is no copy. Nothing is left of it, unless the error is [`BackupError::Unsettled`].
+/// Why a copy failed. Its files are removed, unless the error is [`BackupError::Unsettled`].
 #[derive(Debug)]
 pub enum BackupError {
     /// The directory of the copy is not empty.
@@ -37,13 +37,13 @@ pub enum BackupError {
     InUse(PathBuf),
     /// The system refused something.
     Io(PathBuf, io::Error),
-    /// The copy is there and whole, but a failure of the power may take it.
+    /// The copy is complete, but its rename is not on the disk: a power failure may undo it.
     Unsettled(PathBuf, io::Error),
     /// The directory could not be made.
     Directory(DirectoryError),
-    /// The log of the copy takes nothing: its disk may be full.
+    /// The log of the copy refuses writes: its disk may be full.
     Log(Unwritable),
-    /// The store itself could not be made safe.
+    /// The store's own log could not be synced.
     Store(Unwritable),
     /// A record of the store cannot be read.
     Damage(Damage),
@@ -66,7 +66,7 @@ impl std::fmt::Display for BackupError {
             BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
             BackupError::Unsettled(path, error) => write!(
                 f,
-                "{}: the copy is there and whole, but a failure of the power may take it: {error}",
+                "{}: the copy is complete, but a power failure may undo it: {error}",
                 path.display()
             ),
             BackupError::Directory(error) => write!(f, "{error}"),
@@ -105,7 +105,7 @@ pub struct Unfinished {
 /// Removes the unfinished copies in a directory.
 ///
 /// # Errors
-/// When the system does not say what is in it.
+/// When the system cannot list the directory.
 pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
     let mut found = Unfinished::default();
     for entry in fs::read_dir(directory)? {
@@ -131,7 +131,7 @@ pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
 
 impl Store {
     /// Copies the newest versions of all keys into a directory that does not exist, or is empty. Returns the last
-    /// commit that is in the copy. Others may write during that. [`Store::open`] opens the copy.
+    /// commit in the copy. Other threads may write during the copy. [`Store::open`] opens the copy.
     ///
     /// # Errors
     /// See [`BackupError`].
@@ -183,9 +183,9 @@ impl Store {
         let consistency = self.0.options.consistency;
         let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
-        // It is written whenever a segment is full, and in the end.
+        // The copy is synced when a segment is full, and at the end: no timer syncs it.
         let written = Some((directory, Durability::Interval(0)));
-        // Key by key it may take more segments than the log that it is of.
+        // A copy in key order may take more segments than the original log.
         let log = Log::new(written, recovered, self.0.options.segment_bytes, u64::MAX)
             .map_err(|error| BackupError::Io(path.to_owned(), error))?;
         let mut copy = Copied { log, segment_bytes: self.0.options.segment_bytes, unwritten: 0 };
@@ -202,7 +202,7 @@ impl Store {
         Ok(sequence)
     }
 
-    /// Some keys of a stripe as they were at a commit, and the key to go on with.
+    /// Returns some keys of a stripe as of a commit, and the key to resume at.
     fn keys_from(
         &self,
         stripe: usize,
@@ -224,7 +224,7 @@ impl Store {
                     bytes += key.value.len();
                     keys.push(key);
                 }
-                // A key that is written again counts on from its last version.
+                // A deleted key keeps its last version number: a later write continues from it.
                 None if counts && table.first_sequence(slot) <= at => {
                     keys.push(Key::gone(key, at, table.newest_version(slot)));
                 }
@@ -235,7 +235,7 @@ impl Store {
     }
 }
 
-/// A key as it is to be copied.
+/// A key to copy.
 struct Key {
     key: Vec<u8>,
     kind: Kind,
@@ -265,16 +265,16 @@ impl Key {
     }
 }
 
-/// A copy as it grows.
+/// A copy in progress.
 struct Copied {
     log: Log,
     segment_bytes: usize,
-    /// Bytes that are not on the disk.
+    /// Bytes not yet on the disk.
     unwritten: usize,
 }
 
 impl Copied {
-    /// Adds a key: its records are those of a commit of long ago.
+    /// Appends the records of a key.
     fn add(&mut self, key: &Key) -> Result<(), Unwritable> {
         let mut growing = Growing::default();
         for (part, (kind, value)) in pieces(key.kind, &key.value).enumerate() {

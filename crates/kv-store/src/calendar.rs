@@ -1,4 +1,4 @@
-//! The present second, the same for every front and for the keeper.
+//! The current second, the same for every protocol and for the keeper.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -7,41 +7,41 @@ use knee_telemetry::Moment;
 
 use knee_kv_cache::engine::Second;
 
-/// Seconds of the epoch, counted by the monotonic clock from the start on: setting the wall clock
-/// neither expires items nor gives them a second life.
+/// Seconds since the epoch. The monotonic clock advances them, so that a change of the wall clock
+/// neither expires items nor prolongs their lives.
 #[derive(Debug, Clone, Copy)]
 pub struct Calendar {
     started: Moment,
 }
 
 impl Calendar {
-    /// The one of this process: what one front calls over is over for all of them.
+    /// The one calendar of this process: an item expires at the same time for every protocol.
     #[must_use]
     pub fn of_process() -> Calendar {
         static CALENDAR: OnceLock<Calendar> = OnceLock::new();
         *CALENDAR.get_or_init(|| Calendar { started: Moment::now() })
     }
 
-    /// When it began to count.
+    /// When the calendar was made.
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started.mono
     }
 
-    /// The second of a moment.
+    /// Converts an instant to a second.
     #[must_use]
     pub fn second(&self, now: Instant) -> Second {
         u32::try_from(self.unix_ns(now) / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
-    /// Nanoseconds of the epoch at a moment.
+    /// Nanoseconds from the epoch to an instant.
     #[must_use]
     pub fn unix_ns(&self, now: Instant) -> u64 {
         self.started.unix_ns_at(now)
     }
 }
 
-/// The second that it is.
+/// The current second.
 #[must_use]
 pub fn now() -> Second {
     Calendar::of_process().second(Instant::now())

@@ -1,7 +1,7 @@
-//! One key's item: shown as a whole, and changed in the same step.
+//! Reads and changes one item in one step.
 //!
-//! Every change is a commit of one key. What an engine changes in place is a new record here: only
-//! an append costs no more than what it brings.
+//! Every change is a commit of one key. A change writes the whole value as a new record; only an append writes
+//! just its own bytes.
 
 use std::sync::MutexGuard;
 
@@ -17,15 +17,15 @@ use super::table::{Damage, Expired, SlotId, Table, View};
 use super::types::Unwritable;
 use super::write::WriteError;
 
-/// Slots that are looked at under one lock for whether their keys' time is over.
+/// Slots that are searched for expired keys under one lock.
 const EXPIRED_STEP: usize = 4096;
 
 /// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// The commit that was made, or else the one that was seen.
+    /// The commit that the change made; without a change, the commit that it saw.
     pub(crate) sequence: Sequence,
-    /// The version that the key has now; 0 where it is not there.
+    /// The key's version afterwards; 0 if the key is missing.
     pub(crate) version: Version,
     /// Whether a value was put.
     pub(crate) put: bool,
@@ -43,9 +43,9 @@ pub(crate) enum Shows {
 /// A key as it was found under its lock.
 struct Seen {
     slot: Option<SlotId>,
-    /// The commit that made it so, also if that was to delete it.
+    /// The commit of the key's newest record, which may be a delete record.
     sequence: Sequence,
-    /// What is there, unless its time is over.
+    /// The item; `None` if the key is missing or expired.
     view: Option<View>,
 }
 
@@ -60,8 +60,8 @@ impl Seen {
         Ok(Seen { slot: Some(slot), sequence, view })
     }
 
-    /// The item, its value borrowed where it is in one piece, and put together in `value` otherwise, if it is
-    /// shown.
+    /// Returns the item, if `shows` includes it. A value in one piece is borrowed; other values are assembled in
+    /// `value`.
     fn item<'a>(
         &self,
         table: &'a Table,
@@ -82,7 +82,7 @@ impl Seen {
         Ok(Some(Item { flags, expiry, version, marks, read, used_at, value }))
     }
 
-    /// What `change` is to do here; `value` has room for a value that has to be written again.
+    /// Plans the records for `change`; `value` is a buffer for a value that must be rewritten.
     fn step<'a>(
         &mut self,
         table: &Table,
@@ -102,7 +102,7 @@ impl Seen {
             Change::Keep | Change::Put { .. } => Step::Nothing,
             Change::Read => Step::Use,
             Change::Append(tail) => {
-                // As with every value that is not the one that was marked.
+                // Marks belong to one value; the new value starts without them.
                 view.marks = 0;
                 record(Action::Append(tail))
             }
@@ -149,21 +149,21 @@ impl From<WriteError> for Refused {
 
 /// The records that a change makes.
 enum Step<'a> {
-    /// Nothing, not even a use.
+    /// Nothing; the key does not even count as used.
     Nothing,
-    /// A read.
+    /// The key counts as read.
     Use,
     /// A record.
     Record {
         action: Action<'a>,
         /// The version that the key keeps, instead of a new one.
         keeps: Option<Version>,
-        /// Whether it has been read once this was done.
+        /// Whether the key counts as read afterwards.
         read: bool,
     },
 }
 
-/// Puts a value together in `value`.
+/// Assembles a value in `value`.
 fn gather(table: &Table, view: &View, value: &mut Vec<u8>) -> Result<(), Damage> {
     value.clear();
     value.reserve(view.value_bytes);
@@ -174,8 +174,8 @@ fn gather(table: &Table, view: &View, value: &mut Vec<u8>) -> Result<(), Damage>
 }
 
 impl Store {
-    /// Shows the item of a key, and counts that as a use. Returns also the commit that was seen: a
-    /// key that is gone was seen to be deleted.
+    /// Shows the item of a key, and counts this as a use. Also returns the last commit that the read saw; for a
+    /// deleted key, the commit that deleted it.
     pub(crate) fn show<R>(
         &self,
         key: &[u8],
@@ -196,9 +196,9 @@ impl Store {
         Ok((outcome, seen.sequence))
     }
 
-    /// Shows the item of a key to `decide`, and makes the change that it returns before another thread sees the key.
-    /// Where the item cannot be shown, `decide` is called as if there was none, and nothing is changed. The vector is
-    /// room for a value in several pieces. After [`Refused::Changed`] the caller tries again with the same patience.
+    /// Shows the item of a key to `decide`, and makes the change that `decide` returns, in one atomic step. If the
+    /// item is unreadable, `decide` gets no item, and nothing changes. The vector is a buffer for a value in several
+    /// pieces. After [`Refused::Changed`] the caller tries again with the same patience.
     pub(crate) fn change<'c, R>(
         &self,
         key: &[u8],
@@ -278,8 +278,8 @@ impl Store {
         (Ok(Changed { sequence, version, put: !gone && keeps.is_none() }), outcome)
     }
 
-    /// Removes those keys whose time is over of some slots of a stripe, from one on. Returns where to go
-    /// on. The lock is held: no client can give them more time.
+    /// Deletes the expired keys among some slots of a stripe. Returns the slot to resume at. The stripe stays locked,
+    /// so that no client can prolong an item at the same time.
     pub(super) fn delete_expired_from(
         &self,
         stripe: usize,
@@ -288,7 +288,7 @@ impl Store {
     ) -> Result<Option<usize>, Refused> {
         let mut locked = [(stripe, self.stripe(stripe))];
         let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
-        // A delete may need a segment of the reserve, and takes one at most.
+        // A delete takes at most one segment of the reserve.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
         let (mut rest, mut most) = (&keys[..], room);
         while !rest.is_empty() {
@@ -300,7 +300,7 @@ impl Store {
             let (now_gone, later) = rest.split_at(fit.count().max(1));
             match self.remove(now_gone, &mut locked, now) {
                 Ok(_) => rest = later,
-                // Some may still fit the segment that is written to.
+                // Fewer deletes may still fit the active segment.
                 Err(refused)
                     if refused.is_full() && self.0.log.room() < most && now_gone.len() > 1 =>
                 {
@@ -312,7 +312,7 @@ impl Store {
         Ok(next)
     }
 
-    /// Removes keys of a stripe that is locked, as one commit, if there are any.
+    /// Deletes keys of a locked stripe in one commit, if there are any.
     pub(super) fn remove(
         &self,
         keys: &[(Vec<u8>, SlotId)],
@@ -338,8 +338,8 @@ impl Store {
         Ok(committed.sequence)
     }
 
-    /// Changes the size of the log. Returns false, without any change, where it takes more already:
-    /// nothing is evicted.
+    /// Changes the limit of the log. Returns false, without a change, if the log is already larger:
+    /// the store evicts nothing.
     pub(crate) fn set_limit(&self, bytes: u64) -> bool {
         let (taken, _) = self.0.log.bytes();
         let fits = taken <= bytes;
@@ -350,7 +350,7 @@ impl Store {
         fits
     }
 
-    /// How full it is. Its limit is that of the log, the tables come on top of it.
+    /// How full the store is. The limit covers the log; the memory of the tables is additional.
     pub(crate) fn item_figures(&self) -> Figures {
         let (log_bytes, memory_bytes_max) = self.0.log.bytes();
         let item_bytes = self.0.log.segments().iter().map(|segment| segment.live()).sum();

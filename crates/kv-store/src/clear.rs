@@ -1,7 +1,7 @@
 //! Deletes all keys: at once for readers, and key by key in the log.
 //!
-//! One record says that all keys are gone. It is a commit like any other: a reader sees all keys or none. The keeper
-//! appends the records of each key later, for watchers, and so that the first record can go.
+//! One clear record deletes all keys in one commit: a reader sees all keys or none. The keeper later appends a
+//! delete record for each key. Watchers see those, and the clear record itself can then be dropped.
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use super::types::lock;
 use super::write::WriteError;
 
 impl Store {
-    /// Takes every key away at a second, or now if that second is not later. It replaces a clear that is still to come.
-    /// Returns the commit, or 0 for a clear to come. The keeper appends a delete record for each key.
+    /// Deletes every key at a second, or now if that second is not in the future. Replaces a scheduled clear.
+    /// Returns the commit, or 0 for a scheduled clear. The keeper appends a delete record for each key.
     ///
     /// # Errors
-    /// When the log takes nothing: then all keys are still there.
+    /// When the log refuses the record: then no key is deleted.
     pub(crate) fn clear(&self, at: Second, now: Second) -> Result<Sequence, Refused> {
         if at > now {
             self.0.clearing.is_late.store(false, Ordering::Relaxed);
@@ -30,8 +30,8 @@ impl Store {
         Ok(self.take_all_away(|_| true)?)
     }
 
-    /// Takes every key away once the time given for it has come. Where the log takes nothing, reads go on, and
-    /// writers and the keeper try again.
+    /// Runs a scheduled clear once its time has come. If the log refuses the record, reads go on, and writers and the
+    /// keeper try again.
     #[inline]
     pub(super) fn clear_if_due(&self, now: Second) {
         let Clearing { due, is_late, .. } = &self.0.clearing;
@@ -40,10 +40,10 @@ impl Store {
         }
     }
 
-    /// The same before a write: a write after that time must not be taken away with the rest.
+    /// The same before a write: a clear must not delete a write that comes after its time.
     ///
     /// # Errors
-    /// When the log takes nothing.
+    /// When the log refuses the record.
     #[inline]
     pub(super) fn clear_before_write(&self, now: Second) -> Result<(), WriteError> {
         let is_due = self.0.clearing.due.load(Ordering::Acquire) <= now;
@@ -57,9 +57,9 @@ impl Store {
         cleared.map(drop)
     }
 
-    /// Takes every key away, unless the clear `is_due` no more. Returns the last commit that cleared.
+    /// Deletes every key, if the clear still `is_due`. Returns the commit of the last clear.
     fn take_all_away(&self, is_due: impl FnOnce(Second) -> bool) -> Result<Sequence, WriteError> {
-        // With all stripes locked, every write is complete or sees no key.
+        // With all stripes locked, every write either has ended or will see no key.
         let mut tables: Vec<_> = (0..self.stripes()).map(|stripe| self.stripe(stripe)).collect();
         let Clearing { due, unfinished, unfinished_at, .. } = &self.0.clearing;
         let asked = due.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Store {
         unfinished_at.store(at.to_bits(), Ordering::Release);
         drop(commit);
         tables.iter_mut().for_each(|table| table.clear(sequence));
-        // Unless a client has given another time since.
+        // A client may have scheduled another clear since; that one stays.
         let _ = due.compare_exchange(asked, NEVER, Ordering::Release, Ordering::Relaxed);
         self.0.pressure.note_freed();
         Ok(sequence)
@@ -85,8 +85,8 @@ impl Store {
         self.0.clearing.unfinished.load(Ordering::Acquire)
     }
 
-    /// Up to which commit, at most `horizon`, every cleared key has a delete record that readers of commits from
-    /// `horizon` on can see.
+    /// The last commit, at most `horizon`, up to which every cleared key has a delete record that readers of commits
+    /// from `horizon` on can see.
     pub(super) fn said_by_keys(&self, horizon: Sequence) -> Sequence {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let is_done = self.clearing() == 0;
@@ -98,8 +98,8 @@ impl Store {
         }
     }
 
-    /// From which commit on the log is complete without the clear record of the commit `cleared`. `None` while that
-    /// record is needed: a later clear that is not finished says nothing about the commits between them.
+    /// The commit from which on the log is complete without the clear record of the commit `cleared`. `None` while
+    /// that record is needed: an unfinished later clear does not cover the commits between the two.
     pub(super) fn said_without(&self, cleared: Sequence) -> Option<Sequence> {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let newest = self.clearing();
@@ -107,7 +107,7 @@ impl Store {
         is_done.then(|| newest.max(finished_by.load(Ordering::Relaxed)))
     }
 
-    /// A recovery found that this commit took all keys away.
+    /// Notes a clear record that a recovery found.
     pub(super) fn restore_clear(&self, sequence: Sequence) {
         for stripe in 0..self.stripes() {
             self.stripe(stripe).clear(sequence);
@@ -115,16 +115,16 @@ impl Store {
         self.0.clearing.unfinished.fetch_max(sequence, Ordering::Relaxed);
     }
 
-    /// Appends a delete record for each cleared key that was not written since, until `over` is set.
+    /// Appends a delete record for each cleared key without a later write, until `over` is set.
     ///
     /// # Errors
-    /// When the log takes nothing.
+    /// When the log refuses a record.
     pub(super) fn finish_clearing(&self, now: Second, over: &AtomicBool) -> Result<(), Refused> {
-        // While this is locked, no record moves to a place that the walk has passed.
+        // While `reclaiming` is locked, no record moves to a place that the walk has passed.
         let _reclaiming = lock(&self.0.reclaiming);
         let Clearing { unfinished, unfinished_at, finished_at, finished, finished_by, .. } =
             &self.0.clearing;
-        // Perhaps the place of an earlier clear: then a part is walked twice.
+        // This may be the place of an earlier clear: then the walk visits a part of the log twice.
         let commit_at = unfinished_at.load(Ordering::Acquire);
         let commit = self.clearing();
         if commit == 0 {
@@ -135,7 +135,7 @@ impl Store {
             let to = Location::from_bits(finished_at.load(Ordering::Relaxed));
             *walked = Walked { commit, to };
         }
-        // In the order of the log: once all keys of a segment are deleted, it can be reclaimed, which makes room.
+        // The walk follows the log: once all keys of a segment are deleted, that segment can be reclaimed.
         for segment in self.0.log.segments() {
             let (mut at, end) = match walked.to {
                 Some(to) if segment.id < to.segment => continue,
@@ -145,7 +145,7 @@ impl Store {
             while at + HEAD_BYTES <= end {
                 let from = Location::new(segment.id, at);
                 walked.to = Some(from);
-                // A damaged record is not served either way.
+                // A damaged record needs no delete record: no client can read it.
                 let Ok(record) = segment.checked(at) else {
                     at += ALIGN;
                     continue;
@@ -162,13 +162,13 @@ impl Store {
         // Stored before `finished`, whose readers need it.
         finished_by.store(self.0.log.last(), Ordering::Relaxed);
         finished.store(commit, Ordering::Release);
-        // Unless another clear came.
+        // Another clear may have come; its work stays.
         let _ = unfinished.compare_exchange(commit, 0, Ordering::Release, Ordering::Relaxed);
         finished_at.store(commit_at, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Removes a key if this is its newest record.
+    /// Deletes a key if its newest record is at `at`.
     fn remove_at(&self, key: &[u8], at: Location, now: Second) -> Result<(), Refused> {
         let hash = self.0.hash.hash(key);
         let stripe = self.stripe_of(hash);
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A store in a directory, which has all versions compacted that it may.
+    /// A store in a directory; all versions that may be dropped are compacted.
     fn open(path: &Path, value_bytes_max: usize) -> Store {
         let directory =
             DirectoryOptions { path: path.into(), durability: Durability::Always, repair: false };
@@ -233,7 +233,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("knee-cleared-{}", std::process::id()));
         let mut store = open(&path, 1000);
         (0..20_u8).for_each(|key| put(&store, &[key], b"old"));
-        // Each life leaves a segment that is worth reclaiming.
+        // Each process leaves a segment worth reclaiming.
         drop(store);
         store = open(&path, 1000);
         let cleared = store.clear(1, 1).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
-    /// The segment of the record goes before all keys have records of their own.
+    /// The segment of the clear record is dropped before all keys have delete records.
     #[test]
     fn cleared_keys_stay_gone_with_a_damaged_clear_record() {
         let path = std::env::temp_dir().join(format!("knee-cleared-harm-{}", std::process::id()));
@@ -280,7 +280,7 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
-    /// A full log has room for some deletes only, and for more once their space is reclaimed.
+    /// A full log has space for a few deletes at first, and for more once their space is reclaimed.
     #[test]
     fn clearing_a_full_log_resumes_where_it_stopped() {
         let store = Store::in_memory(options(1, 1000), 64 << 10).unwrap();
@@ -294,14 +294,14 @@ mod tests {
         while store.finish_clearing(1, &AtomicBool::new(false)).is_err() {
             walks.push(lock(&store.0.clearing.walked).to.unwrap());
             while store.reclaim().unwrap() {}
-            assert!(walks.len() < 1000, "there is no room for more: {:?}", store.figures());
+            assert!(walks.len() < 1000, "there is no space for more: {:?}", store.figures());
         }
         assert_eq!(store.keys(), 0);
         assert!(walks.len() > 2, "{walks:?}");
         assert!(walks.is_sorted_by_key(|at| at.to_bits()), "{walks:?}");
     }
 
-    /// A compaction reads its horizon before the keys have delete records, and looks for those afterwards.
+    /// A compaction reads its horizon before the keys have delete records, and visits the keys afterwards.
     #[test]
     fn clear_is_kept_until_its_keys_are_pruned() {
         let store = Store::in_memory(options(2, 1000), 1 << 20).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("knee-cleared-twice-{}", std::process::id()));
         let mut store = open(&path, 4000);
         put(&store, b"key", &[7; 3500]);
-        // Its segment stays: it is full of what is there.
+        // The segment stays, because its records are live.
         put(&store, b"other", &[7; 3500]);
         let fill = |store: &Store, times: usize| {
             (0..times).for_each(|_| put(store, b"filler", &[8; 1500]));

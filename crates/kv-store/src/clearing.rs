@@ -1,4 +1,4 @@
-//! Clears of all keys: the one to come, and the work that is left of the last one.
+//! Clears of all keys: the scheduled one, and the remaining work of the last one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -8,21 +8,21 @@ use knee_kv_cache::engine::Second;
 use super::place::Location;
 use super::record::Sequence;
 
-/// No time has been given.
+/// No clear is scheduled.
 pub(super) const NEVER: Second = Second::MAX;
 
-/// The clear to come, and the work that is left of the last one.
+/// The scheduled clear, and the remaining work of the last one.
 #[derive(Debug)]
 pub(super) struct Clearing {
-    /// The second of the clear to come. It is forgotten with the process.
+    /// The second of the scheduled clear. A restart forgets it.
     pub(super) due: AtomicU32,
-    /// Whether the log took nothing when the clear was due.
+    /// Whether the log refused the clear record when the clear was due.
     pub(super) is_late: AtomicBool,
     /// The commit of the last clear, while some of its keys have no delete record; 0 if all have.
     pub(super) unfinished: AtomicU64,
-    /// The place of its record, as [`Location::to_bits`]; stored after the commit.
+    /// The place of that clear's record, as [`Location::to_bits`]; stored after the commit.
     pub(super) unfinished_at: AtomicU64,
-    /// The place of the last finished clear's record: no key before it is there.
+    /// The place of the last finished clear's record: every earlier record is deleted.
     pub(super) finished_at: AtomicU64,
     /// The commit of the last finished clear, and the last commit of the store when it was finished.
     pub(super) finished: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct Clearing {
     pub(super) walked: Mutex<Walked>,
 }
 
-/// Records that move go to the end of the log, so a walk that resumes here misses none.
+/// Where the walk resumes. It misses no record, because records only move to the end of the log.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     pub(super) commit: Sequence,

@@ -7,8 +7,8 @@
 //! 00000001.log    a segment: a page of head, then records
 //! ```
 //!
-//! The space of a segment is reserved when it is made, so that a full disk refuses a segment, never
-//! the middle of a commit.
+//! Making a segment reserves its space. So a full disk can refuse a new segment, but cannot
+//! interrupt a commit.
 
 mod error;
 mod lock;
@@ -31,7 +31,7 @@ use super::place::SegmentId;
 use super::segment::{FILE_HEAD_BYTES, Segment};
 use super::types::Consistency;
 
-/// Zeros that are written ahead of the log at a time.
+/// Zeros that one write puts ahead of the log.
 const AHEAD_BYTES: usize = 256 * 1024;
 /// Larger groups are written without zeros ahead of them.
 const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
@@ -43,7 +43,7 @@ const MAGIC: &[u8; 8] = b"kneelog1";
 pub(crate) struct Directory {
     path: PathBuf,
     _lock: Lock,
-    /// The open directory, to be synced even when the process may open no more files.
+    /// The open directory. It can be synced even when the process may open no more files.
     itself: File,
     open: Mutex<Open>,
 }
@@ -53,25 +53,25 @@ struct Open {
     manifest: Manifest,
     /// Whether a crash could rename MANIFEST.new to MANIFEST: then it must not be overwritten.
     is_unsettled: bool,
-    /// Segments that could not be made, but that a manifest on the disk may name. A recovery would miss them once a
-    /// later segment is written to.
+    /// Segments that could not be made, but that a manifest on the disk may name. Once a later segment has records, a
+    /// recovery would report these as missing.
     withdrawn: Vec<SegmentId>,
-    /// Files that are written.
+    /// Open files of growing segments.
     files: BTreeMap<SegmentId, Growing>,
 }
 
-/// The file of a segment that grows.
+/// The file of a growing segment.
 #[derive(Debug, Clone)]
 struct Growing {
     file: Arc<File>,
-    /// How much of the segment is in it.
+    /// Bytes of the segment that the file has.
     written: usize,
-    /// Up to here it was written, with records or with zeros ahead of them.
+    /// End of the written bytes in the file: records, and zeros ahead of them.
     ahead: usize,
 }
 
 impl Directory {
-    /// Opens a directory, and makes it if it is not there.
+    /// Opens a directory; makes a missing one.
     pub(crate) fn open(
         path: &Path,
         consistency: Consistency,
@@ -88,8 +88,7 @@ impl Directory {
         let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
         if manifest.consistency != consistency {
             let made = manifest.consistency;
-            let what =
-                format!("it was made with {made} consistency, and is asked for {consistency}");
+            let what = format!("made with {made} consistency; {consistency} was requested");
             return Err(DirectoryError::Other(path.to_owned(), what));
         }
         let open = Open {
@@ -99,7 +98,8 @@ impl Directory {
             files: BTreeMap::new(),
         };
         let itself = File::open(path).map_err(failed(path))?;
-        // The store before may have ended before its last rename was on the disk. From here on no crash turns
+        // The previous process may have ended before its last rename was on the disk. After this sync no crash can
+        // turn
         // MANIFEST.new, which keeps its blocks for a full disk, into MANIFEST.
         itself.sync_all().map_err(failed(path))?;
         let directory =
@@ -113,7 +113,7 @@ impl Directory {
         Ok((directory, manifest))
     }
 
-    /// Removes files that a crash left before the manifest named them, or after it named them no longer.
+    /// Removes segment files that the manifest does not name: a crash may leave such files.
     fn remove_orphans(&self) -> io::Result<()> {
         let open = self.state();
         for entry in fs::read_dir(&self.path)? {
@@ -130,7 +130,7 @@ impl Directory {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its path.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -140,11 +140,11 @@ impl Directory {
         self.path.join(format!("{id:08}.log"))
     }
 
-    /// Makes a segment, its file with all its space, and enters it in the manifest.
+    /// Makes a segment and its file, reserves all its space, and adds it to the manifest.
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
-        // There is at most one withdrawn segment: no other is made before it is gone.
+        // At most one segment is withdrawn: no other one is made before it has left the manifest.
         let mut open = self.state();
         if !open.withdrawn.is_empty() {
             let manifest = open.manifest.clone();
@@ -155,7 +155,7 @@ impl Directory {
         let entered = self
             .create_file(&path, id, salt, bytes)
             .and_then(|file| self.enter(id, Made { salt, bytes }, file));
-        // The file goes if the segment cannot be used, unless a manifest may name it.
+        // Remove the file of an unusable segment, unless a manifest may name it.
         entered.inspect_err(|_| {
             if !self.state().withdrawn.contains(&id) {
                 let _ = fs::remove_file(&path);
@@ -177,7 +177,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Takes over a segment that was made before and never written to.
+    /// Takes over an earlier segment without records.
     pub(crate) fn take_over(&self, id: SegmentId, made: Made) -> io::Result<Segment> {
         let segment = Segment::growing(id, made.salt, made.bytes)?;
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
@@ -199,10 +199,10 @@ impl Directory {
         Ok(file)
     }
 
-    /// Writes a segment's records to its file; `safely` also syncs them.
+    /// Writes a segment's records to its file; `safely` also syncs the file.
     ///
-    /// Zeros are written ahead of small groups that are synced. Without them, each group would be the first write to
-    /// its reserved blocks, and fdatasync would wait for the file system's journal to note that.
+    /// Zeros are written ahead of small synced groups. Without zeros, each group would be the first write to reserved
+    /// blocks, and fdatasync would wait for the journal of the file system.
     pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
         let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };
@@ -213,7 +213,7 @@ impl Directory {
                 if ahead < filled && filled - from <= AHEAD_OF_BYTES_MAX {
                     let end = segment.capacity().min(filled + AHEAD_BYTES);
                     let zeros = &ZEROS[..end - filled];
-                    // A failure costs only time.
+                    // A failure here only makes later syncs slower.
                     if file.write_all_at(zeros, FILE_HEAD_BYTES + filled as u64).is_ok() {
                         ahead = end;
                     }
@@ -227,7 +227,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The same segment, read from its file, which is complete.
+    /// Reopens a full segment from its complete file.
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
         let file = self.state().files.get(&full.id).map(|growing| Arc::clone(&growing.file));
         let sealed = match file {
@@ -238,13 +238,13 @@ impl Directory {
         Ok(sealed)
     }
 
-    /// The file of a segment that a store wrote before.
+    /// Opens the file of a segment that an earlier process wrote.
     pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
         let path = self.file(id);
         let failed = |error| DirectoryError::Io(path.clone(), error);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(DirectoryError::Damaged(path, "it is missing".into()));
+                return Err(DirectoryError::Damaged(path, "missing".into()));
             }
             file => file.map_err(failed)?,
         };
@@ -252,18 +252,20 @@ impl Directory {
         let mut reader = &file;
         match reader.read_exact(&mut head) {
             Ok(()) if head == file_head(id, salt) => Ok(file),
-            Ok(()) => Err(DirectoryError::Damaged(path, "its head is not this segment's".into())),
+            Ok(()) => {
+                Err(DirectoryError::Damaged(path, "the head belongs to another segment".into()))
+            }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(DirectoryError::Damaged(path, "it was cut short, within its head".into()))
+                Err(DirectoryError::Damaged(path, "cut short within the head".into()))
             }
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                Err(DirectoryError::Damaged(path, "the disk cannot read its head".into()))
+                Err(DirectoryError::Damaged(path, "the disk cannot read the head".into()))
             }
             Err(error) => Err(failed(error)),
         }
     }
 
-    /// Takes a segment out of the manifest, which notes how far the log has come; then removes its file.
+    /// Removes a segment from the manifest, which also records `reached`; then removes its file.
     pub(crate) fn remove(&self, id: SegmentId, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
@@ -274,7 +276,7 @@ impl Directory {
         fs::remove_file(self.file(id))
     }
 
-    /// Notes in the manifest how far the log has come.
+    /// Records in the manifest how far the log has come.
     pub(crate) fn note(&self, reached: Reached) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
@@ -291,7 +293,7 @@ impl Directory {
         }
     }
 
-    /// Takes an unreadable segment out of the manifest, and renames its file.
+    /// Removes an unreadable segment from the manifest, and renames its file.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
@@ -318,7 +320,7 @@ mod tests {
     use super::*;
     use crate::record::{Kind, OnDisk, Record};
 
-    /// How much of a segment its file has blocks for that were written.
+    /// Bytes of a segment for which its file has written blocks.
     fn written_blocks(file: &Path) -> u64 {
         let file = File::open(file).unwrap();
         // SAFETY: a call with a descriptor that is open.
@@ -347,13 +349,13 @@ mod tests {
             let blocks = written_blocks(&directory.file(id));
             let least = segment.filled() + if ahead { AHEAD_BYTES } else { 0 };
             assert!(blocks >= least as u64, "{blocks} of segment {id}");
-            // A file system that knows of no holes has blocks for all of it.
+            // A file system without holes has blocks for the whole file.
             assert!(
                 blocks < (least + AHEAD_BYTES / 2) as u64 || blocks == 1 << 20,
                 "{blocks} of segment {id}"
             );
         }
-        // To the end and not beyond it, and what comes later is not lost behind zeros.
+        // Zeros end at the end of the segment, and later records replace them.
         let segment = directory.create(4, AHEAD_BYTES).unwrap();
         put(&segment, b"1");
         directory.write(&segment, true).unwrap();

@@ -1,4 +1,4 @@
-//! Counts commits that were made safe.
+//! Counts synced commits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub(crate) struct CommitCounters {
 }
 
 impl CommitCounters {
-    /// A group is safe. The counters are only printed: their order does not matter.
+    /// Counts a synced group. The counters are only printed: their memory order does not matter.
     pub(crate) fn count(&self, records: u64, began: Instant) {
         let ns = began.elapsed().as_nanos() as u64;
         self.groups.fetch_add(1, Ordering::Relaxed);

@@ -17,16 +17,16 @@ pub struct Items {
     store: Store,
     /// Values that were put, by all threads.
     puts: Arc<AtomicU64>,
-    /// The last commit that was made or seen since [`Engine::settle`].
+    /// The last commit that this handle made or saw since [`Engine::settle`].
     seen: Sequence,
-    /// A value that is in several pieces, put together.
+    /// A buffer that assembles a value in several pieces.
     value: Vec<u8>,
-    /// The wait of a change that is decided again.
+    /// How long a repeated change may still wait for space.
     patience: Patience,
 }
 
 impl Items {
-    /// A handle to a store.
+    /// Makes a handle to a store.
     #[must_use]
     pub fn new(store: Store) -> Items {
         Items {
@@ -38,7 +38,7 @@ impl Items {
         }
     }
 
-    /// Notes the outcome of a change.
+    /// Records the outcome of a change.
     fn noted(&mut self, made: Result<Changed, Refused>) -> Result<Version, Refused> {
         if made != Err(Refused::Changed) {
             self.patience = Patience::default();

@@ -1,5 +1,5 @@
-//! Keeps a store in shape: forgets old versions, reclaims space, makes segments before they are needed, and writes to
-//! the disk at intervals.
+//! Maintains a store in the background: drops old versions, reclaims space, prepares segments, and writes to the
+//! disk at intervals.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,27 +18,27 @@ use super::types::Durability;
 use super::waiting::Keeping;
 use crate::calendar;
 
-/// How often it looks.
+/// Period of the keeper's rounds.
 const TICK: Duration = Duration::from_millis(50);
-/// Segments that are reclaimed before the keeper turns to its other duties.
+/// Segments that the keeper reclaims before it turns to its other duties.
 const RECLAIMED_AT_ONCE: usize = 8;
-/// How often it looks for what was replaced long enough ago, at most.
+/// Shortest time between two sweeps for old versions.
 const SWEEP_MIN: Duration = Duration::from_secs(1);
-/// How often it looks for keys whose time is over.
+/// Time between two searches for expired keys.
 const EXPIRED: Duration = Duration::from_secs(30);
-/// How often a store without durability writes to its files.
+/// Time between two writes of a store without durability to its files.
 const LAZY: Duration = Duration::from_secs(1);
 
 /// How long replaced versions are kept for readers of old versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
-    /// Until [`Store::compact`].
+    /// Until a call of [`Store::compact`].
     All,
-    /// So many seconds, as long as there is space.
+    /// This number of seconds, as long as there is space.
     Seconds(u32),
 }
 
-/// Its threads; they end when this is dropped.
+/// The background threads of a store; they end when this is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     over: Arc<AtomicBool>,
@@ -46,14 +46,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to keep a store.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// When the system has no threads for it.
+    /// When the system refuses a thread.
     pub fn start(store: Store, history: History) -> io::Result<Keeper> {
         let mut keeper = Keeper { over: Arc::default(), threads: Vec::new() };
         store.retain(0);
-        // Before clients come: the first write makes no segment. Writers and readers report a failure.
+        // Prepare segments before the first write. Writers and readers report a failure.
         let _ = store.0.log.prepare();
         return_to_limit(&store, history);
         let write_every = match store.durability() {
@@ -61,13 +61,13 @@ impl Keeper {
             Some(Durability::None) => Some(LAZY),
             Some(Durability::Always) | None => None,
         };
-        // One of its own: keeping a store in shape may take longer than that.
+        // Writes have a thread of their own: another duty may take longer than this interval.
         if let Some(every) = write_every {
             let (store, over) = (store.clone(), Arc::clone(&keeper.over));
             keeper.spawn("writer", move || write_out(&store, every, &over))?;
         }
         let over = Arc::clone(&keeper.over);
-        // From here on, and not only once the thread runs.
+        // Writers may wait for the keeper from here on, even before its thread runs.
         let keeping = Keeping::begin(store.clone());
         keeper.spawn("keeper", move || {
             keeping.runs_here();
@@ -87,14 +87,14 @@ impl Drop for Keeper {
         self.over.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // It panics only on a bug of the store, which its servers meet as well.
+            // The thread panics only on a bug of the store, which the server's own threads meet as well.
             let _ = thread.join();
         }
     }
 }
 
-/// Each life begins with a segment of its own, for which a log that was full has no room. It reclaims one before
-/// clients are refused.
+/// Each start makes a new segment, for which a full log has no space. So the keeper reclaims one segment before the
+/// first write is refused.
 fn return_to_limit(store: &Store, history: History) {
     let is_beyond = || store.0.log.is_beyond_limit(0, 0);
     if is_beyond() && history != History::All {
@@ -120,14 +120,15 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let pressure = &store.0.pressure;
     let mut swept_to = 0;
     while !over.load(Ordering::Acquire) {
-        // Only a round that a writer waited for from its beginning looks everywhere, and may report that nothing is left.
+        // Only a round that began while a writer waited searches the whole log, so only it can report that no space
+        // is left.
         let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));
             let from = retained(&mut past, since, store.last(), Instant::now());
             store.retain(if store.is_tight() { Sequence::MAX } else { from });
         }
-        // A reader that starts again costs less than writers that are refused.
+        // A reader that must start again costs less than a refused write.
         let let_go = store.is_tight() && store.let_snapshots_go();
         if let_go || swept.elapsed() >= sweep_every {
             swept_to = store.sweep();
@@ -139,13 +140,13 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         let mut is_refused =
             [cleared, finished].into_iter().any(|done| done.is_err_and(Refused::is_full));
         if expired.is_none_or(|at| at.elapsed() >= EXPIRED) {
-            // Where there is no room for it, space is reclaimed first, and it goes on from there.
+            // If the deletes find no space, reclaim some first, and resume afterwards.
             let deleted = store.delete_expired(&mut expired_from, now, over);
             let is_later = deleted.is_err_and(|why| why.is_full() || why == Refused::Failed);
             expired = (!is_later).then(Instant::now);
             is_refused |= is_later;
         }
-        // The keeper itself waits then for what it has back now.
+        // Then the keeper itself counts as a waiting writer.
         let waits = is_refused.then(|| Waiting::begin(pressure));
         // Writers and readers report a full disk or a damaged segment; the keeper tries again.
         if store.0.log.prepare() == Ok(true) {
@@ -153,10 +154,10 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
         }
         let goes_on = || {
             let is_over = over.load(Ordering::Acquire);
-            // One that is damaged is left alone from then on.
+            // A damaged segment is not tried again.
             !is_over && matches!(store.reclaim(), Ok(true) | Err(ReclaimError::Damage(_)))
         };
-        // The other duties have their turn, too, while there is always a segment to reclaim.
+        // The other duties get their turn even if there is always a segment to reclaim.
         if (0..RECLAIMED_AT_ONCE).all(|_| goes_on()) {
             continue;
         }
@@ -164,8 +165,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             let _ = store.write_out();
         }
         if let Some((end, freed)) = waited_for {
-            // Old versions may go before their time. Only segments that are on the disk are reclaimed. If the disk
-            // fails, the next write reports it.
+            // Old versions may be dropped early. Only segments on the disk are reclaimed, so write first. The next
+            // write reports a disk failure.
             let _ = store.write_out();
             if store.is_to_sweep(swept_to) {
                 swept_to = store.sweep();
@@ -183,7 +184,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             }
             pressure.note_fruitless(end, freed);
         } else {
-            // Some records may have died without a notice.
+            // Records may have died without a call of `note_freed`.
             pressure.note_freed();
         }
         drop(waits);
@@ -205,8 +206,8 @@ fn write_out(store: &Store, every: Duration, over: &AtomicBool) {
     }
 }
 
-/// The last commit that was made `since` ago or before: what was replaced later is kept. `past`
-/// has some of the commits in between and when they were the last.
+/// The last commit made `since` ago or before; versions replaced later are kept. `past` has samples of the last
+/// commit and their times.
 fn retained(
     past: &mut VecDeque<(Instant, Sequence)>,
     since: Duration,
@@ -216,7 +217,7 @@ fn retained(
     if since.is_zero() {
         return Sequence::MAX;
     }
-    // A hundred marks are exact enough.
+    // A hundred samples are precise enough.
     if past.back().is_none_or(|(at, _)| now.duration_since(*at) >= since / 100) {
         past.push_back((now, last));
     }

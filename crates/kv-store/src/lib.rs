@@ -1,18 +1,18 @@
 //! The versioned store, in memory or in a directory; its [`Items`] are an engine.
 //!
-//! Every change of a key is a record in a [log](log), and every record a version. A
-//! [table](table) knows for each key where its versions are; a [store](store) is such tables
+//! Every change of a key appends a record to a [log](log), and every record is a version. A
+//! [table](table) has the places of each key's versions. A [store](store) is a set of tables
 //! behind locks, with [commits](write) of several keys, [reads](read) and [snapshots](snapshot). A
 //! [directory](directory) makes the log durable.
 //!
-//! Floors, from the ground up; a module imports from floors below its own:
+//! Layers, lowest first; a module imports only from lower layers:
 //!
-//! 1. `types`, `place`, `record`, `action`, `room`: what is written, and where.
-//! 2. `segment`, `directory`: memory and files for it.
-//! 3. `log`, `recovery`, `order`, `table`: the order of all records, and the places of each key's.
-//! 4. `clearing`, `pressure`, `requests`, `snapshots`, `watch`: what a store keeps beside its tables.
+//! 1. `types`, `place`, `record`, `action`, `room`: records and their places.
+//! 2. `segment`, `directory`: memory and files for records.
+//! 3. `log`, `recovery`, `order`, `table`: the order of all records, and the places of each key's records.
+//! 4. `clearing`, `pressure`, `requests`, `snapshots`, `watch`: state of a store beside its tables.
 //! 5. `store`.
-//! 6. `read`, `scan`, `snapshot`, `planned`, `write`, `change`, `clear`, `waiting`, `items`: what clients do.
+//! 6. `read`, `scan`, `snapshot`, `planned`, `write`, `change`, `clear`, `waiting`, `items`: operations of clients.
 //! 7. `sweep`, `reclaim`, `backup`, `open`, `keeper`: upkeep.
 
 mod action;

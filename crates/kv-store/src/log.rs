@@ -1,7 +1,7 @@
-//! The log: every commit in order, in segments, durable when it has to be.
+//! The log: every commit in order, in segments, durable if configured.
 //!
-//! A commit is applied as soon as it is appended. [`Log::sync`] makes it durable: one caller writes for all that
-//! appended before. No client may see a commit before that: [`Log::synced`] says up to where the log is safe.
+//! A commit takes effect when it is appended. [`Log::sync`] makes it durable: one caller writes the commits of all
+//! callers that have appended. No client may see a commit before that. [`Log::synced`] is the last durable commit.
 
 mod ahead;
 mod commit;
@@ -28,14 +28,14 @@ use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::Segment;
 use super::types::{Durability, Unwritable, lock};
 
-/// The smallest segment: it takes any deletion of a short key, and the end of itself.
+/// The smallest segment: it fits a delete record of a short key, and the seal.
 const SEGMENT_BYTES_MIN: usize = 1024;
 
 /// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
     head: Mutex<Head>,
-    /// Bytes that its active segment still takes, for callers that ask before they commit.
+    /// Free bytes of the active segment, for callers that ask before they commit.
     room: AtomicUsize,
     segments: RwLock<BTreeMap<SegmentId, Arc<Segment>>>,
     /// Bytes of all `segments`. Older segments may differ in size from new ones.
@@ -48,21 +48,22 @@ pub(crate) struct Log {
     directory: Option<Directory>,
     durability: Durability,
     segment_bytes: usize,
-    /// The most that one of `segments` took when it was opened.
+    /// Size of the largest of `segments` when the log was opened, in bytes.
     largest: usize,
     /// Bytes of the longest record in `segments`.
     longest: usize,
     bytes_max: AtomicU64,
-    /// The next segments.
+    /// Prepared segments.
     spares: Spares,
     next: AtomicU32,
     turns: Mutex<Turns>,
-    /// The ends of turns with even and odd numbers. A waiting thread is served by the present turn or the next one.
-    /// One condition for both would wake all threads at each turn; with a hundred threads that took half of the
+    /// Signalled at the end of turns with even and odd numbers. The current turn or the next one serves a waiting
+    /// thread.
+    /// One condition for both would wake all threads at each turn: with a hundred threads, that took half of the
     /// processors' time.
     turn_over: [Condvar; 2],
     synced: AtomicU64,
-    /// Up to where the log is on the disk, as [`Location::to_bits`]; 0 while that is unknown.
+    /// The place up to which the log is on the disk, as [`Location::to_bits`]; 0 while unknown.
     settled: AtomicU64,
     broken: OnceLock<String>,
     made_safe: CommitCounters,
@@ -77,7 +78,7 @@ pub(crate) struct Forgotten {
     pub(crate) floor: Version,
 }
 
-/// The log as a recovery found it.
+/// The log that a recovery found.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -85,22 +86,22 @@ pub(crate) struct Recovered {
     pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
-    /// Bytes of the longest record. A record that a move may lengthen counts at its new length.
+    /// Bytes of the longest record. A record that may grow when it moves counts with its new length.
     pub(crate) longest: usize,
 }
 
 impl Recovered {
-    /// The start of a new log.
+    /// The state of a new log.
     pub(crate) fn nothing() -> Recovered {
         Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, longest: 0 }
     }
 }
 
 impl Log {
-    /// A log that is empty, or that goes on behind what was recovered.
+    /// Opens a new log, or continues a recovered one.
     ///
     /// # Errors
-    /// When the system has no room for a segment, or there can be none of that size.
+    /// When the system has no space for a segment, or the segment size is out of range.
     pub(crate) fn new(
         directory: Option<(Directory, Durability)>,
         recovered: Recovered,
@@ -109,8 +110,9 @@ impl Log {
     ) -> io::Result<Log> {
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
             let least = SEGMENT_BYTES_MIN;
-            let what =
-                format!("a segment has {least} to {SEGMENT_BYTES_MAX} bytes, not {segment_bytes}");
+            let what = format!(
+                "segment size {segment_bytes}: not between {least} and {SEGMENT_BYTES_MAX} bytes"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let (directory, durability) = match directory {
@@ -122,11 +124,11 @@ impl Log {
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
         let mut shortage = None;
-        // Deletes and moves have their reserve right after a start, too.
+        // Make the reserve for deletes and moves at the start.
         if spare.len() <= if directory.is_some() { RESERVED } else { 0 } {
             match new_segment(directory.as_ref(), next, segment_bytes) {
                 Ok(segment) => spare.push_back(segment),
-                // The store opens and serves reads. Deletes and moves use the recovered spares.
+                // A full disk: the store still opens and serves reads; deletes and moves use the recovered spares.
                 Err(error) if is_full(&error) && !segments.is_empty() => {
                     shortage = Some(error);
                 }
@@ -175,17 +177,17 @@ impl Log {
         })
     }
 
-    /// Segments in reserve. In memory there are none: free memory does not depend on this log.
+    /// Segments in reserve. A log in memory has none: it does not control free memory.
     fn reserved(&self) -> usize {
         if self.is_durable() { RESERVED } else { 0 }
     }
 
-    /// Whether there is no room for the segments that the limit allows.
+    /// Whether the disk has no space for a segment that the limit allows.
     pub(crate) fn is_short(&self) -> bool {
         self.spares.is_short()
     }
 
-    /// Why a segment could not be made, and what that means.
+    /// Why a segment could not be made, and the consequence.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.spares.shortage()
     }
@@ -198,7 +200,8 @@ impl Log {
         new_segment(self.directory.as_ref(), id, self.segment_bytes)
     }
 
-    /// Makes the reserved segments, and the next one if it will soon be needed. Returns whether the disk has room again
+    /// Makes the reserved segments, and the next one if it will soon be needed. Returns whether the disk has space
+    /// again
     /// after it had none.
     pub(crate) fn prepare(&self) -> Result<bool, Unwritable> {
         let was_short = self.is_short();
@@ -217,7 +220,7 @@ impl Log {
     }
 
     /// Closes the active segment if at least `dead_least` of its bytes are dead: only closed segments are reclaimed.
-    /// Returns whether it did. On a full disk it does nothing: the reserve there is for moves.
+    /// Returns whether it did. Does nothing on a full disk: the reserve there is for moves.
     pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
         let mut head = lock(&self.head);
         let (filled, live) = (head.active.filled() as u64, head.active.live());
@@ -234,17 +237,17 @@ impl Log {
         Ok(true)
     }
 
-    /// Its end.
+    /// The end of the log.
     pub(crate) fn end(&self) -> Location {
         lock(&self.head).end()
     }
 
-    /// The last commit that was begun and is over.
+    /// The last complete commit.
     pub(crate) fn last(&self) -> Sequence {
         lock(&self.head).last
     }
 
-    /// Up to which commit the log is as safe as it was asked to be.
+    /// The last commit that is as durable as configured.
     pub(crate) fn synced(&self) -> Sequence {
         match self.durability {
             Durability::Always => self.synced.load(Ordering::Acquire),
@@ -252,12 +255,12 @@ impl Log {
         }
     }
 
-    /// Counts and times of commits that were made safe; all zeros without durability.
+    /// Counts and times of synced commits; all zeros without durability.
     pub(crate) fn commit_figures(&self) -> CommitFigures {
         self.made_safe.take()
     }
 
-    /// The segment that is written to now.
+    /// The active segment.
     pub(crate) fn active(&self) -> SegmentId {
         lock(&self.head).active.id
     }
@@ -267,12 +270,12 @@ impl Log {
         self.directory.is_some().then_some(self.durability)
     }
 
-    /// Whether it outlives the process.
+    /// Whether the log outlives the process.
     pub(crate) fn is_durable(&self) -> bool {
         self.directory.is_some()
     }
 
-    /// Removes a dead segment, once the records that moved out of it are safe.
+    /// Removes a dead segment, once the records that moved out of it are on the disk.
     pub(crate) fn remove(&self, id: SegmentId, forgotten: Forgotten) -> Result<(), Unwritable> {
         if let Some(directory) = &self.directory {
             let end = lock(&self.head).end();
@@ -285,7 +288,7 @@ impl Log {
             }
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
-            // At once, before another process takes the blocks. A commit that needs one reports a failure.
+            // Refill the reserve at once, before another process takes the blocks. A later commit reports a failure.
             let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
         }
         if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
@@ -296,7 +299,7 @@ impl Log {
         Ok(())
     }
 
-    /// Notes what has been forgotten, and how far the log has come.
+    /// Records in the manifest what was forgotten, and how far the log has come.
     pub(crate) fn note(&self, forgotten: Forgotten) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) => {
@@ -310,17 +313,17 @@ impl Log {
         Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor }
     }
 
-    /// Takes an unreadable segment out of the log, and renames its file.
+    /// Removes an unreadable segment from the log, and renames its file.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.set_aside(id))
     }
 
-    /// Marks the log as broken: it takes no further commit.
+    /// Marks the log as broken: it refuses every further commit.
     fn broken_by(&self, error: &io::Error) -> Unwritable {
         Unwritable::Broken(self.broken.get_or_init(|| error.to_string()).clone())
     }
 
-    /// Up to where the log is known to be on the disk, which is always the end of a commit.
+    /// The place up to which the log is known to be on the disk: always the end of a commit.
     fn on_disk(&self) -> OnDisk {
         OnDisk {
             settled: Location::from_bits(self.settled.load(Ordering::Relaxed)),
@@ -328,7 +331,7 @@ impl Log {
         }
     }
 
-    /// Writes everything to the disk, and marks the end. Nothing may be appended afterwards.
+    /// Writes everything to the disk, and seals the log. Nothing may be appended afterwards.
     pub(crate) fn close(&self) -> Result<(), Unwritable> {
         self.write_out()?;
         if self.directory.is_some() {
@@ -338,7 +341,7 @@ impl Log {
             }
         }
         self.write_out()?;
-        // The reserved ones stay: another process might take their space before the next start.
+        // The reserved segments stay: another process might take their space before the next start.
         for spare in self.spares.drain(RESERVED) {
             if let Some(directory) = &self.directory {
                 let _ = directory.remove(spare.id, self.reached(Forgotten::default()));

@@ -1,4 +1,4 @@
-//! A store in a directory, opened.
+//! Opens a store in a directory.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,7 +15,7 @@ use super::table::Damage;
 use super::types::{Committed, DirectoryOptions, Durability, StoreOptions};
 
 impl Store {
-    /// The store in a directory, and what of it could not be read, if it was to be repaired.
+    /// Opens the store in a directory. With `repair`, also returns the unreadable parts.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -27,8 +27,7 @@ impl Store {
         Store::open_and_tell(options, directory, bytes_max, &mut |_| {})
     }
 
-    /// [`Store::open`], which tells with each segment how far it is: of a large store it takes its
-    /// time.
+    /// [`Store::open`] with a report of progress at each segment: a large store takes long to open.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -56,12 +55,13 @@ impl Store {
         store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
-        // All old versions are kept until the keeper knows for how long.
+        // Keep all old versions until the keeper sets the history.
         store.retain(manifest.reached.compacted);
         let incomplete = store
             .restore(&findings, tell)
             .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
-        // The segments that show the damage go last: until then they tell damaged commits from whole ones.
+        // Remove the segments that show the damage last: until then they distinguish damaged commits from complete
+        // ones.
         for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
             store.rescue(*id).map_err(|error| match error {
                 ReclaimError::Log(error) => {
@@ -80,8 +80,8 @@ impl Store {
         Ok((store, lost))
     }
 
-    /// Puts the records of all segments in the tables. Where some were lost, now or before, what
-    /// grew from them stays in the log, and is left out each time.
+    /// Puts the records of all segments in the tables. Appends to a lost record stay in the log, and every recovery
+    /// leaves them out.
     fn restore(
         &self,
         findings: &Findings,
@@ -95,7 +95,7 @@ impl Store {
                 let others = requests.made(request).map_or(0, |made| made.version);
                 let committed = Committed { sequence, version: version.max(others) };
                 if record.moved {
-                    // It stands behind later ones: its segment was kept for as long as it had to be.
+                    // A moved request record stands behind later ones, so it counts as the oldest.
                     requests.remember_before_all(request, committed);
                 } else {
                     segment.note_request();
@@ -140,7 +140,7 @@ mod tests {
     use super::super::types::Consistency;
     use super::*;
 
-    /// As many as all that are remembered, and more, are moved behind the latest one.
+    /// More requests than the store remembers are moved behind the latest one.
     #[test]
     fn moved_records_push_no_request_out_at_a_restart() {
         let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));
@@ -162,7 +162,7 @@ mod tests {
             store.write(&[write], request, 1).unwrap()
         };
         let store = open();
-        // More than all shards remember together.
+        // More requests than all shards remember together.
         let keys = 20_000;
         for key in 0..keys {
             put(&store, key, key);
@@ -174,11 +174,11 @@ mod tests {
         for segment in full {
             store.rescue(segment.id).unwrap();
         }
-        assert_eq!(put(&store, 0, keys), latest, "it is remembered before");
+        assert_eq!(put(&store, 0, keys), latest, "remembered before the restart");
         drop(store);
         let store = open();
         assert_eq!(store.last(), latest.sequence);
-        assert_eq!(put(&store, 0, keys), latest, "it was made twice");
+        assert_eq!(put(&store, 0, keys), latest, "written twice");
         drop(store);
         std::fs::remove_dir_all(&path).unwrap();
     }

@@ -1,14 +1,14 @@
 //! Slots in the order of their keys.
 
-/// Slots in one block: one that is full is halved.
+/// Most slots of a block; a full block is split in half.
 const BLOCK_MAX: usize = 512;
 
 /// An ordered set of slots: sorted blocks of eight bytes a slot, in a sorted list.
 ///
-/// The keys are elsewhere, in memory that is far: callers say where. A block knows what its
-/// keys begin with, and beside each slot the four bytes that follow, so that finding looks at keys only
-/// where these are the same. Adding moves 4 KiB at most, and once in some 256 times the list of
-/// the blocks; then the keys of one block are looked at.
+/// The keys are in the log, far away in memory; callers pass a function that finds them. A block has the common
+/// prefix of its keys, and for each slot the next four bytes. A search reads a key only if these are equal. An
+/// insert moves at most 4 KiB. About one insert in 256 splits a block, moves the list of blocks and reads one
+/// block's keys.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     blocks: Vec<Block>,
@@ -16,23 +16,23 @@ pub(crate) struct Order {
 
 #[derive(Debug, Default)]
 struct Block {
-    /// Its keys are not before it, and those of the blocks before are. The first block has the keys
-    /// before its own, too.
+    /// A lower bound of the block's keys, above all keys of earlier blocks. The first block also has the keys below
+    /// its bound.
     from: Box<[u8]>,
-    /// All of its keys begin with it.
+    /// The common prefix of all its keys.
     shared: Box<[u8]>,
     entries: Vec<Entry>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// What the key goes on with behind what the block's share, see [`head`].
+    /// The four bytes of the key behind the common prefix, see [`head`].
     head: u32,
     slot: u32,
 }
 
 impl Order {
-    /// Adds a slot that is not there, with its key; `key_of` has the keys of the others.
+    /// Adds a new slot with its key; `key_of` returns the keys of the other slots.
     pub(crate) fn insert<'a>(
         &mut self,
         slot: u32,
@@ -57,7 +57,7 @@ impl Order {
         }
     }
 
-    /// Takes out a slot with its key, if it is there.
+    /// Removes a slot with its key, if present.
     pub(crate) fn remove<'a>(&mut self, slot: u32, key: &[u8], key_of: impl Fn(u32) -> &'a [u8]) {
         if self.blocks.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Order {
         let is_it = |entry: &Entry| entry.slot == slot;
         let found = match self.blocks[index].entries.get(at).is_some_and(is_it) {
             true => Some((index, at)),
-            // A key that is not what it was has led astray.
+            // A damaged key misled the search: look for the slot in all blocks.
             false => self.blocks.iter().enumerate().find_map(|(index, block)| {
                 block.entries.iter().position(is_it).map(|at| (index, at))
             }),
@@ -81,7 +81,7 @@ impl Order {
         }
     }
 
-    /// The slots from the first one on whose key is not before this one.
+    /// The slots whose keys are at or above this key, in order.
     pub(crate) fn from<'a>(
         &self,
         key: &[u8],
@@ -97,12 +97,12 @@ impl Order {
             .map(|entry| entry.slot)
     }
 
-    /// The block that a key belongs to: the last one that does not begin behind it.
+    /// The block of a key: the last block whose bound is not above the key.
     fn block(&self, key: &[u8]) -> usize {
         self.blocks.partition_point(|block| *block.from <= *key).saturating_sub(1)
     }
 
-    /// Memory that it takes.
+    /// Memory that the order takes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let block = |block: &Block| {
             block.from.len() + block.shared.len() + block.entries.capacity() * size_of::<Entry>()
@@ -112,7 +112,7 @@ impl Order {
 }
 
 impl Block {
-    /// Where the first key is that is not before this one.
+    /// The position of the first key at or above this one.
     fn position<'a>(&self, key: &[u8], key_of: impl Fn(u32) -> &'a [u8]) -> usize {
         if !key.starts_with(&self.shared) {
             return if *key < *self.shared { 0 } else { self.entries.len() };
@@ -123,7 +123,7 @@ impl Block {
         })
     }
 
-    /// From now on its keys share so many bytes, those at the front of one of them.
+    /// Sets the common prefix to the first `bytes` bytes of `key`.
     fn share<'a>(&mut self, bytes: usize, key: &[u8], key_of: impl Fn(u32) -> &'a [u8]) {
         self.shared = key[..bytes].into();
         for entry in &mut self.entries {
@@ -131,13 +131,13 @@ impl Block {
         }
     }
 
-    /// Has its upper half in a block of its own.
+    /// Splits off the upper half as a new block.
     fn split<'a>(&mut self, key_of: impl Fn(u32) -> &'a [u8]) -> Block {
         let mut upper =
             Block { entries: self.entries.split_off(BLOCK_MAX / 2), ..Block::default() };
         let first = key_of(upper.entries[0].slot);
         let last = key_of(self.entries[self.entries.len() - 1].slot);
-        // As much as tells the halves apart.
+        // The shortest prefix that separates the halves.
         upper.from = first[..first.len().min(common(last, first) + 1)].into();
         for block in [self, &mut upper] {
             let [lowest, .., highest] = &*block.entries else { unreachable!("half a block") };
@@ -149,8 +149,8 @@ impl Block {
     }
 }
 
-/// The four bytes of a key behind so many, as a number: keys with a smaller one are before those
-/// with a larger one. One that ends before has zeros.
+/// Four bytes of a key from index `behind` on, as a number that orders like the key. A shorter key is padded with
+/// zeros.
 fn head(key: &[u8], behind: usize) -> u32 {
     let rest = key.get(behind..).unwrap_or_default();
     let mut bytes = [0; 4];
@@ -159,7 +159,7 @@ fn head(key: &[u8], behind: usize) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Bytes that both begin with.
+/// Length of the common prefix of two keys.
 fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys with much in common, of few different bytes: short and empty ones, some that others go on
-    /// from, with zeros at their ends; a few begin with something else.
+    /// Keys of few different bytes, many with a long common prefix: short and empty keys, keys that are prefixes of
+    /// others, keys with zeros at the end, and a few with another prefix.
     fn any_key() -> impl Strategy<Value = Vec<u8>> {
         let shared = prop_oneof![
             8 => Just(&b"a prefix that is long/"[..]),

@@ -1,12 +1,12 @@
 //! The place of a record in the log.
 
-/// Number of a segment; later ones have larger ones.
+/// Number of a segment; later segments have larger numbers.
 pub(crate) type SegmentId = u32;
 
-/// Records begin at multiples of it.
+/// Records begin at multiples of this number of bytes.
 pub(crate) const ALIGN: usize = 8;
 
-/// The largest segment: places in it, and its end, have 24 bits.
+/// Size of the largest segment: a place in it, or its end, has 24 bits.
 pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
 
 /// The place of a record.
@@ -15,7 +15,7 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = ALIGN * 0xFF_FFFF;
 )]
 pub(crate) struct Location {
     pub(crate) segment: SegmentId,
-    /// In units of [`ALIGN`].
+    /// The offset in the segment, in units of [`ALIGN`].
     eighth: u32,
 }
 
@@ -29,14 +29,13 @@ impl Location {
         self.eighth as usize * ALIGN
     }
 
-    /// As a number of 56 bits, whose order is that of the log, for places up to
-    /// [`SEGMENT_BYTES_MAX`].
+    /// Packs the place into 56 bits, in the order of the log. The offset is at most [`SEGMENT_BYTES_MAX`].
     pub(crate) fn to_bits(self) -> u64 {
         debug_assert!(self.offset() <= SEGMENT_BYTES_MAX);
         u64::from(self.segment) << 24 | u64::from(self.eighth)
     }
 
-    /// No place at all is 0: segments are counted from 1.
+    /// Unpacks a place; 0 is no place, as segments are counted from 1.
     pub(crate) fn from_bits(bits: u64) -> Option<Location> {
         let place = Location { segment: (bits >> 24) as u32, eighth: (bits & 0xFF_FFFF) as u32 };
         (place.segment != 0).then_some(place)

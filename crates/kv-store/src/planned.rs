@@ -1,4 +1,4 @@
-//! A write that was decided, and its records.
+//! A planned write, and its records.
 
 use knee_kv_cache::engine::{Expiry, Version};
 
@@ -6,15 +6,15 @@ use super::action::{Action, Growing, Write, pieces};
 use super::record::Kind;
 use super::table::{SlotId, View};
 
-/// A write that will happen.
+/// A write whose condition holds.
 pub(super) struct Planned<'a> {
     pub(super) write: Write<'a>,
     pub(super) hash: u64,
     pub(super) slot: Option<SlotId>,
     pub(super) view: Option<View>,
-    /// By the key.
+    /// The key's next version, where versions count the writes of each key.
     pub(super) version: Version,
-    /// The version that it keeps, instead of a new one.
+    /// The old version, if the write keeps it.
     pub(super) keeps: Option<Version>,
 }
 

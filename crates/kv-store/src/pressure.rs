@@ -1,8 +1,8 @@
 //! Writers wait while a full log has space that can be reclaimed.
 //!
-//! The log is full when a write needs a segment that the limit or the disk refuses.
-//! While the keeper reclaims space, a refused writer waits and tries again: it writes as fast as space is freed. Once
-//! the keeper has found nothing, writers are refused at once, until it has looked again or the log has grown.
+//! The log is full when a write needs a segment that the limit or the disk refuses. While the keeper reclaims space,
+//! a refused writer waits and tries again, so it writes as fast as space is freed. Once the keeper has found nothing
+//! to reclaim, writers are refused at once, until the keeper has searched again or the log has grown.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -14,33 +14,33 @@ use tokio::sync::Notify;
 use super::place::Location;
 use super::types::lock;
 
-/// No write waits longer for space, whatever the keeper is at: other clients may wait for the thread as well.
+/// Longest time that a write waits for space: other clients may wait for the same thread.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Writers that wait for space, and their keeper.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     pub(super) state: Mutex<State>,
     waiting: AtomicUsize,
-    /// For waiting threads.
+    /// Wakes waiting threads.
     pub(super) changed: Condvar,
-    /// For waiting tasks.
+    /// Wakes waiting tasks.
     pub(super) freed_some: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Running keepers.
+    /// Number of running keepers.
     pub(super) keepers: usize,
-    /// The thread of one, once it runs.
+    /// The thread of a keeper, once it runs.
     pub(super) keeper: Option<Thread>,
-    /// How often space was reclaimed, or may have become reclaimable.
+    /// Number of times that space was reclaimed, or may have become reclaimable.
     pub(super) freed: u64,
-    /// Where the log ended when nothing was reclaimable, unless something may be by now.
+    /// The end of the log at the last search without result; `None` once space may be reclaimable again.
     pub(super) fruitless: Option<Location>,
 }
 
 impl State {
-    /// Has the keeper look at once.
+    /// Wakes the keeper.
     pub(super) fn ask(&self) {
         if let Some(keeper) = &self.keeper {
             keeper.unpark();
@@ -48,19 +48,19 @@ impl State {
     }
 }
 
-/// Until when a write waits for space, which may be several times.
+/// How long a write still waits for space, over all its attempts.
 #[derive(Debug, Clone, Default)]
 pub struct Patience(Option<Begun>);
 
-/// When it began to wait.
+/// The state since a write began to wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) until: Instant,
-    /// How often space had been reclaimed by then.
+    /// The value of `State::freed` when the write began to wait.
     pub(super) freed: u64,
-    /// The same, when it looked last.
+    /// The value of `State::freed` at the write's last look.
     pub(super) looked: u64,
-    /// Whether its time is over: then it tries once more.
+    /// Whether its time is over: then the write tries once more.
     pub(super) is_over: bool,
 }
 
@@ -75,7 +75,7 @@ impl Patience {
     }
 }
 
-/// A writer waits until this is dropped.
+/// Counts a waiting writer until this is dropped.
 #[derive(Debug)]
 pub(super) struct Waiting<'a>(&'a Pressure);
 
@@ -98,12 +98,12 @@ impl Pressure {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// How often space was reclaimed, or may have become reclaimable.
+    /// Number of times that space was reclaimed, or may have become reclaimable.
     pub(super) fn freed(&self) -> u64 {
         lock(&self.state).freed
     }
 
-    /// Nothing was reclaimable when the log ended there, unless `freed` has changed since it was read.
+    /// Notes a search without result while the log ended at `end`, unless the count has changed since it was `freed`.
     pub(super) fn note_fruitless(&self, end: Location, freed: u64) {
         let mut state = lock(&self.state);
         if state.freed == freed {
@@ -112,7 +112,7 @@ impl Pressure {
         }
     }
 
-    /// Space was reclaimed, or may be reclaimable now.
+    /// Notes that space was reclaimed, or may be reclaimable now.
     pub(super) fn note_freed(&self) {
         let mut state = lock(&self.state);
         state.freed += 1;

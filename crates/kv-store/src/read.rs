@@ -1,4 +1,4 @@
-//! Reads of a key: its newest version, an old one, and what is known of its past.
+//! Reads of a key: its newest version, an old version, and its history.
 
 use std::sync::atomic::Ordering;
 
@@ -9,11 +9,12 @@ use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
 use super::types::Consistency;
 
-/// What a read found, and the last commit that it shows, also where nothing is there. A client sees it only once
-/// that commit is safe, see [`Store::sync`].
+/// The result of a read, and the last commit that it reflects, also for a missing key. A client may see the result
+/// only
+/// once that commit is synced, see [`Store::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen<T> {
-    /// The commit; 0 where there never was any.
+    /// The commit; 0 if the store has none.
     pub sequence: Sequence,
     /// The key's state; `None` for a missing key.
     pub found: T,
@@ -22,9 +23,9 @@ pub struct Seen<T> {
 /// Why a version cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadError {
-    /// It was dropped by a compaction; versions from this one on are there.
+    /// A compaction dropped it; versions from this one on are readable.
     Compacted(Version),
-    /// No such version has been made yet; this is the last one.
+    /// The version is in the future; this is the last one.
     Unknown(Version),
     /// The record cannot be read.
     Damage(Damage),
@@ -36,16 +37,16 @@ impl From<Damage> for ReadError {
     }
 }
 
-/// A version of a key, as it is shown.
+/// A readable version of a key, without its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
-    /// The commit that made it. A client sees it only once that is safe, see [`Store::sync`].
+    /// The commit that made it. A client may see the version only once the commit is synced, see [`Store::sync`].
     pub sequence: Sequence,
     /// The version.
     pub version: Version,
     /// The client's number.
     pub flags: u32,
-    /// When it ends.
+    /// When the version expires.
     pub expiry: Expiry,
     /// Bytes of the value.
     pub value_bytes: usize,
@@ -58,25 +59,24 @@ impl From<View> for Shown {
     }
 }
 
-/// A record of a key's past.
+/// One write in a key's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Past {
-    /// The version that it made.
+    /// The version that the write made.
     pub version: Version,
-    /// Whether the key was gone from then on.
+    /// Whether the write deleted the key.
     pub deleted: bool,
-    /// Whether the value was that of the version before, grown by these bytes.
+    /// Whether the write appended its bytes to the previous value.
     pub appended: bool,
-    /// Bytes that were written.
+    /// Bytes of value that the write brought.
     pub bytes: usize,
 }
 
 impl Store {
-    /// Shows the newest version of a key, and its value in pieces to `visit`, which says whether
-    /// it wants more.
+    /// Returns the newest version of a key, and passes its value in pieces to `visit`, until `visit` returns false.
     ///
     /// # Errors
-    /// Damage, which nothing is shown of.
+    /// A damaged record; then `visit` gets nothing.
     pub fn read(
         &self,
         key: &[u8],
@@ -98,7 +98,7 @@ impl Store {
         Ok(Seen { sequence, found: view.map(Shown::from) })
     }
 
-    /// What a key was in this version of the store, or of its own where versions are by the key.
+    /// Reads a key as of this version: of the store, or of the key where versions count the writes of each key.
     pub fn read_at(
         &self,
         key: &[u8],
@@ -115,7 +115,7 @@ impl Store {
         };
         let newest = slot.map_or(0, |slot| table.newest_sequence(slot));
         let (last, sequence) = match slot {
-            // The version is shown, whatever the key was in it.
+            // With versions of the store, the answer reflects the version even if the key was missing.
             _ if !by_key => (self.0.log.last(), version),
             Some(slot) => (table.newest_version(slot), newest),
             // Only deleted keys are forgotten.
@@ -127,7 +127,7 @@ impl Store {
         }
         let found = self.in_version(&table, slot, version, now, visit);
         let shown = match &found {
-            // A change that kept the version may have come since.
+            // A later change may have kept the version.
             Ok(Some(shown)) => shown.sequence,
             Err(ReadError::Compacted(first)) if !by_key => *first.min(&last),
             _ => 0,
@@ -155,7 +155,7 @@ impl Store {
         };
         let Some(view) = table.view_at_version(slot, version, !by_key)? else {
             let (first, had_more) = table.first_version(slot);
-            // The versions of a key are without gaps.
+            // The versions of a key have no gaps.
             let some_before = if by_key { version > 0 } else { version < compacted };
             let forgotten = version < first && (had_more || some_before);
             return if forgotten { Err(ReadError::Compacted(first)) } else { Ok(None) };
@@ -167,7 +167,7 @@ impl Store {
         Ok(Some(view.into()))
     }
 
-    /// What is known of a key's past from a version on, oldest first: so many versions at most.
+    /// Returns the known history of a key from a version on, oldest first: at most `versions_max` versions.
     ///
     /// # Errors
     /// Damage.
@@ -182,16 +182,16 @@ impl Store {
         let mut seen = Seen { sequence: 0, found: Vec::<Past>::new() };
         let Some(slot) = table.find(hash, key)? else { return Ok(seen) };
         seen.sequence = table.newest_sequence(slot);
-        // The commit that made the last version that was found.
+        // The commit of the last version in `past`.
         let mut made_by = 0;
         for record in table.past(slot, from) {
             let record = record?;
             let bytes = record.value.len();
             let is_full = seen.found.len() >= versions_max;
             match seen.found.last_mut() {
-                // Further pieces of one write.
+                // A further piece of the same write.
                 Some(last) if record.sequence == made_by => last.bytes += bytes,
-                // Written again under the version that it had.
+                // A rewrite that kept its version.
                 Some(last) if record.version == last.version => {}
                 _ if is_full => break,
                 _ => {

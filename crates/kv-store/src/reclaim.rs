@@ -1,8 +1,10 @@
 //! Reclaims the space of dead records, a segment at a time.
 //!
-//! Live records move to the end of the log; then the segment goes as a whole. A segment is worth it when half of it
-//! is dead: the log takes at most twice what is alive, and each byte moved frees another one. While writers wait for
-//! space, an eighth suffices.
+//! Live records move to the end of the log; then the whole segment is removed. A segment is reclaimed when half of
+//! its
+//! bytes are dead. So the log takes at most twice its live bytes, and each moved byte frees another one. While
+//! writers
+//! wait for space, an eighth of dead bytes suffices.
 
 use std::iter::once_with;
 use std::sync::Arc;
@@ -17,22 +19,22 @@ use super::store::Store;
 use super::table::Damage;
 use super::types::{Consistency, Unwritable, lock};
 
-/// For so long requests are recognised also after a restart, as long as there is space.
+/// How long a request is recognised after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 
-/// While writers wait, a segment is reclaimed when this part of it is dead: at most seven bytes move for one that is
-/// freed.
+/// While writers wait, a segment is reclaimed when one byte in this many is dead: at most seven bytes move for each
+/// freed one.
 const DEAD_LEAST: u64 = 8;
-/// The same once deletes have taken a segment beyond the limit, or out of the reserve: without some space, however
-/// little, nothing more can be deleted.
+/// The same once deletes have taken a segment beyond the limit, or out of the reserve: further deletes need at least
+/// some space.
 const DEAD_LEAST_BEYOND: u64 = 1024;
 
-/// Why a segment was not reclaimed. It is still there, whole.
+/// Why a segment was not reclaimed. The segment is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReclaimError {
-    /// There is no room for what has to move.
+    /// The log has no space for the live records.
     Log(Unwritable),
-    /// Something in it cannot be read.
+    /// A record in the segment cannot be read.
     Damage(Damage),
 }
 
@@ -49,11 +51,12 @@ impl From<Unwritable> for ReclaimError {
 }
 
 impl Store {
-    /// Reclaims the segment with the fewest live bytes, if at least half of it is dead, or the oldest one where
-    /// delete records take too much. Returns whether there was one.
+    /// Reclaims the segment with the fewest live bytes, if at least half of it is dead. Reclaims the oldest segment
+    /// if
+    /// delete records take too much space. Returns whether it reclaimed one.
     ///
     /// # Errors
-    /// See [`ReclaimError`]. An unreadable segment is reported once, and left alone from then on.
+    /// See [`ReclaimError`]. An unreadable segment is reported once, and not tried again.
     pub fn reclaim(&self) -> Result<bool, ReclaimError> {
         let mut damaged = lock(&self.0.reclaiming);
         if self.0.unswept.swap(false, Ordering::Relaxed) {
@@ -63,28 +66,28 @@ impl Store {
         let is_old = |segment: &Arc<Segment>| {
             segment.requests_age().is_none_or(|age| age >= REQUESTS_KEPT) || is_tight
         };
-        // A damaged record that may still be read keeps its segment.
+        // A segment with a damaged live record stays.
         let is_kept = |segment: &Segment| damaged.contains_key(&segment.id) && !segment.is_dead();
         let may_go = |segment: &Arc<Segment>| is_old(segment) && !is_kept(segment);
-        // A segment counts with its reserved bytes: each life of a store leaves a segment that is not full.
+        // A segment counts with its reserved bytes: each process leaves a segment that is not full.
         let is_felt = self.0.pressure.is_felt();
         let (bytes, bytes_max) = self.0.log.bytes();
         let is_beyond = bytes > bytes_max || self.0.log.is_in_reserve(0);
-        // The bytes that a segment of deletes frees may be spread over all segments.
+        // The bytes that a segment of delete records frees may be spread over all segments.
         let segments = bytes / self.0.options.segment_bytes as u64;
         let part = if is_beyond { DEAD_LEAST_BEYOND.max(2 * segments) } else { DEAD_LEAST };
-        // A dead record or two may be of no key, and not dead.
+        // Up to two records of a segment may belong to no key; they are not dead.
         let dead_least = |reserved: u64| (reserved / part).max(2 * HEAD_BYTES as u64);
         let worth = |segment: &Arc<Segment>| {
             let (live, reserved) = (segment.live() + HEAD_BYTES as u64, segment.reserved as u64);
-            // Space that was never written is no gain: the segment that takes the live records may lose as much.
+            // Unwritten space is no gain: the target segment may lose as much.
             let dead = (segment.filled() as u64).saturating_sub(live);
-            // Each life begins a segment, even beyond the limit: there is room in it.
+            // Each start makes a segment, even beyond the limit; live records may fit there.
             let fits = is_beyond && live <= self.0.log.room() as u64;
             may_go(segment)
                 && (2 * live <= reserved || is_felt && (fits || dead >= dead_least(reserved)))
         };
-        // A segment that is not yet on the disk might come back after a crash.
+        // A segment that is not yet on the disk might reappear after a crash.
         let written = |segment: &Arc<Segment>| segment.is_file() || !self.0.log.is_durable();
         let full = self.0.log.full_segments().into_iter().filter(written);
         let full: Vec<_> = full.collect();
@@ -92,7 +95,7 @@ impl Store {
         let harmed = full.iter().filter(|segment| harmed.contains(&segment.id) && is_old(segment));
         let least = || {
             let mut worth: Vec<_> = full.iter().filter(|segment| worth(segment)).collect();
-            // Writers change `live` during the sort, which would panic on an inconsistent order.
+            // The sort caches its keys: writers change `live`, and `sort_by_key` may panic on an inconsistent order.
             worth.sort_by_cached_key(|segment| segment.live());
             worth
         };
@@ -100,12 +103,12 @@ impl Store {
             let oldest = full.first().filter(|oldest| may_go(oldest));
             oldest.filter(|_| self.is_burdened())
         };
-        // Lazily: each kind is searched only if the kind before has none.
+        // Lazy: a group is searched only if the previous group has no segment.
         let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
         let movable = found.find_map(|segment| Some((segment, self.0.log.keep_for(segment)?)));
         let Some((segment, kept)) = movable else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
-            // An unfinished clear's record would be moved, and so not be dead.
+            // While a clear is unfinished, its record would have to move.
             let may_turn = is_felt && self.clearing() == 0;
             return Ok(may_turn && self.0.log.turn_over(dead_least)?);
         };
@@ -128,15 +131,15 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether delete records are a quarter of the live bytes. They can be forgotten once all older records have
-    /// been moved. From the oldest segment on, that moves at most three times the bytes of those delete records.
+    /// Whether delete records are a quarter of the live bytes. They can be dropped once all older records have
+    /// moved. From the oldest segment on, this moves at most three times the bytes of those delete records.
     fn is_burdened(&self) -> bool {
         let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
         let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();
         gone >= self.0.options.segment_bytes && 4 * gone as u64 > live
     }
 
-    /// Moves what can be read out of a damaged segment, and removes it.
+    /// Moves the readable live records out of a damaged segment, and removes the segment.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
             Some(segment) => self.reclaim_segment(&segment),
@@ -144,14 +147,14 @@ impl Store {
         }
     }
 
-    /// Whether space is short: then old versions and request ids are not kept.
+    /// Whether space is short. If so, old versions and request ids are dropped.
     pub(super) fn is_tight(&self) -> bool {
         let (bytes, bytes_max) = self.0.log.bytes();
         let is_nearly_full = bytes >= bytes_max - bytes_max / 10;
         is_nearly_full || self.0.log.is_short() || self.0.pressure.is_felt()
     }
 
-    /// Forgets all versions that no snapshot needs, also those within the history, and reclaims their space.
+    /// Drops all versions that no snapshot needs, even within the history, and reclaims their space.
     ///
     /// # Errors
     /// See [`ReclaimError`].
@@ -183,12 +186,12 @@ impl Store {
         }
     }
 
-    /// Removes a dead segment without reading it: reading small records costs as much as writing them. The state of
-    /// its keys is `known` again from a later commit on.
+    /// Removes a dead segment without reading it: reading small records costs as much as writing them. Later records
+    /// have the state of its keys from the commit `known` on.
     fn drop_segment(&self, segment: &Segment, known: Sequence) -> Result<(), ReclaimError> {
         debug_assert!(
             (0..self.stripes()).all(|stripe| !self.stripe(stripe).asks_for(segment.id)),
-            "segment {} is asked for",
+            "segment {} has live records",
             segment.id
         );
         self.0.dropped.fetch_max(known.min(self.0.log.last()), Ordering::Relaxed);
@@ -196,7 +199,7 @@ impl Store {
         Ok(())
     }
 
-    /// Moves what is alive in a segment, and removes it, unless something alive cannot be read.
+    /// Moves the live records of a segment, and removes it, unless a live record cannot be read.
     fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);
@@ -231,11 +234,11 @@ impl Store {
             let slot = match table.find(hash, record.key) {
                 Ok(Some(slot)) => slot,
                 Ok(None) => continue,
-                // The key's newest record cannot be read, perhaps in another segment, which stays.
+                // The key's newest record cannot be read; it may be in another segment, which stays.
                 Err(_) => match table.slot_at(hash, from) {
                     Some(slot) => slot,
                     None => {
-                        // The end of that version is unknown.
+                        // The commit that replaced this version is unknown.
                         self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
                         continue;
                     }
@@ -243,7 +246,7 @@ impl Store {
             };
             table.prune(slot, horizon);
             let Some(entry) = table.entry_at(slot, from) else {
-                // The version from this record to the next known commit of the key is dropped.
+                // This drops the version from this record to the key's next known commit.
                 let known = table.sequence_behind(slot, (record.sequence, record.part));
                 self.0.dropped.fetch_max(known, Ordering::Relaxed);
                 continue;
@@ -251,7 +254,7 @@ impl Store {
             if table.may_forget(slot, oldest) {
                 match self.0.options.consistency {
                     Consistency::Linearizable => &self.0.compacted,
-                    // No version of the key may be used again.
+                    // The key must not reuse a version number.
                     Consistency::Sequential => &self.0.floor,
                 }
                 .fetch_max(record.version, Ordering::Relaxed);
@@ -325,7 +328,7 @@ mod tests {
         store.write(&[write], None, 1).map(drop)
     }
 
-    /// What is there, in its versions.
+    /// All keys' values, with their versions.
     fn there(store: &Store) -> Vec<Option<(u64, Vec<u8>)>> {
         let read = |key: u32| {
             let mut value = Vec::new();
@@ -352,7 +355,7 @@ mod tests {
         }
         assert!(key < KEYS);
         for round in 0..10_u32 {
-            // One key alone is overwritten, until there is no room; a writer waits for some then.
+            // Overwrite one key until there is no space; then a writer waits for space.
             while put(&store, 0, &[round as u8; 300]).is_ok() {}
             store.0.log.write_out().unwrap();
             let _waiting = Waiting::begin(&store.0.pressure);
@@ -374,7 +377,7 @@ mod tests {
                 }
                 store.0.log.write_out().unwrap();
             }
-            put(&store, 0, &[0; 300]).expect("there is room again");
+            put(&store, 0, &[0; 300]).expect("there is space again");
         }
         assert!(turned_over > 1, "{turned_over}");
         drop(store);

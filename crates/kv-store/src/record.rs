@@ -1,13 +1,13 @@
 //! A record of the log: one version of one key, as bytes.
 //!
 //! ```text
-//!  0  u32  checksum (CRC-32C) of everything behind it, seeded with the segment's salt
+//! 0  u32  checksum (CRC-32C) of all following bytes, seeded with the segment's salt
 //!  4  u32  length of the value
 //!  8  u64  sequence: the place of its commit in the order of all commits
 //! 16  u64  version, as clients see it
 //! 24  u32  flags
-//! 28  u32  second of the epoch from which on it is gone; 0 is never
-//! 32  u32  part: what one commit does to one key may be several records
+//! 28  u32  second of the epoch at which it expires; 0 is never
+//! 32  u32  part: number of the record among those of one key in one commit
 //! 36  u16  length of the key
 //! 38  u8   kind
 //! 39  u8   bits
@@ -19,7 +19,7 @@
 //!          key, value, zeros up to the next multiple of eight
 //! ```
 //!
-//! All numbers are little-endian. A record is never longer than what is left of its segment.
+//! All numbers are little-endian. A record lies within one segment.
 
 use knee_kv_cache::engine::{Expiry, Version};
 
@@ -37,36 +37,37 @@ const BIT_FIRST: u8 = 8;
 const BIT_LAZY: u8 = 16;
 const BITS_KNOWN: u8 = BIT_REQUEST | BIT_MORE | BIT_MOVED | BIT_FIRST | BIT_LAZY;
 
-/// The place of a commit in the order of all commits of a store, from 1 on.
+/// The number of a commit in the order of all commits of a store, from 1.
 pub(crate) type Sequence = u64;
 
-/// A request as its client counts it: the same one sent again has the same id.
+/// The id of a request; a repeated request has the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
     /// Chosen at random by the client, once.
     pub client: u64,
-    /// Counted by the client.
+    /// The client's count of its requests.
     pub number: u64,
 }
 
-/// What an append makes of a value, so that readers need not look at the records before it.
+/// The value after an append, so that readers need not read the earlier records first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
     /// Bytes of the whole value.
     pub(crate) whole: u64,
-    /// The record that it grows from, by its sequence and its part.
+    /// The record that the append extends: its sequence and its part.
     pub(crate) from: (Sequence, u32),
-    /// Records of it before this one.
+    /// Number of earlier records of the value.
     pub(crate) depth: u32,
 }
 
-/// What was known of the disk when a record was appended: it tells a recovery what a crash may
-/// have cost, and what must be there.
+/// The state of the disk when a record was appended. From it a recovery knows which records must be there, and which
+/// a
+/// crash may have lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct OnDisk {
-    /// Up to here the log was on it.
+    /// The place up to which the log was on the disk.
     pub(crate) settled: Option<Location>,
-    /// No caller waited for it.
+    /// Whether the store ran without durability.
     pub(crate) lazy: bool,
 }
 
@@ -74,17 +75,17 @@ pub(crate) struct OnDisk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// It has this value from now on.
+    /// Sets the value of the key.
     Put = 1,
-    /// Its value grows by this at its end.
+    /// Appends to the value.
     Append = 2,
-    /// It is gone.
+    /// Deletes the key.
     Delete = 3,
-    /// Nothing more is written to this segment.
+    /// Ends the segment.
     Seal = 4,
-    /// Of no key: a request with an id that changed nothing.
+    /// Belongs to no key: a request with an id that changed nothing.
     Request = 5,
-    /// Of no key: all keys are deleted. A clear record.
+    /// Belongs to no key: deletes all keys (a clear record).
     Clear = 6,
 }
 
@@ -95,7 +96,7 @@ impl Kind {
             .find(|&kind| kind as u8 == bits)
     }
 
-    /// Whether it says something of a key.
+    /// Whether the record belongs to a key.
     pub(crate) fn is_of_a_key(self) -> bool {
         matches!(self, Kind::Put | Kind::Append | Kind::Delete)
     }
@@ -111,38 +112,38 @@ pub(crate) struct Record<'a> {
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
     pub(crate) marks: u8,
-    /// Its commit goes on: without the record that follows there was none.
+    /// Whether a further record of its commit follows. Without that record the commit is incomplete.
     pub(crate) more: bool,
-    /// Its commit begins with it.
+    /// Whether its commit begins with it.
     pub(crate) first: bool,
-    /// It was written before and has been moved here: its commit is complete.
+    /// Whether the record was moved here from another segment. If so, its commit is complete.
     pub(crate) moved: bool,
     pub(crate) on_disk: OnDisk,
     pub(crate) request: Option<RequestId>,
-    /// Of an append, and of nothing else.
+    /// Present exactly for an append.
     pub(crate) growth: Option<Growth>,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
 }
 
-/// Why bytes are no record.
+/// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// They end before it does.
+    /// The bytes end before the record.
     Short,
-    /// The checksum is not that of what follows.
+    /// The checksum does not match.
     Checksum,
-    /// The checksum holds, but what it says cannot be.
+    /// The checksum matches, but a field is out of its range.
     Malformed,
 }
 
 impl Record<'_> {
-    /// The end of a segment, behind the commit with this sequence.
+    /// The seal of a segment, behind the commit with this sequence.
     pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
         Record { on_disk, ..Record::of_no_key(Kind::Seal, sequence) }
     }
 
-    /// A record that says nothing of any key.
+    /// A record that belongs to no key.
     pub(crate) fn of_no_key(kind: Kind, sequence: Sequence) -> Record<'static> {
         Record {
             kind,
@@ -163,22 +164,22 @@ impl Record<'_> {
         }
     }
 
-    /// Bytes that it takes.
+    /// Length of the record, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         record_bytes(self.kind, self.key.len(), self.value.len(), self.request.is_some())
     }
 
-    /// Bytes of the value that it completes.
+    /// Length of the value up to and including this record, in bytes.
     pub(crate) fn whole(&self) -> usize {
         self.growth.map_or(self.value.len(), |growth| growth.whole as usize)
     }
 
-    /// Records of that value before it.
+    /// Number of earlier records of the value.
     pub(crate) fn depth(&self) -> usize {
         self.growth.map_or(0, |growth| growth.depth as usize)
     }
 
-    /// Writes it to the front of `out`, which has exactly its bytes.
+    /// Writes the record to `out`, which has exactly its length.
     pub(crate) fn encode(&self, salt: u32, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.bytes());
         debug_assert_eq!(self.growth.is_some(), self.kind == Kind::Append);
@@ -223,7 +224,7 @@ impl Record<'_> {
     }
 }
 
-/// Bytes of a record.
+/// Length of a record, in bytes.
 pub(crate) fn record_bytes(kind: Kind, key: usize, value: usize, has_request: bool) -> usize {
     (key_offset(kind as u8, has_request) + key + value).next_multiple_of(ALIGN)
 }
@@ -235,12 +236,11 @@ fn key_offset(kind: u8, has_request: bool) -> usize {
     HEAD_BYTES + request + growth
 }
 
-/// Reads the record at the front of `bytes`, which was written by [`Record::encode`]. Nothing is
-/// checked: should they have changed since, it says something else, and no key or value where
-/// these would reach behind them.
+/// Reads the record that [`Record::encode`] wrote to the front of `bytes`, without a check. Damaged bytes give a
+/// wrong record. Its key or value is empty if a damaged length exceeds `bytes`.
 ///
 /// # Panics
-/// Where there are less than [`HEAD_BYTES`].
+/// If `bytes` is shorter than [`HEAD_BYTES`].
 #[inline]
 pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
     let key_bytes = usize::from(u16_at(bytes, 36));
@@ -288,7 +288,7 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
     }
 }
 
-/// The key of the record at the front of `bytes`, if it can be one.
+/// The key of the record at the front of `bytes`; `None` if its length is out of range.
 #[inline]
 pub(crate) fn key(bytes: &[u8]) -> Option<&[u8]> {
     let bits = *bytes.get(39)?;
@@ -296,14 +296,14 @@ pub(crate) fn key(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(at..at + usize::from(u16_at(bytes, 36)))
 }
 
-/// Whether a record may begin there: nearly all of what is behind the end of a log are zeros, which
-/// no record has for a sequence.
+/// Whether a record may begin there. The bytes behind the end of a log are nearly all zeros, and no record has the
+/// sequence 0.
 #[inline]
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     bytes.len() >= HEAD_BYTES && u64_at(bytes, 8) != 0
 }
 
-/// Reads the record at the front of `bytes`, whatever they are.
+/// Reads and checks the record at the front of any `bytes`.
 pub(crate) fn decode(bytes: &[u8], salt: u32) -> Result<Record<'_>, Unreadable> {
     if bytes.len() < HEAD_BYTES {
         return Err(Unreadable::Short);
@@ -402,7 +402,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes, salt), Ok(record));
             prop_assert_eq!(decode(&bytes, salt ^ 1), Err(Unreadable::Checksum));
             prop_assert_eq!(decode(&bytes[..length - 1], salt), Err(Unreadable::Short));
-            // Any flipped bit is noticed.
+            // The checksum detects any flipped bit.
             bytes.truncate(length);
             bytes[place.index(length)] ^= 1 << bit;
             prop_assert!(decode(&bytes, salt).is_err());

@@ -1,13 +1,13 @@
-//! Reads a directory's segments up to where the log is whole.
+//! Reads a directory's segments up to the end of the complete log.
 //!
 //! Segments are read twice. The first pass checks every checksum, and finds the end and the damage of each segment. The
 //! second pass puts their records in the tables. The first pass maps no file: what the disk cannot read is damage, and
 //! does not end the process.
 //!
-//! A crash may leave any pages of the writes since the last sync; no client had an answer about them. Every record has
-//! the place up to which the log was on the disk when it was appended. Before the largest of these places, an
-//! unreadable record is damage. After it, an unreadable record is the end of the log. So damage in the last batch
-//! before a crash looks like the crash. Without durability, every unreadable record counts as damage.
+//! A crash may keep any subset of the pages written since the last sync; no client had an answer about these writes.
+//! Every record has the place up to which the log was on the disk when the record was appended. Before the largest of
+//! these places, an unreadable record is damage. After it, an unreadable record is the end of the log. So recovery
+//! cannot distinguish damage in the last batch from the crash. Without durability, every unreadable record is damage.
 
 mod commits;
 mod part;
@@ -23,34 +23,34 @@ use super::place::{Location, SegmentId};
 use super::record::Sequence;
 use super::segment::Segment;
 
-/// A record on its way into a table.
+/// A record to restore.
 pub(crate) struct Found {
     pub(crate) at: Location,
     pub(crate) sequence: Sequence,
     pub(crate) part: u32,
 }
 
-/// How far a directory has been read.
+/// Progress of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
-    /// The pass.
+    /// The current pass.
     pub pass: Pass,
     /// Bytes of the segments that the pass has read.
     pub bytes: u64,
-    /// Bytes of all.
+    /// Bytes of all segments.
     pub bytes_all: u64,
 }
 
-/// A directory is read twice.
+/// The two passes over a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// Every checksum is looked at.
+    /// Checks every checksum.
     Check,
-    /// The records are put in the tables.
+    /// Puts the records in the tables.
     Restore,
 }
 
-/// What a recovery had to leave out.
+/// A lost part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// The file.
@@ -74,19 +74,19 @@ impl std::fmt::Display for Lost {
 /// What a recovery knows about the log as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Up to here it was on the disk.
+    /// The place up to which the records say that the log was on the disk.
     settled: Option<Location>,
-    /// Segments that hold something that cannot be read.
+    /// Segments with unreadable records.
     pub(crate) damaged: BTreeSet<SegmentId>,
-    /// Unreadable segments.
+    /// Wholly unreadable segments.
     pub(crate) unreadable: BTreeSet<SegmentId>,
-    /// Segments behind a loss.
+    /// Segments after a lost part.
     behind_lost: BTreeSet<SegmentId>,
 }
 
-/// Reads the segments of a directory, for a log that makes new ones of so many bytes. The log `promises` that
-/// acknowledged commits are on the disk, or does not wait for the disk. Damage is an error, unless `lost` takes the
-/// loss.
+/// Reads the segments of a directory, for a log with new segments of `segment_bytes`. The log `promises` that
+/// acknowledged commits are on the disk, or does not wait for the disk. Damage is an error, unless `lost` collects
+/// it.
 pub(crate) fn read_segments(
     directory: &Directory,
     manifest: &Manifest,
@@ -133,7 +133,7 @@ pub(crate) fn read_segments(
     while let Some(mut part) = parts.next() {
         let id = part.id;
         if let Some(short) = part.short {
-            costs.take(&part.path, "it was cut short", part.offset(part.filled), short)?;
+            costs.take(&part.path, "cut short", part.offset(part.filled), short)?;
             findings.damaged.insert(id);
         }
         for gap in std::mem::take(&mut part.scan.gaps) {
@@ -145,7 +145,7 @@ pub(crate) fn read_segments(
             }
             let what = match part.is_unreadable_in(&gap.place) {
                 true => "the disk cannot read it",
-                false => "there is something else than was written",
+                false => "the bytes are not those that were written",
             };
             let (offset, bytes) = (part.offset(gap.place.start), gap.place.len() as u64);
             costs.take(&part.path, what, offset, bytes)?;
@@ -154,7 +154,7 @@ pub(crate) fn read_segments(
         let mut goes_on = part.scan.seal.is_some();
         if !goes_on && is_damage(Location::new(id, part.scan.end)) {
             goes_on = true;
-            costs.take(&part.path, "its end is missing", part.offset(part.scan.end), 0)?;
+            costs.take(&part.path, "the end is missing", part.offset(part.scan.end), 0)?;
             findings.behind_lost.extend(parts.as_slice().first().map(|next| next.id));
             if part.scan.end == 0 {
                 findings.unreadable.insert(id);
@@ -163,13 +163,13 @@ pub(crate) fn read_segments(
             findings.damaged.insert(id);
         }
         if !goes_on {
-            // The log ends here. Later segments were made ahead, or torn off by a crash.
+            // The log ends here. Later segments are spares, or a crash cut them off.
             parts.by_ref().rev().try_for_each(|behind| log.leave(behind))?;
         }
         log.keep(part)?;
     }
     log.close()?;
-    // Writes of a killed process may not be on the disk yet.
+    // The writes of a killed process may not be on the disk yet.
     directory.sync().map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
     let ids = || log.kept.iter().map(|part| part.id);
     findings
@@ -213,7 +213,7 @@ struct Reading<'a> {
     promises: bool,
     reached: Reached,
     kept: Vec<Part>,
-    /// After the log's end, and never written to.
+    /// Segments without records, behind the end of the log.
     blank: Vec<Part>,
     /// The last record that was not moved.
     tail: Option<Tail>,
@@ -234,7 +234,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Takes a segment out of the log, unless it can be written to as if it had just been made.
+    /// Removes a segment from the log, unless it can serve as a spare.
     fn leave(&mut self, part: Part) -> Result<(), DirectoryError> {
         if part.is_blank && part.reserved == self.segment_bytes {
             self.blank.push(part);
@@ -243,8 +243,8 @@ impl Reading<'_> {
         self.drop(&part)
     }
 
-    /// The segments that were made ahead, in the order of their numbers, and at most as many as a log keeps: a full
-    /// disk has no others.
+    /// The spare segments in the order of their numbers, at most as many as a log keeps. A full disk may have no
+    /// space for others.
     fn spare(&mut self) -> Result<Vec<Segment>, DirectoryError> {
         self.blank.sort_by_key(|part| part.id);
         let more = self.blank.split_off(self.blank.len().min(RESERVED + 1));
@@ -262,11 +262,11 @@ impl Reading<'_> {
         removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
     }
 
-    /// Cuts off an incomplete commit at the end, and marks the end of the log, so
-    /// that nothing behind it is ever taken for a record.
+    /// Cuts off an incomplete commit at the end, and seals the log, so that no later recovery takes the bytes
+    /// behind the end for records.
     fn close(&mut self) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
-        // Only the commit is behind its beginning: the log was locked for it.
+        // Nothing but this commit is behind its beginning, because the commit held the lock on the log.
         if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
             while let Some(mut part) = self.kept.pop_if(|part| part.id >= began.segment) {
                 if part.id > began.segment || began.offset() == 0 {

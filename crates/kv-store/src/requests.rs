@@ -1,4 +1,4 @@
-//! Requests that were made already: one that is sent again is answered again, not made again.
+//! Remembers completed requests: a repeated request gets the same answer, and changes nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::record::RequestId;
 use super::types::Committed;
 
-/// Locks that requests are dealt to by their hash: also those of a client that sends many at once.
+/// Number of locks. The hash of a request chooses one, so the requests of one client use all of them.
 const SHARDS: usize = 64;
-/// Requests that a shard remembers: as many as fit a hash table of 2¹⁴. Together they are, of 10,000 writes a
-/// second, those of the last ninety seconds.
+/// Requests that a shard remembers: as many as fit a hash table of 2¹⁴. At 10,000 writes a second, all shards
+/// together remember the last ninety seconds.
 const SHARD_REQUESTS_MAX: usize = if cfg!(test) { 1 << 7 } else { (1 << 14) / 8 * 7 };
 
-/// The latest requests that had an id, and what came of them.
+/// The latest requests with an id, and their outcomes.
 #[derive(Debug)]
 pub(crate) struct Requests {
     shards: Box<[Mutex<Shard>]>,
@@ -28,15 +28,15 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// The shard that a request belongs to. Held until a request is made, it keeps the same one, which may
-    /// come twice at once, from being made a second time.
+    /// Locks the shard of a request. A caller that holds the lock until the write is done prevents a concurrent
+    /// repetition from writing as well.
     pub(crate) fn shard(&self, request: RequestId) -> MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(request) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Some of the requests.
+/// One part of the requests, behind one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     made: HashMap<RequestId, Committed>,
@@ -44,18 +44,18 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// The outcome of a request that was made.
+    /// The outcome of a completed request.
     pub(crate) fn made(&self, request: RequestId) -> Option<Committed> {
         self.made.get(&request).copied()
     }
 
-    /// Remembers what came of one.
+    /// Remembers the outcome of a request.
     pub(crate) fn remember(&mut self, request: RequestId, committed: Committed) {
         if let Some(made) = self.made.get_mut(&request) {
             *made = committed;
             return;
         }
-        // Before the next one is there, or the table would grow for it.
+        // Remove the oldest before the insert: otherwise the table would grow.
         if self.order.len() == SHARD_REQUESTS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -65,7 +65,7 @@ impl Shard {
         self.order.push_back(request);
     }
 
-    /// Remembers what came of one that is older than all that are remembered, where there is room for it.
+    /// Remembers the outcome of a request older than all others, if there is space.
     pub(crate) fn remember_before_all(&mut self, request: RequestId, committed: Committed) {
         if let Some(made) = self.made.get_mut(&request) {
             *made = committed;
@@ -98,7 +98,7 @@ mod tests {
         let id = |number| RequestId { client: 7, number };
         let made = |number| Committed { sequence: number, version: number };
         let full = SHARD_REQUESTS_MAX as u64;
-        // The latest one, and as many of long ago as there is room for, and one more.
+        // The latest request, then one older request more than the shard has space for.
         shard.remember(id(full), made(full));
         for number in 0..full {
             shard.remember_before_all(id(number), made(number));
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(shard.made(id(full)), Some(made(full)));
         assert_eq!(shard.made(id(full - 2)), Some(made(full - 2)));
         assert_eq!(shard.made(id(full - 1)), None);
-        // Whatever comes takes the place of one of them.
+        // Each further request replaces the oldest one.
         for number in full + 1..2 * full {
             shard.remember(id(number), made(number));
         }
@@ -118,7 +118,7 @@ mod tests {
     fn one_client_has_as_many_requests_remembered_as_many() {
         let requests = Requests::default();
         let id = |number| RequestId { client: 7, number };
-        // More than a shard takes, an eighth of what all take.
+        // More requests than one shard remembers: an eighth of all shards' capacity.
         let count = (SHARDS / 8 * SHARD_REQUESTS_MAX) as u64;
         for number in 0..count {
             let committed = Committed { sequence: number, version: number };

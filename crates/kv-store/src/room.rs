@@ -1,22 +1,22 @@
-//! The room that a write needs in the log, for callers that must not wait for the disk.
+//! The space that a write needs in the log, for callers that must not wait for the disk.
 
 use super::action::{Action, Write, pieces};
 use super::record::Kind;
 
-/// What a record has beside its key and value, and more.
+/// Upper bound of a record's bytes besides key and value.
 const RECORD_COST_BYTES: usize = 128;
 
-/// The room that a commit needs.
+/// The space that a commit needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub(super) bytes: usize,
     pub(super) records: usize,
-    /// Whether it only frees space, for which some is reserved.
+    /// Whether the commit only frees space, and so may use the reserve.
     frees: bool,
 }
 
 impl Room {
-    /// The room for some writes as one commit.
+    /// The space for some writes as one commit.
     #[must_use]
     pub fn of(writes: &[Write<'_>]) -> Room {
         let frees = writes.iter().all(|write| write.action == Action::Delete);
@@ -34,10 +34,10 @@ impl Room {
         room
     }
 
-    /// The room to say that all keys are gone.
+    /// The space for a clear record.
     pub(super) const CLEAR: Room = Room { bytes: RECORD_COST_BYTES, records: 1, frees: true };
 
-    /// Segments beyond the limit that it may take.
+    /// Segments that the commit may take beyond the limit.
     pub(super) fn beyond(self) -> usize {
         usize::from(self.frees)
     }

@@ -1,4 +1,4 @@
-//! Scans: the keys of a range, a stripe at a time, as a snapshot sees them or as they are.
+//! Scans the keys of a range, one stripe at a time, in a snapshot or in their current state.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -10,45 +10,44 @@ use super::snapshot::Snapshot;
 use super::store::Store;
 use super::table::{Damage, Table, View};
 
-/// A key that a scan has come to.
+/// A key that a scan visits.
 #[derive(Debug)]
 pub struct Visited<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What is there.
+    /// Its version.
     pub shown: Shown,
     table: &'a Table,
     view: View,
 }
 
 impl Visited<'_> {
-    /// Shows its value in pieces to `visit`, which says whether it wants more.
+    /// Passes the value in pieces to `visit`, until `visit` returns false.
     ///
     /// # Errors
-    /// Damage.
+    /// A damaged record.
     pub fn value(&self, visit: impl FnMut(&[u8]) -> bool) -> Result<(), Damage> {
         self.table.pieces(&self.view, visit)
     }
 }
 
-/// How far a scan of a stripe came.
+/// Where a scan of a stripe stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned {
-    /// The key to go on with; nothing at the end of the range.
+    /// The key to resume at; `None` at the end of the range.
     pub next: Option<Vec<u8>>,
-    /// The last commit that the scan shows, also by a missing key. A client sees it only once
-    /// that commit is safe, see [`Store::sync`].
+    /// The last commit that the scan reflects, also by a missing key. A client may see the result only once
+    /// that commit is synced, see [`Store::sync`].
     pub sequence: Sequence,
 }
 
 impl Store {
-    /// Visits the keys of a range that a snapshot sees, or without one those that are there when
-    /// their turn comes, stripe by stripe, each stripe's in order. The stripe is locked:
-    /// `keys_max` keys are looked at, at most. Where `visit` breaks off, the scan goes on with that
-    /// key when it is asked to.
+    /// Visits the keys of a range in one stripe, in order: those of a snapshot, or the present ones without a
+    /// snapshot. At most `keys_max` keys are examined, because the stripe is locked. If `visit` breaks, the result
+    /// names the same key to resume at.
     ///
     /// # Errors
-    /// Damage, also what `visit` had of it.
+    /// A damaged record, and errors of `visit`.
     pub fn scan_stripe(
         &self,
         stripe: usize,

@@ -1,4 +1,4 @@
-//! The store as it was: what snapshots see is kept until they are dropped.
+//! Snapshots of the store: the versions that a snapshot sees are kept until it is dropped.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::snapshots::Taken;
 use super::store::Store;
 use super::types::lock;
 
-/// The store as it was once some commit was made. What it shows is kept until it is dropped.
+/// The store as of one commit. The versions that it sees are kept until it is dropped.
 #[derive(Debug)]
 pub struct Snapshot {
     store: Store,
@@ -17,14 +17,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The last commit that it sees.
+    /// The last commit that the snapshot sees.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// Whether what it sees is still kept. What was read of it before this was asked is as it was if
-    /// it is.
+    /// Whether the versions that it sees are still kept. If so, every earlier read of the snapshot was correct.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         lock(&self.store.0.snapshots).open.contains_key(&(self.sequence, self.number))
@@ -38,21 +37,20 @@ impl Drop for Snapshot {
 }
 
 impl Store {
-    /// The store as it is now.
+    /// A snapshot of the current state.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.take_snapshot(false)
     }
 
-    /// The same, but what it shows is kept only as long as there is space: see
-    /// [`Snapshot::is_kept`].
+    /// The same, but its versions are kept only as long as there is space: see [`Snapshot::is_kept`].
     #[must_use]
     pub fn revocable_snapshot(&self) -> Snapshot {
         self.take_snapshot(true)
     }
 
     fn take_snapshot(&self, revocable: bool) -> Snapshot {
-        // Registered before it is known what it sees: nothing is forgotten in between.
+        // Lock the list before the last commit is read, so that no version is dropped in between.
         let mut snapshots = lock(&self.0.snapshots);
         let (sequence, number) = (self.0.log.last(), snapshots.next);
         snapshots.next += 1;
@@ -62,7 +60,7 @@ impl Store {
         Snapshot { store: self.clone(), sequence, number }
     }
 
-    /// Segments were taken out of the log: what it grows by from now on, snapshots may keep.
+    /// Notes that segments were removed: snapshots may keep the growth of the log from now on.
     pub(super) fn note_shrunk(&self) {
         let (log_bytes, _) = self.0.log.bytes();
         for taken in lock(&self.0.snapshots).open.values_mut() {
@@ -70,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Lets those snapshots go that may be, and since which the log has grown. Returns whether there were any.
+    /// Revokes those revocable snapshots since which the log has grown. Returns whether there were any.
     pub(super) fn let_snapshots_go(&self) -> bool {
         let mut snapshots = lock(&self.0.snapshots);
         let (log_bytes, _) = self.0.log.bytes();
@@ -79,8 +77,8 @@ impl Store {
         snapshots.open.len() < open
     }
 
-    /// Lets all those go that may be, and since which something was committed: what that replaced they keep,
-    /// unless it is kept all the same. Returns whether there were any.
+    /// Revokes all revocable snapshots that are older than the last commit, as they may keep replaced versions.
+    /// Returns whether there were any.
     pub(super) fn let_all_snapshots_go(&self) -> bool {
         let mut snapshots = lock(&self.0.snapshots);
         let last = self.0.log.last().min(self.0.retained.load(Ordering::Relaxed));
@@ -93,12 +91,12 @@ impl Store {
         snapshots.open.len() < open
     }
 
-    /// The commit from which on everything is kept: what was replaced before it is not asked for.
+    /// The commit from which on all versions are kept: no reader needs a version that was replaced before it.
     pub(super) fn horizon(&self, now: Sequence) -> Sequence {
         self.horizon_of_snapshots(self.0.retained.load(Ordering::Relaxed).min(now))
     }
 
-    /// The same with nothing retained but what snapshots ask for.
+    /// The same without the history: only snapshots keep versions.
     pub(super) fn horizon_of_snapshots(&self, now: Sequence) -> Sequence {
         lock(&self.0.snapshots).oldest().map_or(now, |oldest| oldest.min(now))
     }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::record::Sequence;
 
-/// Those that are open, by the last commit that they see.
+/// Open snapshots by the last commit that they see.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
-    /// Numbers snapshots of the same commit.
+    /// The second number distinguishes snapshots of the same commit.
     pub(super) open: BTreeMap<(Sequence, u64), Taken>,
     pub(super) next: u64,
 }
@@ -17,18 +17,18 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) at: Instant,
-    /// Of one that may be let go, the least that the log had since: what it grew by, the snapshot may
-    /// keep.
+    /// For a revocable snapshot, the smallest size of the log since it was taken. The snapshot may keep the growth
+    /// above this size.
     pub(super) revocable: Option<u64>,
 }
 
 impl Snapshots {
-    /// The last commit that the oldest one sees.
+    /// The last commit that the oldest snapshot sees.
     pub(super) fn oldest(&self) -> Option<Sequence> {
         self.open.keys().next().map(|&(sequence, _)| sequence)
     }
 
-    /// How many there are, and for how long the oldest one has been open.
+    /// Number of open snapshots, and the age of the oldest one.
     pub(super) fn figures(&self) -> (usize, Option<Duration>) {
         (self.open.len(), self.open.values().next().map(|taken| taken.at.elapsed()))
     }

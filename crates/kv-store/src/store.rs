@@ -1,9 +1,10 @@
-//! The versioned store: every change makes a version, every reader may have a snapshot.
+//! The versioned store: every change makes a version, and readers may take snapshots.
 //!
-//! Keys are dealt to stripes by their hash, each behind a lock. A write locks the stripes of its keys in their order,
-//! decides, appends its records to the log as one commit, and enters them in the tables before it unlocks. So a
-//! thread that locks a stripe sees every commit that ended before, and no part of another. A snapshot is a number:
-//! the last commit that it sees. Taking one waits for nothing. What it sees is kept until it is dropped.
+//! The hash of a key chooses its stripe; each stripe has a lock. A write locks the stripes of its keys in order, and
+//! checks its conditions. Then it appends its records to the log as one commit, and enters them in the tables before
+//! it
+//! unlocks. So a thread that locks a stripe sees every commit that ended before, and no part of another. A snapshot
+//! is a number: the last commit that it sees. Taking one does not wait. Its versions are kept until it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,11 +39,11 @@ pub(super) struct Inner {
     pub(super) hash: KeyHash,
     pub(super) options: StoreOptions,
     pub(super) snapshots: Mutex<Snapshots>,
-    /// Commits from it on are kept, whatever replaced them.
+    /// Versions that were replaced after this commit are kept.
     pub(super) retained: AtomicU64,
     /// Keys that were deleted before this commit may be forgotten.
     pub(super) compacted: AtomicU64,
-    /// Versions before this commit are known only if they are still in a table.
+    /// Versions before this commit are unknown unless they are still in a table.
     pub(super) dropped: AtomicU64,
     /// Old versions may be reclaimable. Writers set it; the sweep clears it.
     pub(super) has_past: AtomicBool,
@@ -53,9 +54,9 @@ pub(super) struct Inner {
     pub(super) pressure: Pressure,
     /// The largest version of a forgotten key, where versions count the writes of each key.
     pub(super) floor: AtomicU64,
-    /// Segments that cannot be reclaimed, as a record in them is damaged. Locked while one is reclaimed.
+    /// Segments that cannot be reclaimed because of a damaged record. Locked while a segment is reclaimed.
     pub(super) reclaiming: Mutex<BTreeMap<SegmentId, Damage>>,
-    /// Segments with a damaged record that was replaced since.
+    /// Segments whose damaged record has since been replaced.
     pub(super) harmed: Mutex<BTreeSet<SegmentId>>,
     pub(super) reclaims: AtomicU64,
     pub(super) reclaim_sum_ns: AtomicU64,
@@ -64,16 +65,16 @@ pub(super) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Writes without a caller that waits. No caller is left for an error.
+        // Write out commits that no caller waited for. No caller is left to receive an error.
         let _ = self.log.close();
     }
 }
 
 impl Store {
-    /// An empty store in memory, of at most so many bytes of log.
+    /// An empty store in memory, with a log of at most `bytes_max`.
     ///
     /// # Errors
-    /// When the system has no memory for a segment, or a log has none of that size.
+    /// When the system has no memory for a segment, or the segment size is out of range.
     pub fn in_memory(options: StoreOptions, bytes_max: u64) -> io::Result<Store> {
         let log = Log::new(None, Recovered::nothing(), options.segment_bytes, bytes_max)?;
         Ok(Store::new(log, options))
@@ -117,27 +118,27 @@ impl Store {
         table
     }
 
-    /// Waits until a commit is as safe as the store was asked to make it.
+    /// Waits until a commit is as durable as configured.
     ///
     /// # Errors
-    /// When the disk refuses: the commit may be lost, and no client may see it.
+    /// When a write to the disk fails: the commit may be lost, and no client may see it.
     pub fn sync(&self, sequence: Sequence) -> Result<(), Unwritable> {
         if self.0.log.synced() >= sequence { Ok(()) } else { self.0.log.sync(sequence) }
     }
 
-    /// The last commit that clients may see: it is as safe as the store was asked to make it.
+    /// The last commit that is as durable as configured: clients may see commits up to it.
     #[must_use]
     pub fn synced(&self) -> Sequence {
         self.0.log.synced()
     }
 
-    /// Calls a listener for every change of a key in a range from now on, in the order of the commits, until it
-    /// returns `false` or is removed. Writers wait for the call.
+    /// Calls a listener for every later change of a key in a range, in the order of the commits. The watch ends when
+    /// the listener returns `false` or is removed. Writers wait for the call.
     pub fn watch(&self, range: (Bound<Vec<u8>>, Bound<Vec<u8>>), listener: Listener) -> u64 {
         self.0.watches.add(range, listener)
     }
 
-    /// Ends what [`Store::watch`] began.
+    /// Removes the listener of a [`Store::watch`].
     pub fn unwatch(&self, watch: u64) {
         self.0.watches.remove(watch);
     }
@@ -153,54 +154,55 @@ impl Store {
         self.0.retained.store(behind, Ordering::Relaxed);
     }
 
-    /// Writes everything to the disk, also commits that no client waits for.
+    /// Writes everything to the disk, even commits that no client waits for.
     ///
     /// # Errors
-    /// When the disk refuses: writes without a caller that waits may be lost.
+    /// When a write to the disk fails: commits that no client waited for may be lost.
     pub fn write_out(&self) -> Result<(), Unwritable> {
         self.0.log.write_out()
     }
 
-    /// Counts and times of commits that were made safe. The slowest is the slowest since the last call.
+    /// Counts and times of synced commits. The slowest commit is that since the last call.
     #[must_use]
     pub fn commit_figures(&self) -> CommitFigures {
         self.0.log.commit_figures()
     }
 
-    /// Why a segment could not be made, and what that means.
+    /// Why a segment could not be made, and the consequence.
     #[must_use]
     pub fn shortage(&self) -> Option<String> {
         self.0.log.shortage()
     }
 
-    /// When a commit is on the disk; `None` of a store in memory.
+    /// When a commit is on the disk; `None` for a store in memory.
     #[must_use]
     pub fn durability(&self) -> Option<Durability> {
         self.0.log.durability()
     }
 
-    /// Bytes of the log's segments, and how many they may be.
+    /// Bytes of the log's segments, and their limit.
     #[must_use]
     pub fn log_bytes(&self) -> (u64, u64) {
         self.0.log.bytes()
     }
 
-    /// Whether writes that need so much room find it, or are refused at once. Otherwise they make a segment, which takes
-    /// the disk some milliseconds. Another writer may take the room first.
+    /// Whether a write of this size need not make a segment: it finds space, or is refused at once. Making a segment
+    /// takes
+    /// the disk some milliseconds. Another writer may take the space first.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room)
     }
 
-    /// Makes room, unless that would be beyond the log's limit. No key is locked during that.
+    /// Makes segments for a write of this size, within the log's limit. No key is locked meanwhile.
     ///
     /// # Errors
-    /// When the disk has none.
+    /// When the disk has no space.
     pub fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
         self.0.log.make_ready_for(room)
     }
 
-    /// Its figures.
+    /// The figures of the store.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let (snapshots_open, snapshot_age) = lock(&self.0.snapshots).figures();
@@ -222,13 +224,13 @@ impl Store {
         figures
     }
 
-    /// Keys that are there.
+    /// Number of keys.
     #[must_use]
     pub fn keys(&self) -> usize {
         (0..self.0.stripes.len()).map(|stripe| self.stripe(stripe).keys()).sum()
     }
 
-    /// How many stripes there are.
+    /// Number of stripes.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.0.stripes.len()

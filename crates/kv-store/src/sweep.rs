@@ -1,4 +1,4 @@
-//! Forgets what no reader asks for: old versions, and keys whose time is over.
+//! Drops old versions that no reader needs, and expired keys.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,9 +9,11 @@ use super::store::Store;
 use super::table::Table;
 
 impl Store {
-    /// Forgets old versions of all keys that no reader needs. Returns the commit up to which it did.
+    /// Drops the old versions of all keys that no reader needs. Returns the horizon of the sweep: the commit from
+    /// which on
+    /// versions were kept.
     pub(super) fn sweep(&self) -> Sequence {
-        // Before the horizon is read: a later write sets the flag again.
+        // Clear the flag before the horizon is read: a later write sets it again.
         self.0.has_past.store(false, Ordering::Relaxed);
         let last = self.0.log.last();
         let horizon = self.horizon(last);
@@ -28,20 +30,22 @@ impl Store {
         horizon
     }
 
-    /// Whether [`Store::sweep`] may find more than it did up to a commit.
+    /// Whether [`Store::sweep`] may find more than a sweep up to `swept` did.
     pub(super) fn is_to_sweep(&self, swept: Sequence) -> bool {
         self.0.has_past.load(Ordering::Relaxed) && self.horizon(self.0.log.last()) != swept
     }
 
-    /// To be called once all keys of a stripe have been pruned.
+    /// Drops clears that a table no longer needs. All keys of the stripe must have been pruned.
     pub(super) fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
-        // Until a clear is finished, some keys have no delete record; and delete records after the horizon have not
-        // been pruned.
+        // Keys of an unfinished clear may lack delete records, and delete records after the horizon have not been
+        // pruned:
+        // for both the table still needs the clear.
         table.forget_clears(self.said_by_keys(horizon));
     }
 
-    /// Deletes expired keys, from a stripe and a slot of it on. `from` has the place to resume if it ends early.
-    /// Clients do not see expired keys, but they take space.
+    /// Deletes expired keys, which take space although clients no longer see them. `from` is the stripe and slot to
+    /// begin
+    /// at, and has the place to resume at after an early end.
     pub(super) fn delete_expired(
         &self,
         from: &mut (usize, usize),
@@ -84,12 +88,12 @@ mod tests {
             store.write(&[write], None, 1).unwrap();
         };
         (0..400).for_each(put);
-        // For the keys of a stripe or two: with what is left for what frees space, two segments.
+        // Space for the keys of a stripe or two: with the reserve for deletes, two segments.
         store.0.log.set_bytes_max(store.0.log.bytes().0 + 4096);
         let (mut from, over) = ((0, 0), AtomicBool::new(false));
         assert_eq!(store.delete_expired(&mut from, 20, &over), Err(Refused::Full));
         assert!((1..4).contains(&from.0), "{from:?}");
-        // A key in a slot that was passed is deleted the next time.
+        // A key in a slot that the walk has passed is deleted in the next walk.
         store.0.log.set_bytes_max(1 << 20);
         let is_of_first =
             |number: &u32| store.stripe_of(store.0.hash.hash(&number.to_le_bytes())) == 0;

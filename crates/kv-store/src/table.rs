@@ -1,8 +1,8 @@
 //! The keys of one stripe: where their versions are in the log.
 //!
-//! A key has a slot with the place of its newest record. The places of older records that may still be
-//! read are in a chain, oldest first. Slots are found by the key's hash, and visited in the order of the
-//! keys. Keys themselves are in the log only.
+//! A key has a slot with the place of its newest record. A chain has the places of older records that may still be
+//! read, oldest first. The key's hash finds the slot; scans visit slots in the order of the keys. The keys themselves
+//! are only in the log.
 
 mod chain;
 mod prune;
@@ -29,12 +29,12 @@ use super::place::{Location, SegmentId};
 use super::record::{Kind, Record, Sequence};
 use super::segment::Segment;
 
-/// What the log holds is not what was written to it.
+/// A record of the log is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Number of the segment, as in its file's name.
     pub segment: SegmentId,
-    /// Where in the segment, behind the file's head.
+    /// Offset in the segment, behind the file's head.
     pub offset: usize,
 }
 
@@ -57,34 +57,34 @@ struct Slot {
     newest: Location,
     /// Bits of the key's hash.
     tag: u32,
-    /// Chain of what it was before, counted from 1; 0 is none.
+    /// Number of the chain of older records, counted from 1; 0 is none.
     chain: u32,
     used_at: Second,
     read: bool,
-    /// Something that it was has been forgotten.
+    /// Whether older records have been dropped.
     pruned: bool,
-    /// The newest record says that it is gone.
+    /// Whether the newest record is a delete record.
     deleted: bool,
-    /// No key has it.
+    /// Whether the slot is unused.
     free: bool,
 }
 
 /// A deleted key without older versions.
 #[derive(Debug, Clone, Copy)]
 struct Gone {
-    /// The newest segment that may hold something of what it was.
+    /// The newest segment that may have an older record of the key.
     newest: SegmentId,
-    /// Bytes of the record that says so.
+    /// Bytes of the delete record.
     bytes: usize,
 }
 
 /// Old versions of one key.
 #[derive(Debug, Default)]
 struct Chain {
-    /// Oldest first.
+    /// The places of the records, oldest first.
     places: Vec<Location>,
-    /// While commits before it are asked for, all of these are, as the log need not be asked each
-    /// time; 0 before the first look.
+    /// A cached bound: while readers need commits before this one, they need all these records. So pruning need not
+    /// read the log each time. 0 before the first prune.
     needed_before: Sequence,
 }
 
@@ -92,7 +92,7 @@ struct Chain {
 pub(crate) struct Table {
     log: Arc<Log>,
     hash: KeyHash,
-    /// The log's segments, so that a read locks nothing but its table.
+    /// The log's segments, so that a read locks only its table.
     segments: Segments,
     generation: u64,
     index: HashTable<u32>,
@@ -101,20 +101,20 @@ pub(crate) struct Table {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     order: Order,
-    /// A slot whose key could not be read when another one was put in its order: that may be in the
+    /// A slot whose key could not be read while another slot was inserted in the order: the other one may be in the
     /// wrong place.
     disordered: Option<(u32, Damage)>,
-    /// Commits that took all keys away: what was there before one of them is gone from then on.
+    /// Commits that cleared all keys.
     cleared: Vec<Sequence>,
     /// Deleted keys without older versions.
     gone: HashMap<u32, Gone>,
-    /// Bytes of their records.
+    /// Bytes of the delete records of `gone`.
     gone_bytes: usize,
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
     /// Keys with a slot.
     keys: usize,
-    /// Of those, keys whose newest record says that they are gone.
+    /// Keys with a slot whose newest record is a delete record.
     deleted: usize,
     /// Entries of all chains.
     past: usize,
@@ -146,7 +146,7 @@ impl Table {
         table
     }
 
-    /// To be called before anything else each time that the table was locked.
+    /// Updates the cached segments. Callers call this first each time they lock the table.
     #[inline]
     pub(crate) fn refresh(&mut self) {
         if self.log.generation() != self.generation {
@@ -162,10 +162,10 @@ impl Table {
 
     #[inline]
     fn segment(&self, id: SegmentId) -> &Segment {
-        self.segments.get(id).expect("a segment with records of a table is there")
+        self.segments.get(id).expect("the log has every segment with records of a table")
     }
 
-    /// The record of an entry, unchecked: for uses that no client sees.
+    /// The record of an entry, unchecked: for results that no client sees.
     #[inline]
     fn trusted(&self, at: Location) -> Record<'_> {
         self.segment(at.segment).record(at.offset())
@@ -205,8 +205,9 @@ impl Table {
         }
     }
 
-    /// The slot of a key whose newest record cannot be read: of two keys with one tag there is one
-    /// pair in 2³².
+    /// The slot of a key whose newest record cannot be read, found by its tag alone. Two keys have the same tag with
+    /// a
+    /// probability of 2⁻³².
     pub(crate) fn damaged(&self, hash: u64) -> Option<SlotId> {
         let tag = tag(hash);
         let is_damaged = |&slot: &u32| {
@@ -216,8 +217,9 @@ impl Table {
         self.index.find(spread(tag), is_damaged).map(|&slot| SlotId(slot))
     }
 
-    /// Whether a record is of this key. One that seems to be of another is checked: of two keys
-    /// with one tag there is one pair in 2³².
+    /// Whether a record belongs to this key. A record with the same tag and another key is checked for damage: two
+    /// keys
+    /// have the same tag with a probability of 2⁻³².
     fn checked_if_other(&self, at: Location, key: &[u8]) -> Result<bool, Damage> {
         if self.segment(at.segment).key(at.offset()) == Some(key) {
             return Ok(true);
@@ -225,8 +227,9 @@ impl Table {
         self.checked(at).map(|record| record.key == key)
     }
 
-    /// The key of a slot, for the order: checked against the bits of its hash that the slot has,
-    /// and so without a look at the value.
+    /// The key of a slot, for the order. The check compares the key's hash with the slot's tag, and so need not read
+    /// the
+    /// value.
     fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
         let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
         let segment = self.segment(newest.segment);
@@ -236,7 +239,7 @@ impl Table {
         }
     }
 
-    /// When it was last used, and whether it was read since it was put.
+    /// When the key was last used, and whether it was read since its last put.
     pub(crate) fn usage(&self, slot: SlotId) -> (Second, bool) {
         let Slot { used_at, read, .. } = self.slots[slot.0 as usize];
         (used_at, read)
@@ -248,7 +251,7 @@ impl Table {
         slot.read |= read;
     }
 
-    /// Puts a record on top of what its key was, after it was appended to the log.
+    /// Enters an appended record as the newest one of its key.
     pub(crate) fn push(
         &mut self,
         hash: u64,
@@ -269,7 +272,7 @@ impl Table {
         id
     }
 
-    /// A record came into this segment, perhaps the first one of the table.
+    /// Notes that the table has a record in this segment.
     fn meet(&mut self, id: SegmentId) {
         if self.segments.get(id).is_none()
             && let Some(segment) = self.log.segment(id)
@@ -278,7 +281,7 @@ impl Table {
         }
     }
 
-    /// From now on this is the slot's newest record.
+    /// Sets the newest record of a slot.
     fn set_newest(&mut self, id: SlotId, at: Location) {
         let deleted = self.trusted(at).kind == Kind::Delete;
         let slot = &mut self.slots[id.0 as usize];
@@ -288,7 +291,7 @@ impl Table {
         self.reorder_without(id);
     }
 
-    /// The order of a record among those of its key.
+    /// The sort key of a record among those of its key.
     fn place(&self, at: Location) -> (Sequence, u32) {
         let record = self.trusted(at);
         (record.sequence, record.part)
@@ -330,7 +333,7 @@ impl Table {
         SlotId(id)
     }
 
-    /// Takes a slot out whose records are buried.
+    /// Removes a slot whose records are all counted as dead.
     fn forget_buried(&mut self, slot: SlotId) {
         let order = {
             let mut order = std::mem::take(&mut self.order);
@@ -355,18 +358,18 @@ impl Table {
         self.deleted -= usize::from(deleted);
     }
 
-    /// Whether this record is what the slot's key is.
+    /// Whether this record is the newest one of the slot, and not a delete.
     pub(crate) fn is_there_at(&self, slot: SlotId, at: Location) -> bool {
         let Slot { newest, deleted, .. } = self.slots[slot.0 as usize];
         newest == at && !deleted
     }
 
-    /// Keys that are there.
+    /// Number of keys that are not deleted.
     pub(crate) fn keys(&self) -> usize {
         self.keys - self.deleted
     }
 
-    /// Records that are kept, those of keys that are gone included.
+    /// Number of records kept, including those of deleted keys.
     pub(crate) fn records(&self) -> usize {
         self.keys + self.past
     }
@@ -383,12 +386,12 @@ impl Table {
     }
 }
 
-/// The bits of a key's hash that its slot keeps: not those that chose the stripe.
+/// The bits of a key's hash that its slot keeps; other bits choose the stripe.
 fn tag(hash: u64) -> u32 {
     hash as u32
 }
 
-/// The hash that the index sees, made from what a slot keeps.
+/// The hash for the index, computed from a slot's tag.
 #[inline]
 fn spread(tag: u32) -> u64 {
     u64::from(tag).wrapping_mul(0x9E37_79B9_7F4A_7C15)

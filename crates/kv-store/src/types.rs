@@ -1,4 +1,4 @@
-//! Types that every floor of the store knows.
+//! Types that every layer of the store uses.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use knee_kv_cache::engine::Version;
 
 use super::record::Sequence;
 
-/// Which order versions say.
+/// The order that versions express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Consistency {
@@ -27,28 +27,29 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// How a store keeps what it is given.
+/// Options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Which order versions say.
+    /// The order that versions express.
     pub consistency: Consistency,
-    /// Locks that the keys are dealt to; a power of two.
+    /// Number of locks that keys are spread over; a power of two.
     pub stripes: usize,
-    /// The largest value.
+    /// Largest value, in bytes.
     pub value_bytes_max: usize,
-    /// Bytes of a segment of the log, from 1024 on: what does not fit one with its key is too
-    /// large. It takes any value with any key from 1,053,000 on.
+    /// Size of a segment of the log in bytes, at least 1024. A record must fit one segment; from 1,053,000 bytes on,
+    /// every
+    /// key and value do.
     pub segment_bytes: usize,
 }
 
-/// How a store in a directory is opened.
+/// Options for a store in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryOptions {
-    /// The directory; it is made if it is not there.
+    /// The directory; a missing one is made.
     pub path: PathBuf,
     /// When a commit is on the disk.
     pub durability: Durability,
-    /// Whether to go on without what is damaged, instead of not at all.
+    /// Whether to open the store without its damaged parts, instead of failing.
     pub repair: bool,
 }
 
@@ -57,9 +58,9 @@ pub struct DirectoryOptions {
 pub enum Durability {
     /// Before a client sees it.
     Always,
-    /// At most so many milliseconds later.
+    /// At most this number of milliseconds later.
     Interval(u32),
-    /// Whenever the system likes.
+    /// Whenever the system writes its cache.
     None,
 }
 
@@ -68,18 +69,18 @@ pub enum Durability {
 pub enum Unwritable {
     /// The limit allows no other segment.
     Full(String),
-    /// The disk has no room for another one.
+    /// The disk has no space for another segment.
     NoSpace(String),
-    /// The system refuses a segment, or to be rid of one, though there may be room: too many files are
-    /// open, say. Nothing was lost, and it may be possible later.
+    /// The system refuses to make or remove a segment for another reason, such as too many open files. Nothing is
+    /// lost; a
+    /// later attempt may succeed.
     Failed(String),
-    /// A write to the disk failed before. What was committed since may be lost, so nothing more
-    /// is taken, nor is any of that shown.
+    /// A write to the disk has failed. Later commits may be lost, so the log refuses new ones and shows none of them.
     Broken(String),
 }
 
 impl Unwritable {
-    /// Whether the log has no room: the keeper may reclaim some.
+    /// Whether the log has no space; the keeper may reclaim some.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Unwritable::Full(_) | Unwritable::NoSpace(_))
@@ -96,18 +97,18 @@ impl fmt::Display for Unwritable {
     }
 }
 
-/// What became durable, or will: see [`super::Store::sync`].
+/// A commit; [`super::Store::sync`] makes it durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// Its place among all commits of the store; where nothing was there to delete, the last commit
-    /// that says so.
+    /// Its number among all commits of the store. If there was nothing to delete, the last commit that shows this.
     pub sequence: Sequence,
-    /// The version that its keys have now; with several keys and versions by the key, the largest.
-    /// 0 where nothing was there to delete.
+    /// The new version of its keys. With several keys and versions of each key, the largest one. 0 if there was
+    /// nothing to
+    /// delete.
     pub version: Version,
 }
 
-/// Locks, whatever became of the thread that had it before.
+/// Locks a mutex, even one that a panic has poisoned.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,11 +12,12 @@ use super::room::Room;
 use super::store::Store;
 use super::types::lock;
 
-/// After a fruitless search the keeper is not asked again before the log has grown by this part of a segment, or the
-/// keeper has searched by itself: a search takes longer than a write.
+/// After a search without result, writers wake the keeper again only once the log has grown by this part of a
+/// segment,
+/// or the keeper has searched on its own: a search takes longer than a write.
 const GROWN_PART: usize = 16;
 
-/// A keeper reclaims space for waiting writers until this is dropped.
+/// Counts a keeper that reclaims space for waiting writers, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Keeping(Store);
 
@@ -26,7 +27,7 @@ impl Keeping {
         Keeping(store)
     }
 
-    /// It is this thread that does.
+    /// Registers the current thread as the keeper's.
     pub(super) fn runs_here(&self) {
         lock(&self.0.0.pressure.state).keeper = Some(thread::current());
     }
@@ -42,8 +43,8 @@ impl Drop for Keeping {
 }
 
 impl Store {
-    /// Waits after a write that a full log refused, until the log has this room. Returns whether to try again; the
-    /// answer is no once the keeper has found nothing to reclaim, or takes too long. The caller holds no lock.
+    /// Waits after a full log refused a write, until the log has this much space. Returns whether to try again: false
+    /// once the keeper has found nothing to reclaim, or takes too long. The caller holds no lock.
     pub fn wait_for_room(&self, room: Room, patience: &mut Patience) -> bool {
         let pressure = &self.0.pressure;
         let mut waiting = None;
@@ -61,7 +62,7 @@ impl Store {
         }
     }
 
-    /// The same in a task.
+    /// The same for a task.
     pub async fn room(&self, room: Room, patience: &mut Patience) -> bool {
         let pressure = &self.0.pressure;
         let begun = patience.begun(&lock(&pressure.state));
@@ -69,7 +70,7 @@ impl Store {
         loop {
             let freed = pressure.freed_some.notified();
             tokio::pin!(freed);
-            // From here on it hears, also of what happens before it waits.
+            // Registers for notifications before the first await, so that none is missed.
             freed.as_mut().enable();
             {
                 let mut state = lock(&pressure.state);
@@ -79,12 +80,12 @@ impl Store {
                 waiting.get_or_insert_with(|| Waiting::begin(pressure));
                 state.ask();
             }
-            // After a timeout it looks and decides as well.
+            // After a timeout the loop decides once more.
             let _ = timeout_at(begun.until.into(), freed).await;
         }
     }
 
-    /// Whether to try again, unless that depends on the keeper.
+    /// Decides whether to try again; `None` while that depends on the keeper.
     fn is_decided(&self, room: Room, begun: &mut Begun, state: &mut State) -> Option<bool> {
         let (was_over, lacks) = (begun.is_over, self.0.log.lacks(room));
         begun.is_over = begun.until <= Instant::now();
@@ -93,7 +94,7 @@ impl Store {
         }
         if begun.is_over {
             if state.freed == begun.freed {
-                // Later writers have none either.
+                // Later writers have no keeper either.
                 state.fruitless = Some(self.0.log.end());
             }
             return Some(false);
@@ -106,7 +107,7 @@ impl Store {
         let is_refused = state.keepers == 0
             || !self.0.log.ever_fits(room)
             || state.fruitless.is_some_and(is_hopeless);
-        // It may need less than it is thought to.
+        // Try again: `room` is only an upper bound of the need.
         let tries_again = begun.looked != std::mem::replace(&mut begun.looked, state.freed);
         is_refused.then_some(tries_again)
     }

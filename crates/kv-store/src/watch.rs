@@ -9,38 +9,38 @@ use knee_kv_cache::engine::Version;
 
 use super::record::Sequence;
 
-/// What a commit did to a key.
+/// A change of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The commit: not to be shown before it is safe, see [`super::Store::sync`].
+    /// The commit. No client may see the event before that is synced, see [`super::Store::sync`].
     pub sequence: Sequence,
-    /// The version that the key has now.
+    /// The key's new version.
     pub version: Version,
     /// The key.
     pub key: Vec<u8>,
-    /// What happened to it.
+    /// The kind of change.
     pub what: What,
 }
 
-/// What happened to a key.
+/// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It has this value.
+    /// The key has this new value.
     Put(Vec<u8>),
-    /// Its value grew by this.
+    /// These bytes were appended to the value.
     Appended(Vec<u8>),
-    /// It is gone.
+    /// The key was deleted.
     Deleted,
 }
 
-/// Takes an event without waiting; `false` ends the watch.
+/// Receives an event and must not wait; `false` ends the watch.
 pub type Listener = Box<dyn Fn(Event) -> bool + Send + Sync>;
 
 /// All watches.
 #[derive(Default)]
 pub(crate) struct Watches {
     watches: Mutex<Vec<Watch>>,
-    /// How many there are, so that commits lock nothing when there are none.
+    /// Number of watches; commits take no lock while it is 0.
     count: AtomicUsize,
     next: AtomicU64,
 }
@@ -72,7 +72,7 @@ impl Watches {
         self.count.store(watches.len(), Ordering::Release);
     }
 
-    /// Tells those whose range the key is in, if there are any.
+    /// Calls the listeners whose range has the key.
     #[inline]
     pub(crate) fn tell(&self, key: &[u8], event: impl Fn() -> Event) {
         if self.count.load(Ordering::Acquire) > 0 {

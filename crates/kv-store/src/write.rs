@@ -1,4 +1,4 @@
-//! Writes: a commit of one key or of several, made as a whole or not at all.
+//! Writes: an atomic commit of one or several keys.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -15,38 +15,39 @@ use super::table::{Damage, SlotId, Table, View};
 use super::types::{Committed, Consistency, StoreOptions, Unwritable, lock};
 use super::watch::{Event, What};
 
-/// Why a write did not happen. Nothing of it did.
+/// Why a write failed. It changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteError {
     /// A condition does not hold.
     Condition {
-        /// Index of the write that has it.
+        /// Index of the write with this condition.
         index: usize,
         /// The version of its key; `None` if the key is missing.
         version: Option<Version>,
-        /// The last commit that this shows, also by the conditions that hold. A client sees it only once that commit
-        /// is safe, see [`Store::sync`].
+        /// The last commit that this error reflects, also by the conditions that hold. A client may see the error
+        /// only once
+        /// that commit is synced, see [`Store::sync`].
         sequence: Sequence,
     },
     /// The key of the write with this index is empty or too long.
     Key(usize),
-    /// A value would be too large, or fits no segment with its key.
+    /// A value would be too large, or does not fit a segment together with its key.
     TooLarge {
-        /// Index of the write that has it.
+        /// Index of the write with this value.
         index: usize,
-        /// The largest that is taken of that key.
+        /// The largest value for that key, in bytes.
         bytes_max: usize,
     },
-    /// Two writes are of this key.
+    /// Two writes have the same key; the index of the second one.
     Twice(usize),
-    /// The log takes nothing.
+    /// The log refuses the commit.
     Log(Unwritable),
     /// The key's newest record cannot be read.
     Damage(Damage),
 }
 
 impl WriteError {
-    /// Whether the log has no room: the keeper may reclaim some.
+    /// Whether the log has no space; the keeper may reclaim some.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, WriteError::Log(why) if why.is_full())
@@ -66,8 +67,9 @@ impl From<Unwritable> for WriteError {
 }
 
 impl Store {
-    /// Makes all of the writes as one commit, or none of them. A request with an id that was made
-    /// already is not made again: what came of it then is returned.
+    /// Makes all of the writes as one commit, or none of them. A repeated request with an id writes nothing, and
+    /// returns
+    /// the outcome of the first one.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -81,7 +83,7 @@ impl Store {
             self.clear_before_write(now)?;
             return self.write_once(writes, None, now);
         };
-        // Held until it is made: the same request may come twice at once.
+        // Hold the shard until the write is done: two connections may send the same request at once.
         let mut requests = self.0.requests.shard(id);
         if let Some(committed) = requests.made(id) {
             return Ok(committed);
@@ -98,7 +100,7 @@ impl Store {
         request: Option<RequestId>,
         now: Second,
     ) -> Result<Committed, WriteError> {
-        // Most commits are of one key: nothing is gathered for them.
+        // Most commits have one key: this path allocates no lists.
         if let [write] = writes {
             let hash = self.0.hash.hash(write.key);
             let stripe = self.stripe_of(hash);
@@ -126,8 +128,9 @@ impl Store {
         self.append(&planned, request, &mut locked, now)
     }
 
-    /// Nothing was there to delete, as commits up to this one say. Where the request has an id,
-    /// that is logged: it is not to delete what is put there before it comes again.
+    /// Returns the outcome of a delete without effect, as of the commit `seen`. A request with an id is logged, so
+    /// that
+    /// its repetition does not delete a key that was put in between.
     fn come_to_nothing(
         &self,
         request: Option<RequestId>,
@@ -143,8 +146,8 @@ impl Store {
         Ok(Committed { sequence, version: 0 })
     }
 
-    /// What a write comes to, `None` where it deletes what is not there. `seen` is the last commit
-    /// that the writes up to this one have found.
+    /// Plans a write; `None` if it deletes a missing key. `seen` is the last commit that the writes up to this one
+    /// reflect.
     fn plan<'a>(
         &self,
         index: usize,
@@ -166,9 +169,9 @@ impl Store {
         let (slot, view) = match found {
             Err(damage) if !asks => {
                 let slot = Some(table.damaged(hash).ok_or_else(|| damage.clone())?);
-                // It is looked at only after this table is unlocked.
+                // The keeper looks at `harmed` only after this table is unlocked.
                 lock(&self.0.harmed).insert(damage.segment);
-                // No key has made more versions than there were commits.
+                // No key has more versions than there are commits.
                 let version = self.0.log.last() + 1;
                 return Ok(Some(Planned {
                     write: *write,
@@ -185,11 +188,11 @@ impl Store {
         *seen = (*seen).max(slot.map_or(0, |slot| table.newest_sequence(slot)));
         if !holds(write.condition, view.as_ref()) {
             let version = view.map(|view| view.version);
-            // That this one failed says of those before that they hold.
+            // A failed condition implies that those before it hold, so `seen` covers them.
             return Err(WriteError::Condition { index, version, sequence: *seen });
         }
         self.check_size(index, write, view.as_ref())?;
-        // The version of a key that is gone counts on: it is not to be met again.
+        // The version of a deleted key continues, so that no version number is used twice.
         if view.is_none() && matches!(write.action, Action::Delete) {
             return Ok(None);
         }
@@ -197,8 +200,9 @@ impl Store {
         Ok(Some(Planned { write: *write, hash, slot, view, version, keeps: None }))
     }
 
-    /// The version that a key has next, where versions count its writes. One that may have been
-    /// there and was forgotten counts on from the largest that any such key had.
+    /// The next version of a key, where versions count its writes. A key that may have been forgotten continues from
+    /// the
+    /// largest version of any forgotten key.
     pub(super) fn version_after(&self, table: &Table, slot: Option<SlotId>) -> Version {
         match (self.0.options.consistency, slot) {
             (Consistency::Sequential, Some(slot)) => table.newest_version(slot) + 1,
@@ -218,7 +222,7 @@ impl Store {
             Action::Append(tail) => view.map_or(0, |view| view.value_bytes) + tail.len(),
             Action::Delete => 0,
         };
-        // A record fits one segment, also the smallest.
+        // A record must fit one segment.
         let piece = match write.action {
             Action::Put { value, .. } | Action::Append(value) => value.len().min(PIECE_BYTES_MAX),
             Action::Delete => 0,
@@ -233,7 +237,7 @@ impl Store {
         fits.then_some(()).ok_or(WriteError::TooLarge { index, bytes_max })
     }
 
-    /// Locks the stripes of some keys, each once, in their order: so no two writers wait for each other.
+    /// Locks the stripes of some keys, each once, in order, so that writers do not deadlock.
     fn lock_stripes(&self, hashes: &[u64]) -> Vec<(usize, MutexGuard<'_, Table>)> {
         let mut stripes: Vec<usize> = hashes.iter().map(|&hash| self.stripe_of(hash)).collect();
         stripes.sort_unstable();
@@ -287,7 +291,7 @@ impl Store {
                     value,
                 }));
             }
-            // In the order of the commits: the log is locked.
+            // The log is still locked, so watchers see events in the order of the commits.
             self.0.watches.tell(plan.write.key, || Event {
                 sequence,
                 version: version_here,
@@ -295,18 +299,19 @@ impl Store {
                 what: match (plan.write.action, &plan.view) {
                     (Action::Put { value, .. }, _) => What::Put(value.to_vec()),
                     (Action::Append(tail), Some(_)) => What::Appended(tail.to_vec()),
-                    // On top of nothing: of what was over or cleared, watchers may not have heard
-                    // yet that it is gone.
+                    // An append to a missing key is reported as a put: watchers may not yet know
+                    // that the old value expired or was cleared.
                     (Action::Append(tail), None) => What::Put(tail.to_vec()),
                     (Action::Delete, _) => What::Deleted,
                 },
             });
         }
-        // Others may commit from here on: finding a new key's place in the order of all takes longer than
-        // the record. A snapshot or a reclaim that sees this commit in the log finds its keys only
-        // behind their stripes' locks, which are held until all is in the tables.
+        // Other threads may commit from here on: inserting a new key in the order takes longer than appending the
+        // record. A
+        // snapshot or a reclaim that sees this commit in the log still finds its keys only
+        // after their stripes are unlocked, when all records are in the tables.
         drop(commit);
-        // Only now: a snapshot that is taken after the commit sees it, and an earlier one is known.
+        // Read the horizon only after the commit: a later snapshot sees the commit, and an earlier one is registered.
         let horizon = self.horizon(sequence);
         if horizon < sequence && !self.0.has_past.load(Ordering::Relaxed) {
             self.0.has_past.store(true, Ordering::Relaxed);
@@ -319,7 +324,7 @@ impl Store {
             let pieces = plan.pieces().count();
             for at in places.by_ref().take(pieces) {
                 match slot {
-                    // Most often its past can be forgotten at once.
+                    // Usually the key's old versions can be dropped at once.
                     Some(slot)
                         if horizon >= sequence
                             && pieces == 1
@@ -352,10 +357,10 @@ fn holds(condition: Condition, view: Option<&View>) -> bool {
 
 fn table_of<'a>(locked: &'a mut [(usize, MutexGuard<'_, Table>)], stripe: usize) -> &'a mut Table {
     let at = locked.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
-    &mut locked[at.expect("the stripes of all keys are locked")].1
+    &mut locked[at.expect("all stripes of the write are locked")].1
 }
 
-/// The first write of a key that an earlier one is of.
+/// The first write whose key an earlier write has as well.
 fn twice(writes: &[Write<'_>], hashes: &[u64]) -> Option<usize> {
     let mut seen = BTreeMap::new();
     writes

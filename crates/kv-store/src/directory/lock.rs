@@ -11,13 +11,13 @@ pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A process that is just being started has a copy of the descriptor until it executes its program.
+        // A forked process has a copy of the descriptor until it executes its program: so unlock explicitly.
         // SAFETY: a call with a descriptor that is open.
         unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 
-/// Locks a directory for one store; [`io::ErrorKind::WouldBlock`] where another store has it.
+/// Locks a directory for one store; [`io::ErrorKind::WouldBlock`] if another store has it.
 pub(super) fn lock(path: &Path) -> io::Result<Lock> {
     let file =
         OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;

@@ -1,4 +1,4 @@
-//! What a directory's manifest says, and how it is read.
+//! The content of a directory's manifest, and its reader.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,16 +10,16 @@ use crate::place::{Location, SegmentId};
 use crate::record::Sequence;
 use crate::types::Consistency;
 
-/// What a manifest says.
+/// The content of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Manifest {
     /// Version of the format.
     pub(crate) format: u32,
-    /// What versions count: a store that counts otherwise would make some twice.
+    /// How versions are counted. A store that counts differently would reuse version numbers.
     pub(crate) consistency: Consistency,
-    /// The segments, as they were made.
+    /// All segments.
     pub(crate) segments: BTreeMap<SegmentId, Made>,
-    /// What the segments alone no longer say.
+    /// State that the segments alone no longer have.
     pub(crate) reached: Reached,
 }
 
@@ -31,7 +31,7 @@ impl Manifest {
         Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
     }
 
-    /// The log has come so far. What was dropped stays dropped.
+    /// Advances `reached`; its limits never go back.
     pub(super) fn reach(&mut self, reached: Reached) {
         let compacted = reached.compacted.max(self.reached.compacted);
         let floor = reached.floor.max(self.reached.floor);
@@ -39,10 +39,10 @@ impl Manifest {
     }
 }
 
-/// A segment as it was made.
+/// The parameters of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Made {
-    /// Seeds its checksums.
+    /// The seed of its checksums.
     pub(crate) salt: u32,
     /// Bytes that were reserved for its records.
     pub(crate) bytes: usize,
@@ -53,11 +53,11 @@ pub(crate) struct Made {
 pub(crate) struct Reached {
     /// The last commit.
     pub(crate) last: Sequence,
-    /// Up to here it was on the disk.
+    /// The place up to which the log was on the disk.
     pub(crate) settled: Option<Location>,
-    /// Versions before it may have been dropped.
+    /// Versions before this commit may have been dropped.
     pub(crate) compacted: u64,
-    /// No key that was forgotten had a larger version, where versions count the writes of each key.
+    /// The largest version of a forgotten key, where versions count the writes of each key.
     pub(crate) floor: u64,
 }
 
@@ -68,31 +68,32 @@ pub(super) fn read_manifest(directory: &Path) -> Result<Option<Manifest>, Direct
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return if holds_segments(directory) {
-                Err(DirectoryError::Damaged(path, "it is missing, and there are segments".into()))
+                Err(DirectoryError::Damaged(path, "missing, although there are segments".into()))
             } else {
                 Ok(None)
             };
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(DirectoryError::Damaged(path, "it is no text".into()));
+            return Err(DirectoryError::Damaged(path, "not valid UTF-8".into()));
         }
         Err(error) => return Err(DirectoryError::Io(path, error)),
     };
     let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
     if u32::from_str_radix(checksum, 16) != Ok(crc32c::crc32c(json.as_bytes())) {
-        return Err(DirectoryError::Damaged(path, "its checksum does not hold".into()));
+        return Err(DirectoryError::Damaged(path, "wrong checksum".into()));
     }
     let unknown =
         |error: serde_json::Error| DirectoryError::Damaged(path.clone(), error.to_string());
     let Format { format } = serde_json::from_str(json).map_err(unknown)?;
     if format != Manifest::FORMAT {
-        let what = format!("it has format {format}, and only {} is known here", Manifest::FORMAT);
+        let what =
+            format!("format {format} is unknown; this program reads format {}", Manifest::FORMAT);
         return Err(DirectoryError::Other(path, what));
     }
     serde_json::from_str(json).map(Some).map_err(unknown)
 }
 
-/// What every manifest says, whatever its format.
+/// The field that a manifest of any format has.
 #[derive(serde::Deserialize)]
 struct Format {
     format: u32,

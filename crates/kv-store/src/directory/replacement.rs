@@ -1,4 +1,4 @@
-//! Replaces a directory's manifest as a whole, on a full disk, too.
+//! Replaces a directory's manifest atomically, even on a full disk.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -12,13 +12,14 @@ use super::manifest::Manifest;
 use super::{Directory, Open};
 use crate::segment::FILE_HEAD_BYTES;
 
-/// After the text of a manifest: eight digits between two line ends.
+/// Bytes of the checksum behind a manifest's text: eight digits between two line ends.
 const CHECKSUM_BYTES: usize = 10;
-/// A manifest may grow at least so much without another block: by the notes of a removed segment.
+/// Least number of bytes that a manifest can grow without another block: the record of a removed segment needs them.
 const MANIFEST_ROOM_MIN: usize = 256;
 
 impl Directory {
-    /// Replaces the manifest. After a failed sync the new one counts, although the disk may still have the old one.
+    /// Replaces the manifest. After a failed sync this process uses the new one, although the disk may have the old
+    /// one.
     pub(super) fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
         if open.is_unsettled {
@@ -49,8 +50,9 @@ impl Directory {
         Ok(())
     }
 
-    /// Reserves as many blocks for the next manifest as this one takes. Where that fails, the next one needs free
-    /// blocks.
+    /// Reserves as many blocks for the next manifest as this one takes. If the system refuses, the next manifest
+    /// needs
+    /// free blocks.
     pub(super) fn reserve_manifest(&self) {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(fresh);
@@ -93,7 +95,7 @@ mod tests {
 
     const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
 
-    /// Whether this manifest is still what it was, the one of [`NOTHING`].
+    /// Whether this manifest is still the one of [`NOTHING`].
     fn is_whole(mut manifest: &File) -> bool {
         let mut text = String::new();
         manifest.read_to_string(&mut text).unwrap();

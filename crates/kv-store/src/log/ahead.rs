@@ -1,6 +1,7 @@
-//! The room that a commit needs, and the log has: segments up to its limit, and some for what frees space.
+//! The space that a commit needs, and that the log has: segments up to the limit, and a few beyond it for commits
+//! that free space.
 //!
-//! Gone through before a commit begins: making a segment waits for the disk, and so does every commit behind it.
+//! Callers check before a commit begins: making a segment waits for the disk, and blocks every later commit.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use crate::segment::Segment;
 use crate::types::Unwritable;
 
 impl Log {
-    /// Whether a commit that needs this room makes no segment: all that it needs are ready, or it is refused at once.
+    /// Whether a commit of this size need not make a segment: its segments are ready, or it is refused at once.
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
@@ -21,7 +22,7 @@ impl Log {
             || (beyond == 0 && self.spares.refusal().is_some())
     }
 
-    /// Makes the segments that such a commit needs, as far as the limit allows it.
+    /// Makes the segments that such a commit needs, as far as the limit allows.
     pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
         let (needed, beyond) = (self.needed(room), room.beyond());
         let is_there = needed == 0 && !self.is_in_reserve(beyond);
@@ -31,12 +32,12 @@ impl Log {
         self.spares.fill(needed, self.left(beyond), beyond > 0, || self.make_segment())
     }
 
-    /// Bytes of records that the segment that is written to still takes.
+    /// Free bytes of the active segment.
     pub(crate) fn room(&self) -> usize {
         self.room.load(Ordering::Relaxed)
     }
 
-    /// Whether such a commit would be refused for want of segments.
+    /// Whether such a commit would be refused because segments are missing.
     pub(crate) fn lacks(&self, room: Room) -> bool {
         let (needed, beyond) = (self.beside(room), room.beyond());
         self.is_beyond_limit(needed, beyond)
@@ -45,18 +46,18 @@ impl Log {
                 && self.spares.ready() < self.spares.needed(needed, self.left(beyond)))
     }
 
-    /// Whether such a commit would find the segments that it may need, were nothing else in the log.
+    /// Whether such a commit would fit an otherwise empty log.
     pub(crate) fn ever_fits(&self, room: Room) -> bool {
         let most = self.bytes_max.load(Ordering::Relaxed);
         (self.segments_for(room) * self.segment_bytes) as u64 <= most
     }
 
-    /// Segments that such a commit may wait for: in memory none is.
+    /// Segments that such a commit may wait for: none in memory.
     fn needed(&self, room: Room) -> usize {
         if self.is_durable() { self.beside(room) } else { 0 }
     }
 
-    /// Segments that it may need beside the one that is written to.
+    /// Segments that such a commit may need besides the active one.
     fn beside(&self, room: Room) -> usize {
         let fits = room.bytes <= self.room();
         if fits { 0 } else { self.segments_for(room) }
@@ -66,20 +67,20 @@ impl Log {
         room.records.min(self.segments_in(room.bytes))
     }
 
-    /// Whether so many segments more are beyond what a commit may take that may go so many beyond the limit.
+    /// Whether `needed` further segments would exceed the limit by more than `beyond` segments.
     pub(crate) fn is_beyond_limit(&self, needed: usize, beyond: usize) -> bool {
         self.taken() + (needed * self.segment_bytes) as u64 > self.allowed(beyond)
     }
 
-    /// Whether fewer segments are ready than a commit of this kind leaves to others. The segment that is written to
-    /// may be one of those.
+    /// Whether fewer segments are ready than a commit of this kind must leave in reserve. The active segment may
+    /// have come from the reserve.
     pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
         self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
     }
 
-    /// Bytes of segments that there may be with a commit that may go so many segments beyond the limit. Of a
-    /// log that was opened with a smaller limit than it takes, what frees space goes on from there; and where
-    /// its segments were larger, what is alive in one of them may be moved as a whole.
+    /// Most bytes of segments for a commit that may exceed the limit by `beyond` segments. A log may be larger than
+    /// its limit when it is opened: then commits that free space may exceed its present size instead. Where its old
+    /// segments are larger, the live records of one of them may still move.
     fn allowed(&self, beyond: usize) -> u64 {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         match beyond {
@@ -95,8 +96,8 @@ impl Log {
         }
     }
 
-    /// Keeps the segments that moving what is alive in this one may take; `None` where the disk has no room for
-    /// them. Only a segment that is larger than those made now needs more than the reserve.
+    /// Keeps the segments that a move of this segment's live records may need; `None` if the disk has no space for
+    /// them. Only a segment larger than the present size needs more than the reserve.
     pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
         let is_small = segment.reserved <= self.segment_bytes;
         let live = segment.live() as usize;
@@ -107,28 +108,28 @@ impl Log {
         self.spares.keep(needed, || self.make_segment())
     }
 
-    /// Segments that records of so many bytes may need.
+    /// Segments that records of `bytes` in total may need.
     fn segments_in(&self, bytes: usize) -> usize {
         segments_most(bytes, self.segment_bytes, self.segment_bytes)
     }
 
-    /// Spare segments that a commit leaves, which may go so many segments beyond the limit.
+    /// Spare segments that a commit must leave, if it may exceed the limit by `beyond` segments.
     pub(super) fn left(&self, beyond: usize) -> usize {
         self.reserved().saturating_sub(beyond)
     }
 
-    /// Makes the reserved segments that a move has used, unless the disk had no room for one just now. Called with
-    /// nothing locked: otherwise the next write makes them with the log locked.
+    /// Replaces the reserved segments that a move has used, unless the disk just refused one. The caller holds no
+    /// lock: otherwise the next write would make them while the log is locked.
     pub(crate) fn refill(&self) {
         if self.is_in_reserve(0) {
-            // Writers are refused, and report it.
+            // Refused writers report the failure.
             let _ = self.spares.fill(0, RESERVED, false, || self.make_segment());
         }
     }
 }
 
-/// Segments that records of so many bytes may need, none longer than `longest`. Each but the last has
-/// no room for what comes behind it, and two that follow each other have more than fits one.
+/// Most segments that records of `bytes` in total may need, each at most `longest`. Each segment but the last has
+/// no space for the next record, so two neighbours hold more than one segment fits.
 fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
     let least = capacity.saturating_sub(longest).max(1);

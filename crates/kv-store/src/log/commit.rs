@@ -1,4 +1,4 @@
-//! A commit, begun and appended.
+//! Begins a commit and appends its records.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -12,7 +12,7 @@ use crate::segment::Segment;
 use crate::types::{Unwritable, lock};
 
 impl Log {
-    /// Begins a commit of records of these lengths. Once it has begun, it cannot fail. A commit that only `frees`
+    /// Begins a commit of records of these lengths. A commit that has begun cannot fail. A commit that only `frees`
     /// space may take one segment beyond the limit.
     pub(crate) fn begin(
         &self,
@@ -24,7 +24,7 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        // The segment that is written to may be one of the reserve.
+        // The active segment may have come from the reserve.
         if self.is_beyond_limit(0, beyond) {
             return Err(self.limit_reached());
         }
@@ -54,8 +54,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. A move may take [`RESERVED`] segments
-    /// beyond the limit, and those of the reserve: it frees the segment that the record is in.
+    /// Begins to move a record of an earlier commit to the end of the log. A move frees the segment of the record.
+    /// So it may use the reserve, and exceed the limit by [`RESERVED`] segments.
     pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
         let mut head = lock(&self.head);
         if let Some(why) = self.broken.get() {
@@ -72,8 +72,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
     }
 
-    /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may take
-    /// `beyond` segments above the limit, and as many of the reserve.
+    /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may exceed the
+    /// limit by `beyond` segments, and take as many from the reserve.
     pub(super) fn fresh_segment(
         &self,
         bytes: usize,
@@ -81,7 +81,9 @@ impl Log {
         beyond: usize,
     ) -> Result<Segment, Unwritable> {
         if bytes > self.segment_bytes - HEAD_BYTES {
-            return Err(Unwritable::Full(format!("a record of {bytes} bytes fits no segment")));
+            return Err(Unwritable::Full(format!(
+                "a record of {bytes} bytes is larger than a segment"
+            )));
         }
         if self.is_beyond_limit(before + 1, beyond) {
             return Err(self.limit_reached());
@@ -95,13 +97,13 @@ impl Log {
     }
 }
 
-/// A commit while it is appended. It locks the end of the log.
+/// A commit in progress. It holds the lock on the end of the log.
 #[derive(Debug)]
 pub(crate) struct Commit<'a> {
-    /// Its place among all commits.
+    /// The number of the commit in the order of all commits.
     pub(crate) sequence: Sequence,
     is_begun: bool,
-    /// Whether the active segment knows that there is a request with an id.
+    /// Whether the active segment has noted a request with an id.
     is_noted: bool,
     on_disk: OnDisk,
     head: MutexGuard<'a, Head>,
@@ -110,12 +112,12 @@ pub(crate) struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    /// Appends the record of an earlier commit that it was begun for.
+    /// Appends the record that [`Log::begin_move`] was called for.
     pub(crate) fn append_moved(&mut self, record: &Record<'_>) -> Location {
         self.append(&Record { moved: true, more: false, ..*record })
     }
 
-    /// Appends one of the records that it was begun with, in their order.
+    /// Appends the next record of the commit.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
         if record.bytes() > self.head.room() {
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");

@@ -1,4 +1,4 @@
-//! Where the log is written to, and whose turn it is to write it to the disk.
+//! The end of the log, and the turns that write the log to the disk.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::segment::Segment;
 
 #[derive(Debug)]
 pub(super) struct Head {
-    /// The segment that is written to; while there is no room for one, a segment that takes nothing and that no
-    /// table finds.
+    /// The active segment. While there is no space for one: a placeholder that fits no record and that no table
+    /// finds.
     pub(super) active: Arc<Segment>,
     pub(super) last: Sequence,
-    /// Records that are in no group yet.
+    /// Records that no turn has taken yet.
     pub(super) ungrouped: u64,
-    /// Full, and perhaps not yet on the disk; oldest first.
+    /// Full segments that may not yet be on the disk, oldest first.
     pub(super) full: Vec<Arc<Segment>>,
 }
 
 impl Head {
-    /// Where the log ends.
+    /// The end of the log.
     pub(super) fn end(&self) -> Location {
         Location::new(self.active.id, self.active.filled())
     }
 
-    /// Bytes of records that the segment that is written to still takes.
+    /// Free bytes of the active segment.
     pub(super) fn room(&self) -> usize {
         self.active.capacity() - HEAD_BYTES - self.active.filled()
     }
 
-    /// The segment that was written to is full; this one is from now on.
+    /// Seals the active segment, and makes `fresh` the active one.
     pub(super) fn turn_to(&mut self, fresh: Arc<Segment>, on_disk: OnDisk) {
         let full = std::mem::replace(&mut self.active, fresh);
         if !full.takes_nothing() {
@@ -39,13 +39,13 @@ impl Head {
     }
 }
 
-/// Threads write to the disk in turns, each for all that appended before.
+/// The turns in which threads write to the disk. One turn writes all records that were appended before it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Whether a thread has the turn; otherwise the turn with this number is over.
+    /// Whether a thread has the turn. If not, the turn numbered `turn` is over.
     pub(super) taken: bool,
-    /// Counted from 1.
+    /// The number of the turn, counted from 1.
     pub(super) turn: usize,
-    /// The last commit that it makes safe.
+    /// The last commit that the turn syncs.
     pub(super) up_to: Sequence,
 }

@@ -1,4 +1,4 @@
-//! The segments that records are in, and what they take.
+//! The segments of the log, and their size.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -10,7 +10,7 @@ use crate::segment::Segment;
 use crate::types::lock;
 
 impl Log {
-    /// Adds segments to those that tables find.
+    /// Adds segments, so that tables find them.
     pub(super) fn enter(&self, fresh: Vec<Segment>) -> std::vec::IntoIter<Arc<Segment>> {
         let fresh: Vec<_> = fresh.into_iter().map(Arc::new).collect();
         if !fresh.is_empty() {
@@ -22,19 +22,19 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// Full segments of a log in memory are written to no disk.
+    /// Drops the list of full segments if the log is in memory: no turn writes them.
     pub(super) fn forget_full(&self, head: &mut Head) {
         if self.directory.is_none() {
             head.full.clear();
         }
     }
 
-    /// Changes what the log may take.
+    /// Changes the limit of the log, in bytes.
     pub(crate) fn set_bytes_max(&self, bytes: u64) {
         self.bytes_max.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of all segments, and what they may be.
+    /// Bytes of all segments, and their limit.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.taken(), self.bytes_max.load(Ordering::Relaxed))
     }
@@ -44,8 +44,7 @@ impl Log {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Segments that nothing more is written to, and that are read from their files if they have
-    /// any.
+    /// Segments that no longer grow, and that are read from their files if they have any.
     pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
         let head = lock(&self.head);
         let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
@@ -53,7 +52,7 @@ impl Log {
         segments.values().filter(|segment| !waiting(segment.id)).cloned().collect()
     }
 
-    /// The oldest segment besides one.
+    /// The oldest segment other than `id`.
     pub(crate) fn oldest_but(&self, id: SegmentId) -> SegmentId {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.keys().copied().find(|&other| other != id).unwrap_or(id)
@@ -74,7 +73,7 @@ impl Log {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Changes whenever a segment that was there is gone or has been replaced.
+    /// A counter that changes when a segment is removed or replaced.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -85,7 +84,7 @@ impl Log {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// A segment that records are in.
+    /// The segment with this number.
     pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }

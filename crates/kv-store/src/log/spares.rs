@@ -1,8 +1,7 @@
-//! Segments made before they are needed: to make one takes the disk some milliseconds.
+//! Prepared segments: making one takes the disk some milliseconds.
 //!
 //! The last [`RESERVED`] spares are a reserve. Puts use none of them, deletes may use one, moves may use both. So a
-//! full disk still accepts deletes, and reclaims their space. Writers are refused while some of them
-//! are missing.
+//! full disk still accepts deletes and reclaims their space. Writes are refused while the reserve is incomplete.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,21 +12,21 @@ use std::time::{Duration, Instant};
 use crate::segment::Segment;
 use crate::types::{Unwritable, lock};
 
-/// Segments that puts do not use: one for deletes and one for moves. Without the second, a full disk would stay full.
+/// Segments that puts must leave: one for deletes and one for moves. Without the latter, a full disk would stay full.
 pub(crate) const RESERVED: usize = 2;
 
-/// After the disk had no room, writers and large moves are refused for so long without asking it again. The keeper
-/// asks as often.
+/// After the disk refused a segment, writers and large moves are refused for this time without another attempt. The
+/// keeper tries at the same interval.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether the disk has no room.
+/// Whether the error means that the disk is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     let full =
         [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
     full.contains(&error.kind())
 }
 
-/// An error that has cost nothing, for the caller.
+/// Converts an error after which no data is lost.
 pub(super) fn refused(error: &io::Error) -> Unwritable {
     let why = error.to_string();
     if is_full(error) { Unwritable::NoSpace(why) } else { Unwritable::Failed(why) }
@@ -36,29 +35,29 @@ pub(super) fn refused(error: &io::Error) -> Unwritable {
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     state: Mutex<State>,
-    /// Notified when a segment was made, or could not be made.
+    /// Notified when an attempt to make a segment ends.
     made: Condvar,
-    /// How many there are. Commits read it without a lock; it changes under the lock of `state`.
+    /// Number of spares. Commits read it without a lock; it changes only under the lock of `state`.
     ready: AtomicUsize,
-    /// So many are kept for a move, which may be more than [`RESERVED`]. It changes under the lock of `state`.
+    /// Spares kept for a move, perhaps more than [`RESERVED`]. The count changes only under the lock of `state`.
     kept: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     segments: VecDeque<Segment>,
-    /// Whether a thread makes one. Another thread waits: segments are used in the order of their numbers.
+    /// Whether a thread is making a segment. Other threads wait: segments are used in the order of their numbers.
     is_making: bool,
-    /// Why the last one was not made.
+    /// Why the last attempt failed.
     failure: Option<Failure>,
-    /// Why the last one for a large move was not made. Writers need fewer, and may still get theirs.
+    /// Why the last attempt for a large move failed. Writers need fewer segments, and may still get theirs.
     unmoved: Option<Failure>,
 }
 
 #[derive(Debug)]
 struct Failure {
     why: Unwritable,
-    /// When the disk refused; `None` once space was freed.
+    /// When the disk refused; `None` once space has been freed.
     at: Option<Instant>,
 }
 
@@ -67,7 +66,7 @@ impl Failure {
         Failure { why: refused(error), at: Some(Instant::now()) }
     }
 
-    /// Why the disk is not asked now.
+    /// The error to return without another attempt, during a [`PAUSE`].
     fn refusal(&self) -> Option<Unwritable> {
         self.at.is_some_and(|at| at.elapsed() < PAUSE).then(|| self.why.clone())
     }
@@ -76,11 +75,11 @@ impl Failure {
 /// The purpose of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// A put, which is refused during a [`PAUSE`].
+    /// A put; refused during a [`PAUSE`].
     Put,
-    /// A delete or a move, which frees space and asks the disk at once.
+    /// A delete or a move; it frees space, so it tries the disk at once.
     Free,
-    /// All segments that a large move needs, asked for together. They have a [`PAUSE`] of their own.
+    /// All segments of a large move together, with a [`PAUSE`] of their own.
     LargeMove,
 }
 
@@ -90,7 +89,7 @@ impl Purpose {
     }
 }
 
-/// A thread that makes a segment. Dropped only in a panic, so that others do not wait for it.
+/// Marks that a thread makes a segment. Its drop, only in a panic, releases the waiting threads.
 struct Making<'a>(&'a Spares);
 
 impl Drop for Making<'_> {
@@ -112,7 +111,7 @@ impl Drop for Kept<'_> {
 }
 
 impl Spares {
-    /// Those that a recovery found, and why the next one could not be made.
+    /// Takes the spares that a recovery found, and the failure to make another.
     pub(super) fn new(segments: VecDeque<Segment>, failure: Option<&io::Error>) -> Spares {
         Spares {
             ready: AtomicUsize::new(segments.len()),
@@ -125,13 +124,12 @@ impl Spares {
         }
     }
 
-    /// How many there are.
+    /// Number of spares.
     pub(super) fn ready(&self) -> usize {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// How many there must be to take some and leave others. A move leaves none, and takes those that are kept for
-    /// it.
+    /// Spares that must be there to take `taken` and leave `left`. A move leaves none, and takes those kept for it.
     pub(super) fn needed(&self, taken: usize, left: usize) -> usize {
         let kept = self.kept.load(Ordering::Relaxed);
         taken + if left == 0 { 0 } else { left.max(kept) }
@@ -141,8 +139,9 @@ impl Spares {
         self.ready.store(state.segments.len(), Ordering::Relaxed);
     }
 
-    /// Makes segments until there are so many, and so many beside them. Unless the caller `insists`, it is refused
-    /// at once where the disk had no room just now.
+    /// Makes segments until there are `taken` and `left` together. Unless the caller `insists`, a [`PAUSE`] refuses
+    /// it at
+    /// once.
     pub(super) fn fill(
         &self,
         count: usize,
@@ -179,7 +178,7 @@ impl Spares {
             let making = Making(self);
             let made = make();
             state = lock(&self.state);
-            // The next one is not begun before this one has its place.
+            // `is_making` stays set until this segment has its place, so that no other thread begins the next one.
             std::mem::forget(making);
             state.is_making = false;
             self.made.notify_all();
@@ -194,8 +193,8 @@ impl Spares {
         Ok(state)
     }
 
-    /// Makes as many as a large move needs, and keeps them for it; `None` where the disk has no room for them, or
-    /// had none just now.
+    /// Makes the segments of a large move, and keeps them for it. `None` if the disk has no space, or a [`PAUSE`]
+    /// lasts.
     pub(super) fn keep(
         &self,
         count: usize,
@@ -209,7 +208,7 @@ impl Spares {
         Some(Kept(self))
     }
 
-    /// Takes a spare; leaves at least `left`, and the kept ones unless that is 0.
+    /// Takes a spare. Leaves at least `left` spares, and the kept ones unless `left` is 0.
     pub(super) fn take(
         &self,
         left: usize,
@@ -217,7 +216,7 @@ impl Spares {
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Segment, Unwritable> {
         let mut state = self.filled(1, left, Purpose::of(insists), make)?;
-        let taken = state.segments.pop_front().expect("there is one at least");
+        let taken = state.segments.pop_front().expect("there is a spare");
         self.note_ready(&state);
         if left == 0 {
             let kept = self.kept.load(Ordering::Relaxed);
@@ -226,19 +225,19 @@ impl Spares {
         Ok(taken)
     }
 
-    /// Gives back some that were taken and not used.
+    /// Returns unused spares.
     pub(super) fn give_back(&self, fresh: Vec<Segment>) {
         let mut state = lock(&self.state);
         fresh.into_iter().rev().for_each(|segment| state.segments.push_front(segment));
         self.note_ready(&state);
     }
 
-    /// Why writers do not ask the disk now.
+    /// The error for writers, while a [`PAUSE`] lasts.
     pub(super) fn refusal(&self) -> Option<Unwritable> {
         lock(&self.state).failure.as_ref()?.refusal()
     }
 
-    /// The disk may have room again.
+    /// Notes that the disk may have space again: ends each [`PAUSE`].
     pub(super) fn freed(&self) {
         let State { failure, unmoved, .. } = &mut *lock(&self.state);
         for failure in [failure, unmoved].into_iter().flatten() {
@@ -246,17 +245,17 @@ impl Spares {
         }
     }
 
-    /// Whether the disk had no room for the last one: freeing space helps then.
+    /// Whether the last attempt failed because the disk is full, so that reclaiming space would help.
     pub(super) fn is_short(&self) -> bool {
         lock(&self.state).failure.as_ref().is_some_and(|failure| failure.why.is_full())
     }
 
-    /// Whether the last one was not made.
+    /// Whether the last attempt failed.
     pub(super) fn is_wanted(&self) -> bool {
         lock(&self.state).failure.is_some()
     }
 
-    /// Why the last one was not made, or those for a large move, and what that means.
+    /// Why the last attempt, or the last one for a large move, failed, and the consequence.
     pub(super) fn shortage(&self) -> Option<String> {
         let State { failure, unmoved, .. } = &*lock(&self.state);
         let refused = "writes are refused until there is one, reads and deletes go on";
@@ -275,17 +274,17 @@ impl Spares {
         }
     }
 
-    /// No further segment is needed, so the last failure no longer counts.
+    /// Forgets the last failure, as no further segment is needed.
     pub(super) fn forget_shortage(&self) {
         lock(&self.state).failure = None;
     }
 
-    /// A large segment is gone, perhaps the one that could not be moved.
+    /// Forgets the failure of a large move: a large segment was removed, perhaps that one.
     pub(super) fn forget_unmoved(&self) {
         lock(&self.state).unmoved = None;
     }
 
-    /// All of them but the first few.
+    /// Removes all spares but the `first` ones.
     pub(super) fn drain(&self, first: usize) -> VecDeque<Segment> {
         let mut state = lock(&self.state);
         let first = first.min(state.segments.len());
@@ -321,7 +320,7 @@ mod tests {
         let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
         assert!(u128::from(asked.load(Ordering::Relaxed)) <= 1 + pauses, "{asked:?} in {pauses}");
         assert!(spares.shortage().is_some());
-        // The keeper asks all the same, and after it has freed space writers ask as well.
+        // The keeper tries nevertheless; once it has freed space, writers try as well.
         let before = asked.load(Ordering::Relaxed);
         spares.fill(1, 0, true, full).unwrap_err();
         spares.freed();
@@ -365,7 +364,7 @@ mod tests {
             assert_eq!(spares.ready(), 2);
             assert_eq!(spares.take(1, false, made).unwrap().id, 1);
             assert_eq!(spares.take(0, false, made).unwrap().id, 2);
-            // It makes none itself while the third one is made.
+            // This thread waits while the other one makes the third segment.
             let third = scope.spawn(|| spares.take(0, false, full));
             third_goes_on.wait();
             assert_eq!(third.join().unwrap().unwrap().id, 3);
@@ -379,7 +378,8 @@ mod tests {
     fn panic_of_a_maker_stops_no_other() {
         let spares = Spares::default();
         std::thread::scope(|scope| {
-            let panics = scope.spawn(|| spares.fill(1, 0, false, || panic!("while it makes one")));
+            let panics =
+                scope.spawn(|| spares.fill(1, 0, false, || panic!("while a segment is made")));
             panics.join().unwrap_err();
         });
         assert_eq!(spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
@@ -414,11 +414,11 @@ mod tests {
         assert!(!spares.is_short() && !spares.is_wanted());
         let shortage = spares.shortage().unwrap();
         assert!(shortage.starts_with("no room to move "), "{shortage}");
-        // A move that needs none changes nothing of that.
+        // A move that needs no segment changes nothing.
         drop(spares.keep(0, few).unwrap());
         assert_eq!(spares.shortage(), Some(shortage));
         spares.take(RESERVED, false, few).unwrap();
-        // The disk is asked again after a pause only.
+        // The disk is tried again only after a pause.
         let (before, began) = (asked.load(Ordering::Relaxed), Instant::now());
         (0..1000).for_each(|_| assert!(spares.keep(6, few).is_none()));
         let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();

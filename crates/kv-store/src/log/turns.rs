@@ -1,4 +1,4 @@
-//! Appended records get to the disk: one thread at a time writes for all that wait.
+//! Writes appended records to the disk: one thread at a time writes for all waiting threads.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::record::Sequence;
 use crate::segment::Segment;
 use crate::types::{Durability, Unwritable, lock};
 
-/// A thread's turn, which ends with this, also in a panic.
+/// A thread's turn; it ends when this is dropped, also in a panic.
 pub(super) struct Turn<'a> {
     pub(super) log: &'a Log,
     pub(super) number: usize,
@@ -23,11 +23,11 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Part of the group may be on the disk.
-            self.log.broken.get_or_init(|| "what was to write it failed".into());
+            // A panic: only a part of the group may be on the disk.
+            self.log.broken.get_or_init(|| "the thread that wrote the log panicked".into());
         }
         lock(&self.log.turns).taken = false;
-        // One that has the next turn comes first: the disk is busy while the others wake.
+        // Wake the thread of the next turn first: the disk then works while the other threads wake.
         self.log.turn_over[(self.number + 1) % 2].notify_one();
         self.log.turn_over[self.number % 2].notify_all();
     }
@@ -36,17 +36,17 @@ impl Drop for Turn<'_> {
 /// The records that one turn writes.
 #[derive(Debug)]
 struct Group {
-    /// The last commit of it.
+    /// The last commit of the group.
     last: Sequence,
     records: u64,
     full: Vec<Arc<Segment>>,
     active: Arc<Segment>,
-    /// Its end, which is the end of a commit.
+    /// The end of the group: always the end of a commit.
     end: Location,
 }
 
 impl Log {
-    /// Writes everything up to this commit to the disk; what others have appended by then goes along.
+    /// Writes everything up to this commit to the disk, with all records that other threads have appended by then.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
@@ -59,13 +59,13 @@ impl Log {
     /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         match &self.directory {
-            // Records that were moved have no commit that one could wait for.
+            // Moved records have no commit of their own to wait for.
             Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
             None => Ok(()),
         }
     }
 
-    /// Waits for the first turn that has this commit in its group, or has that turn.
+    /// Waits for the turn whose group has this commit, or takes that turn.
     fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
         let mut turns = lock(&self.turns);
         let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
@@ -73,7 +73,7 @@ impl Log {
             turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
         if turns.turn >= own {
-            // The turn is over, and `synced` was stored before it ended.
+            // The turn has ended, and `synced` was stored before.
             return match self.broken.get() {
                 Some(why) if self.synced.load(Ordering::Acquire) < up_to => {
                     Err(Unwritable::Broken(why.clone()))
@@ -81,8 +81,9 @@ impl Log {
                 _ => Ok(()),
             };
         }
-        // Taken while the turns are locked. Threads that wait for this turn had appended before; later ones see how
-        // far it goes.
+        // Take the group while the turns are locked. Every thread that waits for this turn has already appended;
+        // later
+        // threads see the end of the group.
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
@@ -90,7 +91,7 @@ impl Log {
         self.write_group(directory, &group)
     }
 
-    /// All records that no turn has taken.
+    /// Takes all records that no turn has taken.
     fn take_group(&self) -> Group {
         let mut head = lock(&self.head);
         Group {
@@ -114,7 +115,7 @@ impl Log {
             .chain([&group.active])
             .try_for_each(|segment| directory.write(segment, safely));
         written.map_err(|error| self.broken_by(&error))?;
-        // A segment that cannot be mapped stays in memory until the next turn.
+        // A segment whose file cannot be mapped stays in memory until the next turn.
         let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
         let unopened: Vec<_> = unopened.collect();
         lock(&self.head).full.splice(..0, unopened);
@@ -128,7 +129,7 @@ impl Log {
         Ok(())
     }
 
-    /// From now on a full segment is read from its file.
+    /// Replaces a full segment by a mapping of its file.
     fn reopen(&self, full: &Segment) -> io::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let sealed = directory.open_sealed(full)?;

@@ -1,4 +1,4 @@
-//! The commits of segments that were read: whole ones are restored, others are left out.
+//! Restores complete commits, and leaves incomplete ones out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use crate::place::{ALIGN, Location, SegmentId};
 use crate::record::{HEAD_BYTES, Record, Sequence};
 use crate::segment::Segment;
 
-/// Visits the records of all segments, which are in their order, but for those of commits that are
-/// not whole: a crash cut them off, or damage took something of them. Returns the segments that
-/// hold some of the latter, which must not outlive the segments that show the damage.
+/// Visits the records of all segments in order, except those of incomplete commits. A crash cut off such a commit, or
+/// a part of it is damaged. Returns the segments with parts of damaged commits. They must not outlive the segments
+/// that show the damage.
 pub(crate) fn records<E>(
     segments: &[Arc<Segment>],
     findings: &Findings,
@@ -55,7 +55,7 @@ pub(crate) fn records<E>(
 struct Pending<'a> {
     records: Vec<(&'a Segment, Found)>,
     settled: Option<Location>,
-    /// What came last cannot be read.
+    /// Whether the last record cannot be read.
     is_lost: bool,
     incomplete: BTreeSet<SegmentId>,
 }
@@ -65,7 +65,7 @@ impl<'a> Pending<'a> {
         self.records.last().map(|(_, found)| found.sequence)
     }
 
-    /// Something is missing here.
+    /// Notes a missing record.
     fn lose(&mut self) {
         self.incomplete.extend(self.records.drain(..).map(|(segment, _)| segment.id));
         self.is_lost = true;
@@ -95,8 +95,8 @@ impl<'a> Pending<'a> {
         self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found))
     }
 
-    /// No more of it comes. If it was on the disk, the rest was in a segment that has been taken
-    /// apart since.
+    /// Ends the pending commit. If the commit was on the disk, the rest was in a segment that has since been
+    /// reclaimed.
     fn settle<E>(
         &mut self,
         visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,

@@ -28,12 +28,13 @@ pub(super) struct Part {
     pub(super) reserved: usize,
     /// Record bytes that the file contains: fewer than `reserved` if the file was cut short.
     pub(super) filled: usize,
-    /// Reserved bytes that its file lacks.
+    /// Reserved bytes missing at the end of the file.
     pub(super) short: Option<u64>,
     pub(super) scan: Scan,
-    /// Nothing was ever written to it.
+    /// Whether the segment has no records.
     pub(super) is_blank: bool,
-    /// Where the disk cannot read it. If there is such a place, `readable` has the rest, with zeros there.
+    /// Ranges that the disk cannot read. If there are any, `readable` has the whole segment, with zeros in these
+    /// ranges.
     unreadable: Vec<Range<usize>>,
     readable: Box<[u8]>,
 }
@@ -51,7 +52,7 @@ impl Part {
         let length = file.metadata().map_err(failed)?.len().saturating_sub(FILE_HEAD_BYTES);
         let filled = bytes.min(length as usize);
         if filled < HEAD_BYTES {
-            return Err(DirectoryError::Damaged(path, "it was cut short".into()));
+            return Err(DirectoryError::Damaged(path, "cut short".into()));
         }
         let is_hole = is_hole(&file);
         let mut read = vec![0; if is_hole { 0 } else { filled }].into_boxed_slice();
@@ -73,23 +74,22 @@ impl Part {
         self.unreadable.iter().any(|block| block.start < place.end && place.start < block.end)
     }
 
-    /// Where in the file a place of the segment is.
+    /// Converts an offset in the segment to an offset in the file.
     pub(super) fn offset(&self, at: usize) -> u64 {
         FILE_HEAD_BYTES + at as u64
     }
 
-    /// Refuses a record that is too long for the segments that are made now: it could never move, so its segment would
-    /// stay for ever.
+    /// Refuses a record that is too long for new segments: it could never move, so its segment would stay for ever.
     pub(super) fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
         let least = self.scan.longest + HEAD_BYTES;
         let what = format!(
-            "a record in it fits no segments of {segment_bytes} bytes: they have to have {least} bytes"
+            "a record is too long for segments of {segment_bytes} bytes; they need {least} bytes"
         );
         let other = || DirectoryError::Other(self.path.clone(), what);
         (least <= segment_bytes).then_some(()).ok_or_else(other)
     }
 
-    /// The segment up to the end of its part of the log.
+    /// The segment up to the end of its records.
     pub(super) fn whole(self) -> Result<Arc<Segment>, DirectoryError> {
         let Part { id, path, salt, reserved, scan, readable, .. } = self;
         if !readable.is_empty() {
@@ -123,13 +123,13 @@ impl Part {
         file.sync_all()
     }
 
-    /// Marks its end, behind the commit with this sequence.
+    /// Seals the segment behind the commit with this sequence.
     pub(super) fn seal(&mut self, last: Sequence) -> io::Result<()> {
         let mut bytes = [0; HEAD_BYTES];
         let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
         Record::seal(last, on_disk).encode(self.salt, &mut bytes);
         let file = self.open()?;
-        // The records before the mark must be on the disk before it.
+        // The records must be on the disk before the seal.
         file.sync_all()?;
         file.write_all_at(&bytes, self.offset(self.scan.end))?;
         file.sync_all()?;
@@ -140,12 +140,12 @@ impl Part {
 
 #[derive(Default)]
 pub(super) struct Scan {
-    /// Behind the last record that is whole.
+    /// The end of the last readable record.
     pub(super) end: usize,
-    /// Behind which commit it was closed, if it was.
+    /// The last commit before the seal, if the segment is sealed.
     pub(super) seal: Option<Sequence>,
     pub(super) last: Sequence,
-    /// Up to where the log was on the disk, as its records say.
+    /// The place up to which the records say that the log was on the disk.
     pub(super) settled: Option<Location>,
     /// The last record that was written without durability.
     pub(super) lazy: Option<Location>,
@@ -164,13 +164,13 @@ pub(super) struct Gap {
     pub(super) tail: Option<Tail>,
 }
 
-/// Where the commits of a log end.
+/// The end of the commits of a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tail {
     pub(super) at: Location,
     pub(super) sequence: Sequence,
     pub(super) more: bool,
-    /// Where its commit begins, if that is in the same segment.
+    /// The beginning of the last record's commit, if it is in the same segment.
     pub(super) began: Option<Location>,
 }
 
@@ -193,14 +193,14 @@ impl Scan {
     }
 }
 
-/// Whether nothing was written behind the head of a file: a spare segment is not read, as it is all zeros.
+/// Whether the file has only its head. Recovery does not read such a spare segment, which is all zeros.
 fn is_hole(file: &File) -> bool {
     // SAFETY: a call with a descriptor that is open.
     let data = unsafe { libc::lseek(file.as_raw_fd(), FILE_HEAD_BYTES as i64, libc::SEEK_DATA) };
     data == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO)
 }
 
-/// Reads the records of a file, and zeros for what the disk cannot read; returns where that is.
+/// Reads the records of a file, with zeros in place of unreadable blocks; returns the ranges of those blocks.
 fn read_what_can_be(file: &File, bytes: &mut [u8]) -> io::Result<Vec<Range<usize>>> {
     let mut unreadable = Vec::new();
     for (number, piece) in bytes.chunks_mut(READ_BYTES).enumerate() {
@@ -219,7 +219,7 @@ fn read_what_can_be(file: &File, bytes: &mut [u8]) -> io::Result<Vec<Range<usize
     Ok(unreadable)
 }
 
-/// Whether the disk could read it.
+/// Reads bytes of a segment; returns whether the disk could read them.
 fn is_read(file: &File, bytes: &mut [u8], at: usize) -> io::Result<bool> {
     match file.read_exact_at(bytes, FILE_HEAD_BYTES + at as u64) {
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(false),

@@ -1,4 +1,4 @@
-//! Forgets versions that can no longer be read, and moves others.
+//! Drops versions that can no longer be read, and relocates others.
 
 use knee_kv_cache::engine::Second;
 
@@ -7,14 +7,14 @@ use crate::place::{Location, SegmentId};
 use crate::record::Sequence;
 
 impl Table {
-    /// Forgets versions that no reader of commits from `horizon` on can see: those before the last complete value at
+    /// Drops versions that no reader of commits from `horizon` on can see: those before the last complete value at
     /// or before `horizon`.
     pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
         let Some(number) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) else {
             self.note_if_gone(slot);
             return;
         };
-        // A recovery may have found nothing but the newest.
+        // After a recovery there may be only the newest record.
         if self.chain(slot).is_empty() {
             self.free_chain(slot);
             self.note_if_gone(slot);
@@ -23,10 +23,10 @@ impl Table {
         if horizon < self.chains[number].needed_before {
             return;
         }
-        // Where a record is damaged, all others are needed.
+        // If a record is damaged, keep all others.
         let Ok(newest) = self.checked(self.slots[slot.0 as usize].newest) else { return };
         let (last, needed_before) = if newest.sequence <= horizon {
-            // What comes on top of it is of a later commit.
+            // The next record belongs to a later commit.
             (self.chain(slot).len(), newest.sequence + 1)
         } else {
             let Ok(seen) = self.last_by(slot, |record| record.sequence <= horizon) else { return };
@@ -35,7 +35,7 @@ impl Table {
         };
         let seen = self.trusted(self.entry(slot, last));
         let first = last - seen.depth().min(last);
-        // This one has been checked, and the first record of its value has not.
+        // `seen` was checked; the first record of its value was not.
         let replaced = self.trusted(self.entry(slot, first)).sequence.min(seen.sequence);
         for &at in &self.chain(slot)[..first] {
             self.segment(at.segment).bury(self.trusted(at).bytes(), replaced);
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// The key has other records than its delete record, or none any more.
+    /// Removes the key from `gone`: it has other records than its delete record, or none.
     pub(super) fn note_there(&mut self, slot: SlotId) {
         if let Some(gone) = self.gone.remove(&slot.0) {
             self.gone_bytes -= gone.bytes;
@@ -89,20 +89,20 @@ impl Table {
         self.gone_bytes
     }
 
-    /// Whether the key can be forgotten: it is deleted, and no older record of it is in the log, where the next recovery
-    /// would find it. `oldest` is the first segment of the log.
+    /// Whether the key can be forgotten: it is deleted, and the log has no older record that a recovery would find.
+    /// `oldest` is the first segment of the log.
     pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
 
-    /// Forgets the key: no reader learns that it ever was.
+    /// Forgets a deleted key and its slot.
     pub(crate) fn forget(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
         self.segment(newest.segment).bury(self.trusted(newest).bytes(), 0);
         self.forget_buried(slot);
     }
 
-    /// Which entry of the slot is there, if any.
+    /// The entry of the slot at this place, if any.
     pub(crate) fn entry_at(&self, slot: SlotId, at: Location) -> Option<usize> {
         let place = self.place(at);
         let chain = self.chain(slot);
@@ -118,7 +118,7 @@ impl Table {
         (0..self.entries(slot)).find(|&index| self.entry(slot, index) == at)
     }
 
-    /// The slot of a key with this hash that has an entry there, even if its other records are damaged.
+    /// The slot with this hash that has an entry at this place, even if its other records are damaged.
     pub(crate) fn slot_at(&self, hash: u64, at: Location) -> Option<SlotId> {
         let tag = tag(hash);
         let has_it = |&slot: &u32| {
@@ -135,7 +135,7 @@ impl Table {
         })
     }
 
-    /// An entry of the slot has moved.
+    /// Changes the place of an entry after its record moved.
     pub(crate) fn relocate(&mut self, slot: SlotId, entry: usize, to: Location) {
         let Slot { chain, .. } = self.slots[slot.0 as usize];
         match (chain as usize)

@@ -1,4 +1,4 @@
-//! The tables of a store that is opened: the recovered records, in order, and without incomplete values.
+//! Restores a table from recovered records: puts them in order, and drops incomplete values.
 
 use super::{Damage, SlotId, Table};
 use crate::place::Location;
@@ -6,8 +6,8 @@ use crate::record::Kind;
 use crate::recovery::Found;
 
 impl Table {
-    /// Enters a record that a recovery found. Moved ones come out of their order, and perhaps
-    /// beside the one they were moved from: [`Table::put_in_order`] has to follow.
+    /// Enters a record that a recovery found. Moved records come out of order, and the original may be there as well:
+    /// a call of [`Table::put_in_order`] must follow.
     pub(crate) fn restore(&mut self, hash: u64, key: &[u8], found: &Found) -> Result<(), Damage> {
         self.segment(found.at.segment).revive(self.trusted(found.at).bytes());
         let Some(slot) = self.find(hash, key)? else {
@@ -21,7 +21,7 @@ impl Table {
         Ok(())
     }
 
-    /// Orders the records that [`Table::restore`] entered, once all are there.
+    /// Sorts the records that [`Table::restore`] entered.
     pub(crate) fn put_in_order(&mut self) {
         for slot in std::mem::take(&mut self.unordered) {
             let slot = SlotId(slot);
@@ -32,7 +32,7 @@ impl Table {
             for at in entries {
                 match kept.last_mut() {
                     Some(last) if self.place(*last) == self.place(at) => {
-                        // The same record.
+                        // Two copies of one record: drop one.
                         self.segment(last.segment).bury(self.trusted(*last).bytes(), 0);
                         *last = at;
                     }
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// Drops appends to lost records: a value is whole or missing.
+    /// Drops appends to lost records: a value is complete or missing.
     pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
         if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {

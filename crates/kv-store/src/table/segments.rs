@@ -1,25 +1,25 @@
-//! The log's segments as a table finds them, without a look at the log.
+//! A table's own list of the log's segments.
 
 use std::sync::Arc;
 
 use crate::place::SegmentId;
 use crate::segment::Segment;
 
-/// Of the numbers that have a place, one in so many has a segment at least.
+/// At least one in this many indexed numbers has a segment.
 const SPREAD_MAX: usize = 4;
 
-/// Segments by their numbers. Most of them are near the newest one and found by their place; some that
-/// nothing in changes may be as far behind as the log is long, and are searched for.
+/// Segments by number. Most numbers are near the newest one, and index a list. Segments of unchanging records may be
+/// much older; a binary search finds those.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
-    /// Those before `first`, in the order of their numbers.
+    /// Segments before `first`, in the order of their numbers.
     older: Vec<Arc<Segment>>,
     first: SegmentId,
     near: Vec<Option<Arc<Segment>>>,
 }
 
 impl Segments {
-    /// All that there are, in the order of their numbers.
+    /// Takes all segments, in the order of their numbers.
     pub(super) fn new(mut all: Vec<Arc<Segment>>) -> Segments {
         let last = all.last().map_or(0, |segment| segment.id);
         let is_near = |&(count, segment): &(usize, &Arc<Segment>)| {
@@ -33,7 +33,7 @@ impl Segments {
         segments
     }
 
-    /// Another one, which is newer, or takes the place of one with its number.
+    /// Adds a newer segment, or replaces the one with the same number.
     pub(super) fn add(&mut self, segment: Arc<Segment>) {
         let at = segment.id.wrapping_sub(self.first) as usize;
         if segment.id < self.first {
@@ -43,7 +43,7 @@ impl Segments {
             return;
         }
         if self.near.len() <= at {
-            // Numbers of segments that could not be made have no place.
+            // Failed attempts to make segments leave gaps in the numbers.
             if at >= SPREAD_MAX * (self.near.len() + 1) {
                 self.older.extend(self.near.drain(..).flatten());
                 self.first = segment.id;

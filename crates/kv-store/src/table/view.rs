@@ -1,15 +1,15 @@
-//! What a key was at some point in the order of commits, and its value.
+//! The state of a key at a point in the order of commits, and its value.
 
 use knee_kv_cache::engine::{Expiry, Version};
 
 use super::{Damage, SlotId, Table};
 use crate::record::{Kind, Record, Sequence};
 
-/// What a key is at some point in the order of commits.
+/// The state of a key at a point in the order of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) sequence: Sequence,
-    /// Of the last record that holds it.
+    /// The part of the last record of the value.
     pub(crate) part: u32,
     pub(crate) version: Version,
     pub(crate) flags: u32,
@@ -17,26 +17,26 @@ pub(crate) struct View {
     pub(crate) marks: u8,
     pub(crate) value_bytes: usize,
     pub(super) slot: SlotId,
-    /// Entries that hold the value: the first has its front.
+    /// The first entry of the value; its pieces end with `last`.
     first: usize,
     last: usize,
 }
 
 impl View {
-    /// Records that hold the value.
+    /// Number of records of the value.
     pub(crate) fn records(&self) -> usize {
         self.last - self.first + 1
     }
 }
 
 impl Table {
-    /// What the slot's key was once this commit was made; `None` where it was not there.
+    /// The state of the slot's key as of this commit; `None` if the key was missing.
     #[inline]
     pub(crate) fn view(&self, slot: SlotId, at: Sequence) -> Result<Option<View>, Damage> {
         self.key_and_view(slot, at).map(|(_, view)| view)
     }
 
-    /// The same, and the key, as it was written.
+    /// The same, with the key.
     pub(crate) fn key_and_view(
         &self,
         slot: SlotId,
@@ -46,34 +46,34 @@ impl Table {
         self.view_by(slot, |record| record.sequence <= at, |sequence| sequence < cleared)
     }
 
-    /// What was there before this commit is gone.
+    /// Notes that this commit cleared all keys.
     pub(crate) fn clear(&mut self, commit: Sequence) {
         let at = self.cleared.partition_point(|&other| other < commit);
         self.cleared.insert(at, commit);
     }
 
-    /// Forgets the commits that took all keys away up to `horizon`: every key has been pruned for them, and says
-    /// itself that it is gone.
+    /// Drops the clears up to `horizon`: every key has been pruned for them, and has a delete record of its own.
     pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
-        // The last one not behind it says all that those before say.
+        // The last clear up to the horizon covers all earlier ones.
         let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
         self.cleared.drain(..first);
     }
 
-    /// How many are remembered.
+    /// Number of remembered clears.
     #[cfg(test)]
     pub(crate) fn clears(&self) -> usize {
         self.cleared.len()
     }
 
-    /// The last commit up to this one that took all keys away.
+    /// The last clear up to this commit.
     fn cleared_before(&self, at: Sequence) -> Sequence {
         let known = self.cleared.partition_point(|&commit| commit <= at);
         known.checked_sub(1).map_or(0, |last| self.cleared[last])
     }
 
-    /// What the slot's key was while it had this version, or the last one before; versions are those
-    /// `of_the_store`, which count its commits, or the key's own.
+    /// The state of the slot's key at this version, or at the last one before. With `of_the_store`, versions count
+    /// the
+    /// commits of the store; otherwise, the writes of the key.
     pub(crate) fn view_at_version(
         &self,
         slot: SlotId,
@@ -119,9 +119,9 @@ impl Table {
         Ok((key, Some(view)))
     }
 
-    /// The last entry of the slot's past that is seen, where its newest is not. This does not check the
-    /// records that it is looked for among, but the last one that is seen and the first one that is not are
-    /// as they were written, and so are in their order those before and behind.
+    /// Searches the slot's older entries for the last one that satisfies `is_seen`. The binary search reads records
+    /// unchecked, but then checks the found record and the one after it. If both are intact, the result is correct,
+    /// because the records are in order.
     pub(super) fn last_by(
         &self,
         slot: SlotId,
@@ -149,7 +149,7 @@ impl Table {
                 return Ok(());
             }
         }
-        // This one was checked for the view.
+        // The view has checked this record.
         let at = self.entry(view.slot, view.last);
         let piece = self.trusted(at).value;
         if bytes + piece.len() != view.value_bytes {
@@ -159,30 +159,30 @@ impl Table {
         Ok(())
     }
 
-    /// The value of a view that is in one piece.
+    /// The value of a view, if it is in one piece.
     #[inline]
     pub(crate) fn whole(&self, view: &View) -> Option<&[u8]> {
-        // It was checked for the view.
+        // The view has checked this record.
         (view.first == view.last).then(|| self.trusted(self.entry(view.slot, view.last)).value)
     }
 
-    /// The commit of the first record behind this place in the slot's order.
+    /// The commit of the first record after this place in the slot's order.
     pub(crate) fn sequence_behind(&self, slot: SlotId, place: (Sequence, u32)) -> Sequence {
         let next = self.chain(slot).partition_point(|&at| self.place(at) <= place);
         self.trusted(self.entry(slot, next)).sequence
     }
 
-    /// The commit of its first record that is kept.
+    /// The commit of the slot's first kept record.
     pub(crate) fn first_sequence(&self, slot: SlotId) -> Sequence {
         self.trusted(self.entry(slot, 0)).sequence
     }
 
-    /// The first version of it that is kept, and whether there were some before.
+    /// The slot's first kept version, and whether earlier ones existed.
     pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
         (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
     }
 
-    /// What is known of a slot's past from a version on, oldest first.
+    /// The known history of a slot from a version on, oldest first.
     pub(crate) fn past(
         &self,
         slot: SlotId,
@@ -190,18 +190,18 @@ impl Table {
     ) -> impl Iterator<Item = Result<Record<'_>, Damage>> + '_ {
         let mut first = self.chain(slot).partition_point(|&at| self.trusted(at).version < from);
         first += usize::from(self.newest_version(slot) < from);
-        // The one before is what says that nothing is left out.
+        // Begin one entry earlier: it shows that no entry is left out.
         (first.saturating_sub(1)..self.entries(slot))
             .map(move |index| self.checked(self.entry(slot, index)))
             .filter(move |record| record.as_ref().map_or(true, |record| record.version >= from))
     }
 
-    /// Its last version, also if it is gone.
+    /// The key's last version, also if it is deleted.
     pub(crate) fn newest_version(&self, slot: SlotId) -> Version {
         self.trusted(self.slots[slot.0 as usize].newest).version
     }
 
-    /// The commit that said last what it is, also if it is gone.
+    /// The commit of the key's newest record, also if it is a delete.
     pub(crate) fn newest_sequence(&self, slot: SlotId) -> Sequence {
         let sequence = self.trusted(self.slots[slot.0 as usize].newest).sequence;
         self.cleared.last().map_or(sequence, |&cleared| sequence.max(cleared))

@@ -1,4 +1,4 @@
-//! Slots, one after another and in the order of their keys.
+//! Visits slots, by number or in the order of their keys.
 
 use std::cell::Cell;
 
@@ -8,15 +8,15 @@ use super::{Damage, Slot, SlotId, Table};
 use crate::order::Order;
 use crate::record::Record;
 
-/// Keys whose time is over.
+/// Expired keys.
 pub(crate) struct Expired {
     pub(crate) keys: Vec<(Vec<u8>, SlotId)>,
-    /// The number of the slot to go on with; nothing at the end.
+    /// The number of the slot to resume at; `None` at the end.
     pub(crate) next: Option<usize>,
 }
 
 impl Table {
-    /// The same for the order, which has to go on: what is damaged is noted.
+    /// The key of a slot for the order; a damaged key is noted, and the order goes on.
     pub(super) fn key_noting<'a>(
         &'a self,
         slot: u32,
@@ -28,8 +28,8 @@ impl Table {
         })
     }
 
-    /// The slot's key is another one than it was, or gone: if it was the one that could not be
-    /// read, all are put in their order anew.
+    /// The slot's key has changed or is gone. If its unreadable key had disordered the table, all slots are sorted
+    /// anew.
     pub(super) fn reorder_without(&mut self, id: SlotId) {
         if self.disordered.as_ref().is_none_or(|(slot, _)| *slot != id.0) {
             return;
@@ -52,7 +52,7 @@ impl Table {
         damaged.into_inner().map_or(Ok(slots.map(SlotId)), |(_, damage)| Err(damage))
     }
 
-    /// All slots that keys have.
+    /// All used slots.
     pub(crate) fn slots(&self) -> Vec<SlotId> {
         let has_key = |(_, slot): &(usize, &Slot)| !slot.free;
         self.slots.iter().enumerate().filter(has_key).map(|(id, _)| SlotId(id as u32)).collect()
@@ -64,15 +64,15 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Those of so many slots from number `first` on whose keys' time is over. Not in the order of
-    /// the keys, which one that is damaged may have upset; it keeps no other from going, and stays
-    /// itself.
+    /// Returns expired keys among `slots_max` slots from number `first` on. This goes by slot number, because a
+    /// damaged key
+    /// may have disordered the keys. The damaged key itself stays; all others can expire.
     pub(crate) fn expired_from(&self, first: usize, slots_max: usize, now: Second) -> Expired {
         let end = self.slots.len().min(first + slots_max);
         let is_over = |record: &Record<'_>| record.expiry.is_over(now);
         let expired = |number: usize| {
             let Slot { newest, deleted, free, .. } = self.slots[number];
-            // Only what seems to be over is looked at as a whole.
+            // Check a record only if it seems to have expired.
             if free || deleted || !is_over(&self.trusted(newest)) {
                 return None;
             }
