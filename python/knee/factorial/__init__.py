@@ -1,19 +1,19 @@
-"""Factorial analysis: which factor matters, by how much, and how sure that is. Pure: tables in, findings out.
+"""Factorial analysis: which factors matter, by how much, and with what confidence. Pure: tables in, findings out.
 
     transform      the sign table, and its fast transform
     fraction       2^(k−p): defining relation, aliases, resolution
-    design         observations as factors, levels and cells; everything that is refused
+    design         observations as factors, levels and cells; checks of the input
     decomposition  cells' means into effects
     noise          intervals from the error of single observations
     analysis       effects with intervals, and the allocation of variation, under one model
     prediction     responses at measured levels, and changes between levels
-    lenth          what stands out where nothing was repeated
-    residuals      what the intervals take for granted
-    box_cox        which model the data ask for
-    findings       all of it for one response
+    lenth          significant effects without repetitions
+    residuals      checks of the intervals' assumptions
+    box_cox        the model that suits the data better
+    findings       the whole analysis of one response
     text           in words
     audit          do published effects follow from published responses?
-    explanations   what makes them follow, if they do not
+    explanations   which change makes them follow, if they do not
     audit_text     in words
 
 Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.

@@ -1,7 +1,7 @@
 """Factorial analysis under one model: effects with intervals, allocation of variation, predictions.
 
 The additive model is y = q₀ + q_A x_A + q_B x_B + q_AB x_A x_B + … + e (Jain 1991, ch. 17 and 18); the multiplicative
-one is the same for ln y, taken of each observation before averaging (§18.8).
+one is the same for ln y, with logarithms taken before averaging (§18.8).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from knee.factorial.transform import Floats, term_name, term_of
 from knee.stats.intervals import LEVEL, Interval
 
 _ROUNDING = 1e-14
-"""Effects smaller than this share of the observations' range are rounding, even without any noise."""
+"""Effects below this share of the observations' range count as rounding errors."""
 
 ErrorSource = Literal["repetitions", "highest interaction", "none"]
 
 
 @dataclass(frozen=True)
 class Effect:
-    """A term's effect at one combination of its factors' levels, in the model's noise."""
+    """A term's effect at one combination of its factors' levels, with its interval."""
 
     levels: Mapping[str, Level]
     value: Interval
@@ -46,10 +46,10 @@ class Term:
     factors         the names of its factors
     effects         two levels: q alone, at the high levels; else at every combination of levels
     sum_of_squares  2^k · r · q² with two levels
-    share           of the variation, 0 to 1; NaN where nothing varies
+    share           share of the variation, 0 to 1; NaN if nothing varies
     f_ratio, probability
                     of a mean square as large without the effect; None without an estimate of the error
-    significant     whether it stands out from the error at the analysis' level; None where the data do not show it
+    significant     whether the effect is significant at the analysis' level; None if the data cannot show it
     aliases         terms of a fraction that are confounded with this one, with their signs
     """
 
@@ -66,9 +66,8 @@ class Term:
 
     @property
     def q(self) -> Interval:
-        """The one effect of a term of two-level factors, half of what the change from low to high does.
-
-        Raises ValueError where factors have more levels.
+        """The effect of a term of two-level factors: half of the change from low to high. Raises ValueError if a factor
+        has more levels.
         """
         if len(self.effects) != 1:
             raise ValueError(f"{self.name} has {len(self.effects)} effects: its factors have more than two levels")
@@ -79,8 +78,8 @@ class Term:
 class Error:
     """What the model leaves unexplained.
 
-    standard_deviation  s_e of one observation, in the model's scale; None without degrees of freedom, or where an
-                        interaction that was to stand in for the error is zero
+    standard_deviation  s_e of one observation, in the model's scale; None without degrees of freedom, or if the
+                        interaction that replaces the error is zero
     """
 
     source: ErrorSource
@@ -103,12 +102,12 @@ class Analysis:
     """The factorial analysis of one response under one model.
 
     values     the observations in the model's scale: y, or ln y
-    means      of every cell, in the model's scale; NaN where a fraction has no run
+    means      mean of every cell, in the model's scale; NaN if a fraction has no run there
     mean       q₀
     terms      in Yates' order: A, B, AB, C, …
     total      sum of squares of all terms and the error
     residuals  None without repetitions
-    lenth      where two-level factors were not repeated and there are effects enough, else None
+    lenth      Lenth's analysis, for two-level factors without repetitions and with enough effects; else None
     """
 
     design: Design
@@ -126,7 +125,7 @@ class Analysis:
     notes: tuple[str, ...]
 
     def term(self, name: str) -> Term:
-        """The term of these letters, in any order, or the one that they are aliased with. Raises KeyError."""
+        """The term with these letters, in any order, or its alias. Raises KeyError."""
         wanted = term_name(term_of(name))
         for term in self.terms:
             if wanted == term.name or wanted in (alias.removeprefix("−") for alias in term.aliases):
@@ -135,12 +134,12 @@ class Analysis:
 
     @property
     def ranked(self) -> tuple[Term, ...]:
-        """The terms by the variation that they explain, most first."""
+        """The terms by explained variation, the largest first."""
         return tuple(sorted(self.terms, key=lambda term: -term.sum_of_squares))
 
     @property
     def leads(self) -> bool | None:
-        """Whether the first of `ranked` is larger than the second beyond the noise; None where the data do not show it.
+        """Whether the first of `ranked` is significantly larger than the second; None if the data cannot show it.
 
         Sizes are √SS, which for terms of two levels is |q| in units of its own standard error. Comparing the two
         largest needs no allowance for having picked them (Gutmann & Maymin 1987).
@@ -150,7 +149,7 @@ class Analysis:
         first, second = self.ranked[:2]
         if self.error.standard_deviation:
             variance = self.error.standard_deviation**2
-            # Noise alone adds its variance to SS for every degree of freedom.
+            # Noise adds its variance to SS for each degree of freedom.
             sizes = [math.sqrt(max(one.sum_of_squares - (one.degrees - 1) * variance, 0.0)) for one in (first, second)]
             margin = float(stats.t.ppf((1 + self.level) / 2, self.error.degrees)) * self.error.standard_deviation
         elif self.lenth is not None:
@@ -169,7 +168,7 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     Raises
     ------
     DesignError
-        Where the multiplicative model meets a response that is not positive.
+        If a response is not positive in the multiplicative model.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
@@ -179,7 +178,7 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     residuals = values - means[design.cells]
     source, parts, squares, degrees = _error_of(design, parts, residuals)
     rounding = values.size * (_ROUNDING * float(np.ptp(values))) ** 2
-    # An interaction of exactly nothing is no estimate of the noise.
+    # An interaction of exactly zero is not an estimate of the noise.
     known = degrees > 0 and (source == "repetitions" or squares > rounding)
     spread = math.sqrt(squares / degrees) if known else None
     total = squares + sum(part.squares for part in parts) if np.ptp(values) else 0.0
@@ -222,7 +221,7 @@ def _scaled(design: Design, model: Model) -> Floats:
 def _error_of(
     design: Design, parts: list[TermEffects], residuals: Floats
 ) -> tuple[ErrorSource, list[TermEffects], float, int]:
-    """Where the error comes from, the terms that are left, its sum of squares and degrees of freedom."""
+    """The source of the error, the remaining terms, the error's sum of squares and its degrees of freedom."""
     degrees = residuals.size - design.runs
     if degrees:
         return "repetitions", parts, float(np.sum(residuals**2)), degrees
@@ -288,7 +287,7 @@ def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[C
         Cell(
             {f.name: f.levels[n] for f, n in zip(design.factors, design.level_of(int(cell)), strict=True)},
             in_unit(
-                # An interaction that was taken for the error says nothing about a single cell.
+                # An interaction in place of the error has no estimate for a single cell.
                 Interval(float(means[cell]), None, None, noise.level, 1)
                 if design.repetitions[1] == 1
                 else noise.interval(float(means[cell]), 1 / int(design.counts[cell])),

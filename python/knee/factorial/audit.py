@@ -1,4 +1,4 @@
-"""Do published effects follow from the published responses, and if not, what is to blame?"""
+"""Checks whether published effects follow from the published responses, and finds the error if they do not."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ Verdict = Literal[
 ]
 
 ROUNDING_UNITS = 1.0
-"""Of an effect's last digit: authors round to the nearest, truncate or round up, sometimes within one table."""
+"""Allowed rounding error, in units of an effect's last digit: authors round, truncate or round up, even within one
+table."""
 
 FACTORS_MAX = 12
-"""The search compares every row with every effect."""
+"""Largest number of factors: the search compares every row with every effect."""
 
 _CELLS_MIN = 4
-"""Means of fewer cells may be of fewer decimals by chance: one in ten of each."""
+"""With fewer cells, means may have fewer decimals by chance: each with probability 1/10."""
 
 
 @dataclass(frozen=True)
 class Audit:
     """The verdict, and its evidence.
 
-    units        last digits of the responses (of the means, where these have fewer) and of the effects
+    units        last digits of the responses (of the means, if these have fewer) and of the effects
     differences  of all published effects, in the order given
-    rows         the rows that explain it, each by itself
-    convention   the other convention that explains it, the one with the fewest changes
-    together     rows that explain it only together; sought where no single change does
+    rows         the rows that explain the differences, each by itself
+    convention   the convention with the fewest changes that explains the differences
+    together     rows that explain the differences only together; searched only if no single change does
     """
 
     verdict: Verdict
@@ -55,7 +56,7 @@ class Audit:
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """The terms that are further apart than rounding explains."""
+        """The terms whose differences exceed rounding."""
         return tuple(one.term for one in self.differences if one.beyond)
 
     @property
@@ -73,8 +74,8 @@ def audit_effects(
 ) -> Audit:
     """Compare published effects with those of a full 2^k design's published responses.
 
-    Effects are decimals because their digits say how far they were rounded, each by itself: tables are printed to so
-    many decimals, or to so many significant digits.
+    Effects are decimals, as the digits of each show its rounding: tables have a fixed number of decimals or of
+    significant digits.
 
     Parameters
     ----------
@@ -83,14 +84,14 @@ def audit_effects(
     published
         Effects by their letters, I for the mean; some or all of them.
     response_unit
-        What the observations were rounded to; by default the last digit that any of `responses` shows.
+        Rounding unit of the observations; by default the finest last digit of `responses`.
     names
-        What the text calls the rows; by default their numbers from 1, with the signs of their factors.
+        Names of the rows in the text; by default their numbers from 1, with the signs of their factors.
 
     Raises
     ------
     DesignError
-        For a number of responses that is no power of two, unknown terms, or what is no finite number.
+        For a number of responses that is not a power of two, unknown terms, or values that are not finite.
     """
     values = np.asarray(responses, dtype=np.float64)
     _check(values, published)
@@ -149,10 +150,9 @@ def audit_design(
 
 
 def _unit_of_means(design: Design, unit: float) -> float:
-    """How coarsely the cells' means were printed, from observations of a last digit `unit`.
-
-    Errors about a printed mean add up to zero within their rounding: all means lie within half a `unit` of multiples of
-    something coarser. That half is in the result, too.
+    """The rounding unit of the printed cell means, for observations with last digit `unit`. Errors about a printed mean
+    sum to zero within their rounding. So all means lie within half a `unit` of multiples of a coarser unit. The result
+    includes this half.
     """
     if design.repetitions[0] < 2 or design.runs < _CELLS_MIN:
         return unit
@@ -202,13 +202,13 @@ def _unit(value: Decimal) -> Decimal:
 
 
 def _shortest(value: float) -> Decimal:
-    """The shortest decimal that is this number, whole numbers without a fraction."""
+    """The shortest decimal equal to this number, whole numbers without a fraction."""
     return Decimal(int(value)) if value.is_integer() else Decimal(repr(value))
 
 
 def _differences(q: Floats, published: Mapping[str, Decimal], response_unit: float) -> tuple[EffectDifference, ...]:
-    # Each response is off by half a unit at most, and so is any mean of them with signs. Binary fractions would
-    # miss a difference of exactly the sum.
+    # Each response has an error of at most half a unit, and so has any signed mean. Decimals avoid binary rounding at
+    # exactly the limit.
     return tuple(
         EffectDifference(
             term=term_name(term_of(name)),

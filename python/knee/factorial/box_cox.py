@@ -1,4 +1,4 @@
-"""Which scale makes the model simple: the likelihood of Box & Cox's transformations (1964).
+"""The scale in which the model is simplest: the likelihood of Box & Cox's transformations (1964).
 
 y^λ, with λ = 0 for the logarithm: λ = 1 is the additive model, λ = 0 the multiplicative one.
 """
@@ -22,17 +22,17 @@ _STEPS = 601
 _DEGREES_MIN = 3
 
 _EXPONENT_MAX = 300.0
-"""Of e, so that squares of transformed responses stay finite."""
+"""Largest exponent of e, so that squares of transformed responses stay finite."""
 
 Fit = Literal["additive", "multiplicative", "either", "neither", "cannot tell"]
 
 
 @dataclass(frozen=True)
 class BoxCox:
-    """The transformation that the data ask for.
+    """The transformation that suits the data best.
 
     best, low, high  λ of the largest likelihood, and its profile likelihood interval; an end at ±LAMBDA_MAX is
-                     open. None where no likelihood could be computed
+                     open. None if no likelihood could be computed
     fit              which of the two models the interval allows
     sentence         the finding and its grounds
     """
@@ -48,9 +48,8 @@ class BoxCox:
 def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     """Profile likelihood of λ, L(λ) = −ν/2 · log S(z(λ)), with z scaled by the geometric mean (Box & Cox 1964, §3).
 
-    S is the sum of squares within cells, of ν = n − cells degrees of freedom. Without repetitions, or with too few, it
-    is that of the cells' means about a model of main effects alone, so that λ then says on which scale interactions
-    vanish.
+    S is the sum of squares within cells, of ν = n − cells degrees of freedom. With too few repetitions, S is the sum of
+    squares of the cells' means about a model with main effects only. Then λ is the scale on which interactions vanish.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
@@ -95,7 +94,8 @@ def _left_by_main_effects(design: Design) -> int:
 
 
 def _about_main_effects(design: Design, values: Floats) -> float:
-    """Of the cells' means, each counted once: so the factors are orthogonal, and fitted one after the other."""
+    """The residual sum of squares of the cells' means. Each cell counts once, so the factors are orthogonal and are
+    fitted one after the other."""
     measured = np.flatnonzero(design.counts)
     means = design.means(values)[measured]
     left = means - means.mean()

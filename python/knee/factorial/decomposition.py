@@ -15,7 +15,7 @@ from knee.factorial.fraction import Fraction
 from knee.factorial.transform import Floats
 
 _WEIGHTS_MAX = 4_000_000
-"""Of a term's effects over the cells; for more the harmonic mean of the counts stands in for them."""
+"""Largest number of a term's weights over the cells; above it, the harmonic mean of the counts replaces the counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class TermEffects:
     term      the factors that take part, by their bits
     values    two levels: q alone, shape (1,); else shape (levels of the last factor of the term, …, of its first)
     variance  of each effect, in units of the variance of one observation
-    squares   the term's sum of squares; with unequal counts the partial one, that of leaving the term out (Yates 1934)
+    squares   the term's sum of squares; with unequal counts the partial sum, from omitting the term (Yates 1934)
     degrees   its degrees of freedom
     """
 
@@ -42,7 +42,7 @@ def decompose(design: Design, means: Floats) -> tuple[float, float, list[TermEff
     Parameters
     ----------
     means
-        Of every cell in standard order; NaN where a fraction has no run.
+        Mean of every cell in standard order; NaN if a fraction has no run there.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def decompose(design: Design, means: Floats) -> tuple[float, float, list[TermEff
 
 
 def harmonic_count(design: Design) -> float:
-    """Harmonic mean of the observations per measured cell; their number where all cells have the same."""
+    """Harmonic mean of the number of observations per measured cell."""
     counts = design.counts[design.counts > 0]
     return float(counts.size / np.sum(1 / counts))
 

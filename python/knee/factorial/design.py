@@ -1,7 +1,7 @@
 """Observations as a factorial design: factors with their levels, and the cells they span.
 
-Everything that would make a number silently wrong is refused here: missing cells, missing or non-finite responses,
-runs entered twice. What can be treated is treated, and said in `notes`.
+Input that would make results wrong raises an error here: missing cells, missing or non-finite responses, duplicate
+runs. `notes` lists corrections.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Level = int | float | str | bool
 """One value of a factor."""
 
 TERMS_MAX = 4096
-"""Of a model: twelve factors, or as many runs of a fraction."""
+"""Largest number of terms of a model: twelve factors, or a fraction with as many runs."""
 
 CELLS_MAX = 1 << 20
 
 RESPONSE_MAX = 1e100
-"""And its inverse the smallest but zero: squares stay numbers."""
+"""Largest response; its inverse is the smallest nonzero one. Squares then stay finite."""
 
 _ADDED = frozenset({"line", "point"})
-"""Columns that no table of anybody's has: they were added on reading."""
+"""Columns that Knee added when it read the table."""
 
 _NAMED_MAX = 5
-"""Cells or rows that an error names one by one."""
+"""Largest number of cells or rows that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Design:
     values    the observations, shape (n,)
     levels    the number of each factor's level in each observation, shape (n, k)
     order     the time or number of each observation in the order of the runs, shape (n,); None where unknown
-    fraction  for two levels per factor: which part of the full design was run; else None
+    fraction  for two levels per factor: the part of the full design that was run; else None
     """
 
     response: str
@@ -79,12 +79,12 @@ class Design:
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Observations in each cell; zero only where a fraction has no run."""
+        """Number of observations in each cell; zero only if a fraction has no run there."""
         return np.bincount(self.cells, minlength=int(np.prod(self.shape)))
 
     @property
     def runs(self) -> int:
-        """Different cells that were measured."""
+        """Number of measured cells."""
         return int(np.count_nonzero(self.counts))
 
     @cached_property
@@ -106,9 +106,9 @@ class Design:
         return f"2^{count}{times} full factorial design"
 
     def means(self, values: Floats | None = None) -> Floats:
-        """Mean of the observations (or of these values in their place) in every cell; NaN where there is none.
+        """Mean of the observations (or of the given values) in every cell; NaN without one.
 
-        Each cell is averaged about its first observation, so that a large offset costs no digits.
+        The mean is computed relative to the cell's first observation, so that a large offset does not cost digits.
         """
         chosen = self.values if values is None else values
         present = self.counts > 0
@@ -135,16 +135,16 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     Parameters
     ----------
     table
-        With a column for each factor and the response. Where it has a column `repetition`, rows with the same levels
-        and the same repetition are the same run entered twice, which is refused; without it they are repetitions.
-        Where it has a column `line`, errors name rows by it, and those of a run folder by factors and repetition.
+        With a column for each factor and the response. If it has a column `repetition`, rows with the same levels and
+        repetition are duplicates, which is an error; without the column they are repetitions. Errors name rows by the
+        column `line` if it exists, and rows of a run folder by factors and repetition.
     run_order
         Column that orders the runs in time, for the check of the residuals.
 
     Raises
     ------
     DesignError
-        Naming what is wrong and in which rows, counted from 1, or in which lines.
+        The message names the problem and its rows, counted from 1, or its lines.
     """
     _check_columns(table, factors, response, run_order)
     problems = [*_bad_responses(table, factors, response), *_bad_factors(table, factors)]
@@ -234,14 +234,15 @@ def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
 
 
 def _place(table: pl.DataFrame) -> tuple[str, list[int]]:
-    """What errors call the rows: by their lines in the file, where these are known."""
+    """Names of rows in errors: their lines in the file, if known."""
     if "line" in table.columns:
         return "line", table["line"].to_list()
     return "row", list(range(1, table.height + 1))
 
 
 def _rows(table: pl.DataFrame, factors: Sequence[str], chosen: pl.Series) -> str:
-    """The rows with wrong values. Rows of a run folder are named by factors and repetition, as no file shows them."""
+    """Names of the rows with wrong values. Rows of a run folder are named by factors and repetition, as they have no
+    lines."""
     word, places = _place(table)
     numbers = [places[row] for row in chosen.arg_true()]
     named = ", ".join(map(str, numbers[:_NAMED_MAX]))
@@ -279,7 +280,7 @@ def _duplicates(table: pl.DataFrame, design: Design) -> list[str]:
 def _fraction_of(design: Design) -> Fraction | None:
     """The fraction that was run, None for a full design with more than two levels somewhere.
 
-    Raises DesignError naming the missing cells of what is neither full nor a regular fraction.
+    Raises DesignError that names the missing cells if the design is neither full nor a regular fraction.
     """
     two_level = all(len(factor.levels) == 2 for factor in design.factors)
     missing = np.flatnonzero(design.counts == 0)
@@ -301,7 +302,7 @@ def _fraction_of(design: Design) -> Fraction | None:
 
 
 def _check_separable(design: Design, fraction: Fraction) -> None:
-    """Refuse a fraction in which two factors were always changed together."""
+    """Raise DesignError for a fraction in which two factors always change together."""
     for word in sorted(fraction.relation):
         if word.bit_count() == 2:
             names = [factor.name for number, factor in enumerate(design.factors) if word >> number & 1]

@@ -1,4 +1,4 @@
-"""What makes published effects follow from responses: another row, another convention, or a few rows together.
+"""Changes that make published effects follow from responses: of a row, of the convention, or of a few rows together.
 
 One wrong response y_i + δ changes every effect by ± δ/2^k, with the signs of its row of the sign table. So a single
 misprint leaves a pattern in the differences between published and computed effects that no other row leaves.
@@ -15,14 +15,14 @@ import numpy as np
 from knee.factorial.transform import Floats, sign_table, term_name, term_of
 
 _ROWS_SHARE_MAX = 0.25
-"""Of all rows: when more disagree, the effects are of other responses, not of misprinted ones."""
+"""Largest share of misprinted rows: with more, the effects belong to other responses."""
 
 
 @dataclass(frozen=True)
 class EffectDifference:
-    """A published effect against the one that the responses have.
+    """A published effect against the effect computed from the responses.
 
-    tolerance  how far apart rounding of this effect and of the responses can put them
+    tolerance  largest difference from rounding of this effect and of the responses
     """
 
     term: str
@@ -37,20 +37,20 @@ class EffectDifference:
 
     @property
     def beyond(self) -> bool:
-        """Whether rounding does not explain it."""
+        """Whether the difference exceeds rounding."""
         return abs(self.apart) > self.tolerance
 
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """A row whose response, replaced, makes the published effects follow; of `Audit.together`, only with the others.
+    """A row whose replaced response makes the published effects follow; in `Audit.together`, only with the other rows.
 
     row       from 0, in the order of the responses
-    name      what the text calls it
-    levels    −1 or +1 of every factor there
+    name      name of the row in the text
+    levels    −1 or +1 for every factor in this row
     printed   the response as published
     implied   the response that agrees best with all effects, by least squares
-    low, high every value in between lets each effect agree within its tolerance
+    low, high each effect agrees within its tolerance for every value between these
     """
 
     row: int
@@ -64,7 +64,7 @@ class RowExplanation:
 
 @dataclass(frozen=True)
 class Convention:
-    """Other meanings of signs and effects under which the published ones follow.
+    """A convention for signs and effects under which the published effects follow.
 
     reversed  factors whose first level the author took for +1, by their letters
     doubled   effects are changes from low to high, 2q, as in the books on experimental design
@@ -75,7 +75,7 @@ class Convention:
 
 
 class Search:
-    """For what makes published effects follow from responses."""
+    """Searches for changes that make published effects follow from responses."""
 
     def __init__(self, values: Floats, differences: tuple[EffectDifference, ...], names: Sequence[str]) -> None:
         self._values = values
@@ -89,8 +89,8 @@ class Search:
         self._signs = sign_table(self._factors)[:, self._terms]
 
     def single_rows(self) -> tuple[RowExplanation, ...]:
-        """The rows that explain it, each by itself."""
-        # δ by each effect alone.
+        """The rows that explain the differences, each by itself."""
+        # δ from each single effect.
         by_effect = self._signs * (self._published - self._computed) * self._values.size
         margin = self._tolerance * self._values.size
         low, high = (by_effect - margin).max(axis=1), (by_effect + margin).min(axis=1)
@@ -114,7 +114,8 @@ class Search:
         return None
 
     def rows_together(self) -> tuple[RowExplanation, ...]:
-        """A few rows that explain it together. Only with all effects published, as then these imply every response."""
+        """A few rows that explain the differences together. This needs all effects published, as these then imply every
+        response."""
         if len(self._terms) < self._values.size:
             return ()
         apart = self._published - self._computed

@@ -1,4 +1,5 @@
-"""What the factorial analysis of a table found: both models, which one fits, and what moved the response most."""
+"""The result of the factorial analysis of a table: both models, the better one, and the factor with the largest
+effect."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ from knee.factorial.noise import Model
 from knee.stats.intervals import LEVEL
 
 RATIO_MIN = 3.0
-"""Largest over smallest response below which the logarithm is so nearly a line that both models say the same."""
+"""Ratio of the largest to the smallest response below which both models agree, as the logarithm is nearly linear."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
     """The analysis of one response.
 
-    analysis   under the model that was asked for, or else the one that fits better
-    other      under the other model; None where it does not apply
-    box_cox    which model the data ask for
+    analysis   under the requested model, or else the better one
+    other      under the other model; None if it does not apply
+    box_cox    the likelihood of both models
     reason     why the model was chosen
-    alike      the ratio of the largest to the smallest response where it is too small for the models to differ
+    alike      the ratio of the largest to the smallest response, if it is too small for the models to differ
     """
 
     response: str
@@ -50,12 +51,12 @@ def analyse(
     Parameters
     ----------
     model
-        Which one to report; by default the one that the data ask for, and the additive one when they do not say.
+        The model to report; by default the better one, and the additive one without a clear difference.
 
     Raises
     ------
     DesignError
-        When the table is no factorial design, or the wanted model does not apply to it.
+        If the table is not a factorial design, or the requested model does not apply.
     """
     design = design_of(table, factors, response, run_order=run_order)
     hint = box_cox(design, level)

@@ -18,10 +18,10 @@ from knee.errors import DesignError
 from knee.factorial.transform import LETTERS, Floats, effects, term_name, term_of
 
 FACTORS_MAX = 20
-"""Of a 2^k design: its sign table's transform still takes milliseconds then."""
+"""Largest k of a 2^k design: the transform of its sign table takes milliseconds."""
 
 _WORDS_MAX = 15
-"""Of a defining relation in words: p = 4."""
+"""Largest number of words in a printed defining relation (p = 4)."""
 
 _GENERATOR = re.compile(r"([A-Z])=([+-]?)([A-Z]{2,})")
 
@@ -56,13 +56,13 @@ class Fraction:
         return min((word.bit_count() for word in self.relation), default=None)
 
     def aliases(self, term: int) -> dict[int, int]:
-        """The terms that no run tells apart from this one, with the sign in which they enter; without the term."""
+        """The terms that are confounded with this one, with their signs; without the term itself."""
         return {term ^ word: sign for word, sign in sorted(self.relation.items())}
 
     def representatives(self) -> list[int]:
         """One term per estimable effect, the mean first: of each set of aliases, the one with the fewest factors.
 
-        In Yates' order, and so are ties decided.
+        In Yates' order, which also decides ties.
         """
         terms = np.arange(1 << self.factors)
         by_size = terms[np.argsort(np.bitwise_count(terms), kind="stable")]
@@ -84,7 +84,7 @@ class Fraction:
 
     @cached_property
     def _generators(self) -> tuple[int, ...]:
-        """p words that generate all others, each with a last factor that no other one has."""
+        """p words that generate all others; each has a last factor that no other word contains."""
         found: list[int] = []
         for word in sorted(self.relation):
             for known in found:
@@ -97,8 +97,8 @@ class Fraction:
     def effects(self, responses: Floats) -> Floats:
         """Every term's effect from one response per run of the fraction, in the standard order of the full design.
 
-        Aliased terms get the same value, up to their sign. The runs that were not made stand at the mean of the
-        others, where they say nothing.
+        Aliased terms get the same value, up to their sign. Missing runs get the mean of the others, where they do not
+        affect the effects.
         """
         mean = float(responses.mean())
         full = np.zeros(1 << self.factors)
@@ -118,8 +118,8 @@ def full(factors: int) -> Fraction:
 def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
     """The fraction in which added factors take the signs of products of others: `["D=ABC", "E=-AB"]`.
 
-    Raises DesignError for a generator that is no equation of letters, names a factor that the design lacks, or
-    does not halve the design further.
+    Raises DesignError for a generator that is not an equation of letters, names an unknown factor, or does not halve
+    the design.
     """
     if not 1 <= factors <= FACTORS_MAX:
         raise DesignError(f"{factors} factors: expected 1 to {FACTORS_MAX}")
@@ -143,10 +143,10 @@ def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
 
 
 def detect(present: npt.NDArray[np.bool_]) -> Fraction | None:
-    """The regular fraction that these rows of the full design are; None when they are none.
+    """The regular fraction that consists of these rows of the full design; None if they do not form one.
 
-    The spectrum of the rows' indicator says it: at a word every run has the same sign, so its effect is as large as
-    the indicator's mean. A regular fraction has 2^p − 1 such words and nothing else.
+    The spectrum of the rows' indicator shows it: every run has the same sign at a word, so the word's effect equals the
+    indicator's mean. A regular fraction has 2^p − 1 such words and no other effects.
     """
     factors = present.size.bit_length() - 1
     runs = int(present.sum())
@@ -168,12 +168,12 @@ def defining_relation(fraction: Fraction) -> str:
 
 
 def signed_name(term: int, sign: int) -> str:
-    """A term's letters with a minus where it has one."""
+    """A term's letters, with a minus sign if negative."""
     return ("−" if sign < 0 else "") + term_name(term)
 
 
 def roman(resolution: int) -> str:
-    """III, IV, V, …: how resolutions are written."""
+    """A resolution as a Roman numeral: III, IV, V, …."""
     numerals = ((10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
     text = ""
     for value, numeral in numerals:

@@ -1,6 +1,5 @@
-"""Lenth's method (1989): which effects matter where nothing was repeated.
-
-Most effects of a large design are nothing but noise, so the noise can be read off the effects themselves.
+"""Lenth's method (1989): which effects matter in a design without repetitions. Most effects of a large design are
+noise, so the effects themselves give an estimate of the noise.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ class Lenth:
     """The noise of effects, all in the effects' own unit.
 
     pseudo_error      PSE, a standard error from the effects that are not outstanding
-    margin            ME: an effect beyond it is active, each by itself
-    simultaneous      SME: with this chance no inactive effect at all lies beyond it
-    degrees           d = m/3, of the t quantiles
+    margin            ME: the limit beyond which a single effect is active
+    simultaneous      SME: the limit beyond which, with this confidence, no inactive effect lies
+    degrees           d = m/3, degrees of freedom of the t quantiles
     """
 
     pseudo_error: float

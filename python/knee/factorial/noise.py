@@ -22,10 +22,10 @@ _EXPONENT_MAX = math.log(np.finfo(np.float64).max)
 class Noise:
     """The error of single observations, in the model's scale.
 
-    spread       s_e; None where there is no estimate
+    spread       s_e; None without an estimate
     degrees      its degrees of freedom
-    level        of the intervals
-    repetitions  fewest of a cell
+    level        confidence level of the intervals
+    repetitions  smallest number of repetitions in a cell
     """
 
     spread: float | None
@@ -34,10 +34,9 @@ class Noise:
     repetitions: int
 
     def interval(self, estimate: float, variance: float, *, among: int = 2) -> Interval:
-        """Around an estimate whose variance is so many times that of one observation; open without `spread`.
-
-        `among` more than two means: the estimate is the difference between the largest and the smallest of them, picked
-        for that, so the quantile is the studentised range's (Tukey 1953; with unequal variances Kramer 1956).
+        """The interval of an estimate with `variance` in units of one observation's; open without `spread`. If `among`
+        is above two, the estimate is the difference of the largest and the smallest of that many means. The quantile is
+        then of the studentised range (Tukey 1953; with unequal variances Kramer 1956).
         """
         if self.spread is None:
             return Interval(estimate, None, None, self.level, self.repetitions)
@@ -53,7 +52,7 @@ def _quantile(level: float, degrees: int, among: int) -> float:
 
 
 def in_unit(interval: Interval, model: Model) -> Interval:
-    """An interval from the model's scale back to the response's own unit; open where its ends are no numbers there."""
+    """An interval converted from the model's scale to the response's unit; open if an end overflows."""
     if model == "additive":
         return interval
     low, high = interval.low, interval.high
@@ -64,5 +63,5 @@ def in_unit(interval: Interval, model: Model) -> Interval:
 
 
 def confidence(level: float) -> str:
-    """A level as people write it, and never rounded to certainty: 95%, 99.99%."""
+    """A confidence level as a percentage, never rounded to 100%: 95%, 99.99%."""
     return f"{100 * level:.6g}%"

@@ -1,4 +1,4 @@
-"""What a model says about the response at measured levels, and about going from one level to another."""
+"""Predictions of the response at measured levels, and of changes between levels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def predict(
     observations: int | None = None,
     level: float | None = None,
 ) -> Interval:
-    """The response at a combination of levels that the design knows, in the response's own unit.
+    """The predicted response at a combination of measured levels, in the response's unit.
 
     The variance of the prediction is exact for the model's weights w over the cells, s_e² · (Σ w²/n + 1/m); for a
     full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/predictions.md).
@@ -32,16 +32,16 @@ def predict(
     Parameters
     ----------
     terms
-        Letters of those that the model keeps, besides the mean; all of them by default.
+        Letters of the terms in the model, besides the mean; all by default.
     observations
-        m: the interval is for the mean of so many future observations; for the true mean when None.
+        m: number of future observations whose mean the interval covers; None for the true mean.
 
     Raises
     ------
     DesignError
-        For a factor or a level that the design does not know.
+        For an unknown factor or level.
     KeyError
-        For a term that the analysis does not have.
+        For an unknown term.
     """
     design = analysis.design
     kept = analysis.terms if terms is None else [analysis.term(name) for name in terms]
@@ -61,7 +61,7 @@ def predict(
 
 @dataclass(frozen=True)
 class Change:
-    """What going from one level of a factor to another does, averaged over the other factors.
+    """The effect of a change between two levels of a factor, averaged over the other factors.
 
     by  the difference of the response in its own unit; in the multiplicative model the ratio
     """
@@ -75,8 +75,8 @@ class Change:
 def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = None) -> Change:
     """The change from a factor's lowest to its highest level, at these levels of other factors or over all of them.
 
-    With more than two levels it is from the one with the least mean response to the one with the largest, and the
-    interval allows for their having been picked.
+    With more than two levels, the change is from the level with the least mean response to the one with the largest.
+    The interval allows for this selection.
 
     Raises KeyError for a factor that the design lacks.
     """
@@ -140,7 +140,7 @@ def _level_numbers(design: Design, levels: Mapping[str, Level]) -> list[int]:
 
 
 def _weights(design: Design, terms: Collection[int], chosen: list[int]) -> Floats:
-    """How much each cell's mean counts in a prediction with these terms, shape (cells,)."""
+    """Weight of each cell's mean in a prediction with these terms, shape (cells,)."""
     weights = np.zeros(design.counts.size)
     for term in terms:
         of_term = np.ones(1)

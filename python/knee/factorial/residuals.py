@@ -1,4 +1,4 @@
-"""Checks of what a model's intervals take for granted: residuals that are normal, alike everywhere, and independent."""
+"""Checks of the assumptions behind a model's intervals: normal, homoscedastic and independent residuals."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SIGNIFICANCE = 0.05
 """Below this probability a check speaks against its assumption."""
 
 ROUNDS_MAX, ROUNDS_MIN = 1000, 200
-"""Of simulated or permuted residuals, to judge the ones there are by; the fewer, the more of them there are."""
+"""Largest and smallest number of simulations or permutations in a test; more residuals mean fewer rounds."""
 
 _DRAWN_MAX = 5_000_000
-"""Residuals drawn in all these rounds, as far as ROUNDS_MIN allows."""
+"""Largest total of drawn residuals, unless ROUNDS_MIN requires more."""
 
 _OBSERVATIONS_MIN = 6
 _OBSERVATIONS_MAX = 20_000
-"""Of the checks by drawing, which otherwise take many seconds."""
+"""Largest number of observations for tests by simulation; more would take many seconds."""
 
 _SHAPIRO_MAX = 5000
-"""Beyond, the probabilities of the Shapiro–Wilk test are not known to be right (Royston 1995)."""
+"""Largest sample for which the Shapiro–Wilk probabilities are validated (Royston 1995)."""
 
 _ARRANGEMENTS_MIN = 40
-"""Of residuals within their cells, below which no arrangement at all would be rare enough to be doubted."""
+"""Least number of arrangements of residuals within cells: with fewer, no result is significant."""
 
 Question = Literal["normality", "spread", "run order"]
 Verdict = Literal["nothing against it", "doubtful", "cannot tell"]
@@ -41,8 +41,8 @@ Verdict = Literal["nothing against it", "doubtful", "cannot tell"]
 class Check:
     """One assumption, tested.
 
-    statistic    its value and, in `statistic_name`, which it is; NaN where it was not computed
-    probability  of a value as extreme when the assumption holds
+    statistic    value of the statistic named `statistic_name`; NaN if not computed
+    probability  probability of a value as extreme if the assumption holds
     """
 
     question: Question
@@ -55,11 +55,11 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """The residuals of a replicated design, in the model's own scale, and what they say.
+    """The residuals of a replicated design, in the model's scale, and their tests.
 
     values, predicted   of every observation, in the table's order; residuals are about the cells' means
     cells               the number of each observation's cell
-    order               the observation's place in time, where known
+    order               the observation's place in time, if known
     """
 
     values: Floats
@@ -69,13 +69,13 @@ class Residuals:
 
     @cached_property
     def normal_quantiles(self) -> Floats:
-        """Where the residuals would lie, were they standard normal (Blom 1958); pairs with `values`."""
+        """Normal scores of the residuals (Blom 1958), in the order of `values`."""
         ranks = stats.rankdata(self.values)
         return np.asarray(stats.norm.ppf((ranks - 0.375) / (ranks.size + 0.25)), dtype=np.float64)
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
-        """Each assumption, tested."""
+        """The test of each assumption."""
         return (
             _normality(self.values, int(np.unique(self.cells, return_counts=True)[1].min())),
             _spread(self.values, self.predicted, self.cells),
@@ -118,8 +118,8 @@ def _normality(values: Floats, per_cell: int) -> Check:
 def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> Check:
     """Spearman's rank correlation of |residual| and prediction: does the noise grow with the response?
 
-    Residuals of a cell depend on one another (two of them are of one size), so its probability is no table's: normal
-    errors, alike everywhere, are drawn for the same design, and treated likewise.
+    Residuals of a cell are dependent (two have equal size), so tables of probabilities do not apply. Instead, the test
+    simulates homoscedastic normal errors for the same design.
     """
     name = "Spearman's rho"
     counts = np.bincount(cells)[cells]
@@ -155,9 +155,8 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
 def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | None) -> Check:
     """Durbin & Watson's d over the runs in time (1950), judged by permutation within cells.
 
-    Residuals about cells' means are no regression residuals that the tables were made for: those of a cell add up to
-    zero, so where its runs follow one another their residuals are opposed without any drift. But if nothing drifts,
-    any order of a cell's residuals among its own runs is as likely.
+    The published tables do not apply: residuals of a cell sum to zero, so successive runs of a cell have opposed
+    residuals even without drift. But without drift, every order of a cell's residuals is equally likely.
     """
     name = "Durbin–Watson d"
     if order is None:
@@ -204,7 +203,7 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
 
 
 def _judge(statistic: float, draw: Callable[[np.random.Generator], float], size: int) -> tuple[float, float]:
-    """How probable a statistic as far from its mean is, and this mean, by drawing it without what is tested for.
+    """The probability of a statistic as far from its mean, and that mean, by simulation under the null hypothesis.
 
     The seed is fixed: the same data give the same probability.
     """

@@ -15,10 +15,12 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _RADIX_BITS = 4
-"""Factors per pass over the array: a butterfly of 16 points is a small matrix product, and five passes do 2^20 rows."""
+"""Factors per pass over the array: a butterfly of 16 points is a small matrix product, and five passes cover 2^20
+rows."""
 
 _COLUMNS_MAX = 512
-"""Of one of these products: a linear algebra library starts threads for larger ones, which cost more than they save."""
+"""Largest number of columns of a product: for larger ones a linear algebra library starts threads, which cost more than
+they save."""
 
 LETTERS = string.ascii_uppercase.replace("I", "")
 """Factors are A, B, C, … in formulas and tables, as in Jain (1991); I is the mean and no factor."""
@@ -34,8 +36,8 @@ def sign_table(factors: int) -> npt.NDArray[np.int64]:
 def effects(responses: npt.ArrayLike) -> Floats:
     """Effects q of a full 2^k design: q = Sᵀ y / 2^k, in O(k · 2^k) (Yates 1937; Good 1958).
 
-    The transform runs on the responses less one number near their mean. That subtraction is exact or nearly so
-    (Sterbenz' lemma), so an offset that all responses share costs no digits of the effects.
+    The transform first subtracts a number near the mean from the responses. This subtraction is nearly exact (Sterbenz'
+    lemma), so a common offset does not cost digits of the effects.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def effects(responses: npt.ArrayLike) -> Floats:
 
 
 def responses(terms: npt.ArrayLike) -> Floats:
-    """The inverse of :func:`effects`: what a full model with these effects predicts in every row, y = S q."""
+    """The inverse of :func:`effects`: the predictions of a full model with these effects in every row, y = S q."""
     values = np.array(terms, dtype=np.float64)
     _check_length(values)
     mean = float(values[0])
@@ -74,7 +76,7 @@ def _check_length(values: Floats) -> None:
 def _butterflies(values: Floats, *, transposed: bool) -> Floats:
     """The product with the sign table, or with its transpose, as a Kronecker product of small ones.
 
-    `values` is overwritten: the passes go back and forth between it and one spare array.
+    `values` is overwritten: the passes alternate between it and one spare array.
     """
     factors = values.size.bit_length() - 1
     spare = np.empty_like(values)

@@ -1,4 +1,4 @@
-"""Which fields apply to which protocol and store, and what these need. Pure: a point in, problems out."""
+"""Which fields apply to a protocol and a store, and which they require. Pure: a point in, problems out."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
 
 
 def inapplicable(point: Configuration) -> set[str]:
-    """Settings whose defaults mean nothing at a point: they do not apply, or their tier runs elsewhere.
-
-    Given settings are never among them.
-    """
+    """Settings without an explicit value that do not apply at a point, or whose tier is external."""
     system, workload = point.system, point.workload
     # A field that may not be given does not apply where it is left out.
     every = Configuration.model_validate(point.model_dump())

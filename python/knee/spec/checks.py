@@ -1,4 +1,4 @@
-"""What has to hold between several fields of an experiment. Pure: a point in, problems out."""
+"""Checks across several fields of an experiment. Pure: a point in, problems out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from knee.spec.tables import Configuration, Middleware, Store, Workload
 
 
 def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
-    """The problems of one point of the grid: where the wrong field stands, and what was expected."""
+    """The problems of one point of the grid: the path of the wrong field, and the expected value."""
     system, workload = point.system, point.workload
     load, middleware, store = system.load, system.middleware, system.store
     clients: Path = ("system", "load", "clients")

@@ -1,4 +1,4 @@
-"""Problems that pydantic found, in the words of the experiment file."""
+"""Converts pydantic's errors to messages in terms of the experiment file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from knee.spec.tables import OPERATIONS, Graph, Load, Middleware, Store, System,
 
 
 def depth(loc: tuple[int | str, ...], prefix: Path) -> int:
-    """How much of pydantic's location is the document's own: unions append the alternative's name."""
+    """The part of pydantic's location that is a path in the document: unions append the alternative's name."""
     nested = loc[0] == "system" or tuple(loc[:2]) == ("workload", "graph")
     return min(len(loc), (1 if prefix else 3 if nested else 2))
 
@@ -28,7 +28,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 _NOT_REPEATED = ("address", "user", "database")
-"""Fields whose wrong values no message repeats: a password may stand in them."""
+"""Fields whose wrong values no message repeats, as these may contain a password."""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -52,7 +52,7 @@ _EXPECTED: dict[tuple[str, str], str] = {
 
 
 def expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
-    """What pydantic found wrong, in the words of the experiment file."""
+    """The message for one pydantic error, in terms of the experiment file."""
     loc = [part for part in detail["loc"] if isinstance(part, str)]
     if detail["type"] == "missing":
         return "missing"

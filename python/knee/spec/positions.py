@@ -1,7 +1,7 @@
 """The lines of the tables and keys of a TOML text, so that an error can name its line.
 
-`tomllib` drops positions. This finds headers and keys that begin a line, which is where people write them; what
-stands further inside a line, or inside a value of several lines, has the line of what it is part of.
+`tomllib` drops positions. This parser finds headers and keys at the start of a line. A key inside a line or a
+multi-line value gets the line of the enclosing key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def positions(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     table: Path = ()
     for number, line in enumerate(text.splitlines(), start=1):
-        # A line within a text of several lines may look like a key and be none.
+        # A line of a multi-line text may look like a key.
         with suppress(tomllib.TOMLDecodeError):
             if header := _HEADER.match(line):
                 table = _parts(header[1])

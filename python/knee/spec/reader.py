@@ -33,7 +33,7 @@ from knee.spec.tables import (
 _T = TypeVar("_T", bound=Table)
 
 _NOT_TOML = (ValueError, RecursionError)
-"""What tomllib raises: beside its own error, a ValueError for a number of thousands of digits."""
+"""Exceptions of tomllib: its own error, and a ValueError for a number with thousands of digits."""
 
 _PROTOCOL = "workload.protocol"
 _OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make an experiment for each protocol"
@@ -67,7 +67,7 @@ def read(file: FilePath) -> str:
 
 
 def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) -> Spec:
-    """Validate the text of an experiment file; `source` is what messages call it."""
+    """Validate the text of an experiment file; `source` names it in messages."""
     try:
         document = tomllib.loads(text)
     except _NOT_TOML as error:
@@ -77,7 +77,7 @@ def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) ->
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """Read `--set name=value` arguments; a value that is no TOML is taken as text.
+    """Read `--set name=value` arguments; a value that is not TOML is read as text.
 
     Raises SpecError for an argument without a name or an equals sign. The message does not repeat the argument: it may
     be an address with a password in it.
@@ -232,7 +232,7 @@ class _Reader:
     def _read_configuration(self, factors: dict[str, tuple[Level, ...]]) -> Configuration | None:
         """Validate the first point, then each further level, then whatever depends on several fields.
 
-        In this order a wrong level is reported once, at its own place, and not once a point.
+        This order reports a wrong level once, at its own place, instead of once per point.
         """
         names = list(factors)
         first = {name: levels[0] for name, levels in factors.items()}
@@ -325,7 +325,7 @@ class _Reader:
 
 
 def _trims_all(measure: Measure) -> str | None:
-    """The problem of a measurement that is all warm-up and cool-down, and its remedy; None without one."""
+    """The problem and remedy if warm-up and cool-down cover the whole measurement; None otherwise."""
     trimmed = {"warmup_s": measure.warmup_s, "cooldown_s": measure.cooldown_s}
     if sum(trimmed.values()) < measure.seconds:
         return None

@@ -75,7 +75,7 @@ class Middleware(Table):
     Of protocol "queue":
 
     connections of all middlewares to their database, dealt evenly: as many as workers unless given
-    combine     at most so many requests that wait for a connection go to the database as one
+    combine     largest number of waiting requests that go to the database as one
     """
 
     hosts: _Hosts = 1
@@ -103,7 +103,7 @@ class Store(Table):
     cpus        whole processors that a PostgreSQL is pinned to
     indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
     consistency whether versions order all writes, or those of each key
-    history_s   for how long old versions are kept: seconds, or "all"
+    history_s   retention of old versions: seconds, or "all"
     trace       a line for every request in the store's log
 
     With `durability`, `consistency` or `history_s`, or behind gRPC, knee-kv keeps versions; else it is a cache.
@@ -174,12 +174,12 @@ class Workload(Table):
 
     interface   through which of the store's interfaces
     mix         operations and their weights
-    own_keys    every client has keys of its own, its share of `keys`; otherwise all keys are everybody's
-    key_draws   every client goes over the same so many draws of keys, again and again
+    own_keys    every client has keys of its own, its share of `keys`; otherwise all clients share all keys
+    key_draws   length of the sequence of drawn keys, which every client repeats
     scan_keys   keys of a scan
     bulk_keys   keys of a bulk put
-    large_bytes reads of at least so many bytes count as a type of their own
-    graph       what the stores hold instead of keys that are set before each point
+    large_bytes reads of at least this many bytes count as a separate type
+    graph       the graph that stores hold instead of populated keys
 
     Of protocol "queue", whose clients pass messages to each other:
 

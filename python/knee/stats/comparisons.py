@@ -1,6 +1,5 @@
-"""By how much several means fall short of the best of them, all at once. Pure.
-
-The best is chosen from the same data, so that any pair might have been compared: the intervals are those of all pairs.
+"""Simultaneous intervals for the differences between several means and the best one. Pure. The best is chosen from the
+same data, so the intervals hold for all pairs.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ _ALIKE = 0.25
 reason (Bancroft 1964)."""
 
 EQUAL = "repetitions that are all equal do not say how much noise there is"
-"""Why means are not compared though each was measured more than once."""
+"""The reason why means with repetitions are not compared."""
 
 _ROUNDING = 1e-9
-"""Of a mean: what differs by less has lost its last digits in a computation."""
+"""Relative differences below this count as rounding errors."""
 
 L = TypeVar("L")
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances of relative residuals: each sample has its own, or all that have none share one.
+    """Variances of relative residuals: one for each sample, or a shared one.
 
     Attributes
     ----------
     variances, freedoms
-        Of each sample, with their degrees of freedom.
+        Variance and degrees of freedom of each sample.
     shares
-        Which samples have the one that is shared.
+        The samples that use the shared variance.
     common
         Of each sample Σ a b / ν over all estimates, with a what an estimate adds to its variance, and b to the shared
         one: variances made of the same estimates are not independent.
@@ -73,10 +72,9 @@ def scattered_mean(sample: Floats, level: float = LEVEL) -> Interval:
 
 
 def noise(samples: Sequence[Floats]) -> Noise | None:
-    """The relative noise of samples, pooled where nothing shows that it differs; None where none of them scatters.
-
-    Repetitions that are equal show how finely something was measured, and not that it has no noise (JCGM 100:2008,
-    F.2.2.1). They have no say in the variances of others, and get the one that is pooled of these.
+    """The relative noise of samples, pooled unless it significantly differs; None if no sample scatters. Equal
+    repetitions show the resolution of the measurement, not the absence of noise (JCGM 100:2008, F.2.2.1). Such samples
+    do not enter the pooled variance, but use it.
 
     Parameters
     ----------
@@ -143,12 +141,12 @@ def _around(estimate: float, half_width: float | None, level: float, repetitions
 
 
 def _are_alike(residuals: Sequence[Floats]) -> bool:
-    """Whether nothing shows that the variances differ (Bartlett 1937)."""
+    """Whether the variances do not significantly differ (Bartlett 1937)."""
     return len(residuals) < 2 or bool(stats.bartlett(*residuals).pvalue >= _ALIKE)
 
 
 def _floor(freedom: float) -> float:
-    """Two digits are enough, so that few quantiles have to be found."""
+    """The value rounded to two digits, so that few quantiles have to be computed."""
     digit = 10.0 ** (math.floor(math.log10(freedom)) - 1)
     return math.floor(freedom / digit + 1e-9) * digit
 

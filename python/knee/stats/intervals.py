@@ -17,25 +17,25 @@ import numpy.typing as npt
 from scipy import special
 
 LEVEL = 0.95
-"""Confidence level where the caller states none."""
+"""Default confidence level."""
 
 _DECIMALS_MAX = 5
-"""Of a printed interval: what is smaller is rounding."""
+"""Most decimals of a printed interval; smaller values are rounding errors."""
 
 _VAGUE_TIMES = 100.0
-"""Two decades: a wider interval is no basis for a plan."""
+"""Ratio of the ends above which an interval is vague: two decades."""
 
 _LOGARITHM_MAX = 300.0
 
 NAMED_MAX = 6
-"""Names that a sentence lists."""
+"""Largest number of names in a sentence."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and its confidence interval; `low` and `high` are None where no interval can be given."""
+    """An estimate and its confidence interval; `low` and `high` are None without an interval."""
 
     estimate: float
     low: float | None
@@ -126,7 +126,7 @@ def difference_interval(
 def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) -> Interval:
     """(left + offset) · right of two independent means, with its propagated uncertainty.
 
-    Where one of both has no interval, neither has the product.
+    If one mean has no interval, the product has none.
     """
     whole = left.estimate + offset
     estimate = whole * right.estimate
@@ -142,7 +142,7 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
     """How many times as large one mean is as another, both above zero and independent.
 
     The interval is symmetric about the logarithm: it never reaches zero, and that of the inverse is its inverse.
-    Where one of both has no interval, neither has the ratio; where one is not above zero the estimate is NaN.
+    If one mean has no interval, the ratio has none. If one mean is not positive, the estimate is NaN.
     """
     repetitions = min(numerator.repetitions, denominator.repetitions)
     if not (numerator.estimate > 0 and denominator.estimate > 0):
@@ -177,7 +177,7 @@ def above_zero(mean: Interval) -> Interval:
 
 
 def _exp(logarithm: float) -> float:
-    """Two repetitions that differ much have ends beyond all floats."""
+    """With two very different repetitions, the ends of the interval overflow."""
     return float(np.exp(np.clip(logarithm, -_LOGARITHM_MAX, _LOGARITHM_MAX)))
 
 
@@ -280,7 +280,7 @@ def _check_level(level: float) -> None:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, thousands apart, and never an exponent."""
+    """A number with `digits` significant digits, thousands separators and no exponent."""
     if value != value:  # NaN
         return "–"
     if value == 0:
@@ -292,7 +292,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def quantity(interval: Interval, unit: str = "") -> str:
-    """An estimate ± its half width to two digits, but no more than four of the estimate's, and its unit."""
+    """An estimate ± its half width with two digits (at most four digits of the estimate), and the unit."""
     suffix = f" {unit}" if unit else ""
     half_width = interval.half_width
     if half_width is None:
@@ -312,7 +312,7 @@ def percent(share: float) -> str:
 
 
 def client_count(estimate: float) -> str:
-    """An estimated count of clients, with a decimal where there are few."""
+    """An estimated count of clients, with one decimal below 10."""
     return f"{estimate:,.{0 if estimate >= 10 else 1}f}"
 
 
@@ -330,7 +330,7 @@ def is_vague(interval: Interval) -> bool:
 
 
 def cannot_tell(interval: Interval) -> str:
-    """What is said instead of a vague interval: “cannot tell from two repetitions”."""
+    """Text in place of a vague interval: “cannot tell from two repetitions”."""
     few = ("no repetition", "one repetition", "two repetitions", "three repetitions", "four repetitions")
     count = interval.repetitions
     return f"cannot tell from {few[count] if count < len(few) else f'{count} repetitions'}"
@@ -357,11 +357,11 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], apart: str = ", ") -> str:
-    """“a, b, c and 4 more”: no more of them than one reads in a sentence."""
+    """“a, b, c and 4 more”: at most NAMED_MAX names."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return apart.join(names[:NAMED_MAX]) + more
 
 
 def _exponent(value: float, digits: int = 2) -> int:
-    """The power of ten of a value's first digit, once it is rounded to so many digits."""
+    """The power of ten of a value's first digit after rounding to `digits` digits."""
     return int(f"{abs(value):.{digits - 1}e}".split("e")[1])

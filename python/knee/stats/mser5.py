@@ -1,4 +1,4 @@
-"""MSER-5: how much of a series to cut from its front so that a steady state remains."""
+"""MSER-5: the length of the initial transient to remove from a series."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ BATCH_WINDOWS = 5
 """MSER-5's batch: the means of five windows are far less correlated than the windows."""
 
 WINDOWS_MIN = 20
-"""Below four batches the statistic has two candidates to choose from: that is no test."""
+"""Least number of windows: with fewer than four batches there are only two candidates."""
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """What MSER-5 proposes for one series: cut `windows` of its `length` windows from the front.
+    """MSER-5's proposal for one series: cut `windows` of its `length` windows from the front.
 
-    `windows` is None where the series is too short. `boundary` says that the best cut lies at the end of
-    the range that may be searched: the series was still drifting.
+    `windows` is None where the series is too short. `boundary`: the best cut lies at the end of the search range, so
+    the series still drifts.
     """
 
     length: int
