@@ -34,17 +34,18 @@ def line(
     [
         (
             [(100, (99.8, 100.4)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
-            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3",
+            "follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3",
         ),
         # A higher rate that is reached proves nothing of a lower one.
         (
             [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
-            "follows the arrival rate up to 200 requests/s, and no longer: at 400 requests/s it is 250.0 ± 1.3 "
-            "requests/s. Cannot tell everywhere below: at 100 requests/s it is 95 ± 38 requests/s.",
+            "follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3 requests/s. "
+            "Cannot tell whether throughput follows a lower rate: at 100 requests/s, throughput is 95 ± 38 "
+            "requests/s.",
         ),
         (
             [(50, (40.0,)), (100, (10.0,)), (200, (199.9,)), (400, (250.0,))],
-            "Cannot tell everywhere below: at 100 requests/s it is 10.0 requests/s, and at 1 other rate below.",
+            "Cannot tell whether throughput follows 2 lower rates: at 100 requests/s, throughput is 10.0 requests/s.",
         ),
         (
             [(1000, (999.0, 1001.0)), (1500, (1499.0, 1501.0))],
@@ -52,15 +53,17 @@ def line(
         ),
         (
             [(100, (49.9, 50.1)), (200, (49.9, 50.1))],
-            "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s. Measure lower rates.",
+            "none of the measured arrival rates: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s. Measure "
+            "lower rates.",
         ),
         # Two repetitions that are far apart tell nothing, though their mean is the rate.
         (
             [(100, (99.8, 100.4)), (200, (100.0, 300.0))],
-            "up to 100 requests/s. Cannot tell whether it does above: at 200 requests/s it is 200 ± 1,271",
+            "up to 100 requests/s. Cannot tell whether it follows higher rates: at 200 requests/s, throughput is 200 "
+            "± 1,271",
         ),
         # One repetition does not show how surely it falls short.
-        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s. Cannot tell whether it does above"),
+        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s. Cannot tell whether it follows higher rates"),
         (
             [(100, (50.0, 90.0)), (200, (90.0, 150.0))],
             "Cannot tell whether throughput follows the arrival rate: at 200",
@@ -75,7 +78,7 @@ def test_last_followed_rate_is_named(levels: list[tuple[float, Sequence[float]]]
 
 def test_limiting_generator_at_unfollowed_rate_is_named() -> None:
     levels = [(100, (99.8, 100.4)), (200, (149.9, 150.1))]
-    named = "The load generator was itself a limit there."
+    named = "The load generator was itself a limit at this rate."
     assert words.arrivals(line(*levels, limited=[1])).endswith(named)
     assert named not in words.arrivals(line(*levels, limited=[0]))
 
@@ -93,9 +96,12 @@ def test_each_combination_of_other_factors_has_arrivals() -> None:
 
 
 def test_single_rate_is_followed_or_not() -> None:
-    follows = "Throughput follows the arrival rate, 100 requests/s: it is 100.1 ± 3.8."
+    follows = "Throughput follows the arrival rate: at 100 requests/s, throughput is 100.1 ± 3.8 requests/s."
     assert words.arrivals(line((100, (99.8, 100.4)))) == follows
-    assert "nowhere: at 100 requests/s it is 50.0 ± 1.3 requests/s" in words.arrivals(line((100, (49.9, 50.1))))
+    assert (
+        "none of the measured arrival rates: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s"
+        in words.arrivals(line((100, (49.9, 50.1))))
+    )
 
 
 def test_point_keeps_up_by_its_own_throughput() -> None:
@@ -118,8 +124,8 @@ def test_throughput_with_all_due_requests_over_follows() -> None:
     assert line(scattered).keeps_up(0) is None
     assert line(scattered, completed_share=0.999).keeps_up(0) is True
     assert words.arrivals(line(scattered, completed_share=0.999)) == (
-        "Throughput follows the arrival rate, 10 requests/s: it is 9.3 ± 2.0, and 99.9% of the requests that came due "
-        "were over in time."
+        "Throughput follows the arrival rate: at 10 requests/s, throughput is 9.3 ± 2.0 requests/s. 99.9% of the "
+        "requests that came due ended within the run."
     )
     assert line(scattered, completed_share=0.9).keeps_up(0) is None
     assert line((100, (50.0, 50.1)), completed_share=[0.5, 0.501]).keeps_up(0) is False
@@ -141,16 +147,14 @@ def test_dip_below_a_followed_rate_is_named() -> None:
     reached, above = (300, (299.9, 300.1)), (400, (249.9, 250.1))
     found = line((100, (49.9, 50.1)), (200, (199.5, 200.1)), reached, above, limited=[0])
     assert [found.keeps_up(point) for point in range(4)] == [False, True, True, False]
-    assert words.arrivals(found).startswith(
-        "Throughput follows the arrival rate up to 300 requests/s, and no longer: at 400"
-    )
+    assert words.arrivals(found).startswith("Throughput follows the arrival rate up to 300 requests/s. At 400")
     assert words.arrivals(found).endswith(
-        "But not everywhere below: at 100 requests/s it is 50.0 ± 1.3 requests/s. "
-        "The load generator was itself a limit there."
+        "But throughput falls behind at a lower rate: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s. "
+        "The load generator was itself a limit at this rate."
     )
     twice = words.arrivals(line((100, (49.9, 50.1)), (200, (149.9, 150.1)), reached))
     assert "the largest measured" in twice
-    assert twice.endswith("it is 50.0 ± 1.3 requests/s, and it falls behind at 1 other rate.")
+    assert twice.endswith("at 2 lower rates: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s.")
 
 
 def test_rows_without_a_rate_take_no_part() -> None:

@@ -69,8 +69,8 @@ def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "absent.toml"], "absent.toml: cannot be read: No such file or directory"),
         (["run", QUICKSTART, "--set", "measure.secnds=5"], 'did you mean "measure.seconds"?'),
         (["run", QUICKSTART, "--set", "measure.seconds"], "expected NAME=VALUE"),
-        (["run", "--resume", "/tmp", "--set", "measure.seconds=5"], "--set cannot change a run that has begun"),
-        (["run", "/tmp"], "/tmp: is a folder; to resume its run: `knee run --resume /tmp`"),
+        (["run", "--resume", "/tmp", "--set", "measure.seconds=5"], "--set: cannot change a run that has begun"),
+        (["run", "/tmp"], "/tmp: is a folder; resume its run with `knee run --resume /tmp`"),
         (["laws", QUICKSTART], "is an experiment file: measure it with `knee run"),
         (["factorial", QUICKSTART], "is an experiment file: measure it with `knee run"),
         (["run", "--resume", "/nowhere"], "/nowhere: there is no such run folder"),
@@ -125,8 +125,8 @@ def test_a_wrong_command_line_is_reported(knee: Knee, arguments: list[str], says
     ("arguments", "says"),
     [
         (["--simulate"], "--simulate: needs a setting, such as --set load.clients=1000"),
-        (["clients=9", "--service", "erlang:2"], "--service belongs to a simulation: add --simulate"),
-        (["clients=9", "--rounds", "5000"], "--rounds belongs to a simulation: add --simulate"),
+        (["clients=9", "--service", "erlang:2"], "--service: applies to a simulation only; add --simulate"),
+        (["clients=9", "--rounds", "5000"], "--rounds: applies to a simulation only; add --simulate"),
         (["clients=9", "--simulate", "--service", "gamma"], "--service: expected deterministic, exponential, erlang:"),
         (["clients=9", "--simulate", "--service", ""], "--service: expected deterministic, exponential, erlang:"),
         (["clients=9", "--simulate", "--thinking", "erlang:0"], "--thinking erlang:0: stages: expected a whole number"),
@@ -174,7 +174,7 @@ def test_factorial_explains_a_csv(knee: Knee) -> None:
     """Seed 000, table 27."""
     done = knee("factorial", str(DATA / "seed000_table27.csv"))
     assert done.returncode == 0, done.stderr
-    assert "What moved throughput most: workers." in done.stdout
+    assert "Largest effect on throughput: workers." in done.stdout
 
 
 def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
@@ -276,7 +276,7 @@ def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> Non
     done = knee(command, csv, "--map", "mips=throughput", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = done.stdout if command == "diagnose" else (tmp_path / "jain_example_18_1.html").read_text()
-    assert "What moved throughput most: memory_mb. Going from 4 to 16 raises it by 43" in said
+    assert "Largest effect on throughput: memory_mb. Going from 4 to 16 raises throughput by 43" in said
     assert "Cannot look for a knee without the number of clients" in said
 
 
@@ -289,11 +289,11 @@ def test_a_report_replaces_only_a_report(knee: Knee, tmp_path: Path) -> None:
     page.write_text("<p>A letter to my aunt.</p>")
     refused = knee("report", csv, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "seed001_figure4.html: exists and is no report of Knee's; choose another file with --out" in refused.stderr
+    assert "seed001_figure4.html: exists and is not a report written by Knee" in refused.stderr
     assert page.read_text() == "<p>A letter to my aunt.</p>"
     elsewhere = tmp_path / "elsewhere.html"
     assert knee("report", csv, "--out", str(elsewhere), cwd=tmp_path).returncode == 0
-    assert "What moved throughput most: database." in elsewhere.read_text()
+    assert "Largest effect on throughput: database." in elsewhere.read_text()
 
 
 @pytest.mark.parametrize(
@@ -319,13 +319,13 @@ def test_a_run_folder_has_no_columns_to_rename(knee: Knee, tmp_path: Path) -> No
     for command in ("laws", "factorial", "diagnose"):
         done = knee(command, str(tmp_path), "--map", "tps=throughput")
         assert done.returncode == 2
-        assert "--map renames the columns of a CSV" in done.stderr
+        assert "--map: renames columns of a CSV" in done.stderr
 
 
 def test_a_table_of_stations_alone_has_no_response_to_explain(knee: Knee) -> None:
     done = knee("factorial", str(DATA / "seed001_bottleneck.csv"))
     assert done.returncode == 2
-    assert "no response to explain" in done.stderr
+    assert "no response to analyse" in done.stderr
 
 
 def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:

@@ -169,7 +169,7 @@ def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
 
 def test_one_client_is_no_clients() -> None:
     sentence = words.knee(find_knee(curve((1, 1000), (2, 1000), (4, 1000))))
-    assert "already at 1 client, the smallest" in sentence and "at or below 1. Measure" in sentence
+    assert "already saturated at 1 client, the smallest" in sentence and "at or below 1 client. Measure" in sentence
 
 
 def test_run_without_an_answer_gives_a_warning() -> None:
@@ -268,7 +268,7 @@ def test_connections_with_waiting_slots_are_the_bottleneck() -> None:
     # 16 connections of 2 ms each, for 24 slots: the slots are full soon after the connections.
     verdict = only_verdict(pooled(System(), workers=12))
     assert verdict.bottleneck.names == ("the middleware's connections",)
-    assert "The middleware's worker slots are full as well, because they wait for it." in words.evidence(
+    assert "The middleware's worker slots are full as well, because they wait for the bottleneck." in words.evidence(
         verdict.bottleneck
     )
     assert verdict.bottleneck.confidence == "high", verdict.bottleneck.doubts
@@ -301,7 +301,10 @@ def test_connections_just_fewer_than_slots_are_the_bottleneck() -> None:
 def test_saturated_store_outranks_waiting_connections() -> None:
     bottleneck = only_verdict(pooled(System(store_cpu_us=120), workers=12)).bottleneck
     assert bottleneck.names == ("the store's busiest thread",)
-    full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
+    full = (
+        "The middleware's connections and the middleware's worker slots are full as well, because they wait for the "
+        "bottleneck."
+    )
     assert full in words.evidence(bottleneck)
 
 
@@ -318,7 +321,10 @@ def test_saturated_cpu_share_outranks_waiting_connections() -> None:
     bottleneck = only_verdict(dataset).bottleneck
     assert bottleneck.names == ("the store's CPU share",)
     assert bottleneck.confidence == "high", bottleneck.doubts
-    full = "The middleware's connections and the middleware's worker slots are full as well, because they wait for it."
+    full = (
+        "The middleware's connections and the middleware's worker slots are full as well, because they wait for the "
+        "bottleneck."
+    )
     assert full in words.evidence(bottleneck)
 
 
@@ -347,7 +353,7 @@ def test_a_host_that_fills_up_beyond_the_knee_did_not_make_it() -> None:
     dataset.probes = dataset.probes.with_columns(pl.when(crowded).then(1.4).otherwise(0.0).alias("cpu_system_s"))
     bottleneck = only_verdict(dataset).bottleneck
     assert bottleneck.names == ("the middleware's worker slots",)
-    assert any("The host's CPU fills up only beyond the knee" in line for line in words.evidence(bottleneck))
+    assert any("The host's CPU becomes full only beyond the knee" in line for line in words.evidence(bottleneck))
 
 
 def test_two_resources_that_saturate_together_are_both_named() -> None:
@@ -454,7 +460,7 @@ def test_runs_on_middlewares_elsewhere_give_a_warning() -> None:
         pl.when(failed).then(pl.lit("failed")).otherwise("status").alias("status")
     )
     (said,) = warned(elsewhere(dataset, "middleware"))
-    assert said.startswith("Nothing was cleared between the 6 runs, because the middlewares run elsewhere.")
+    assert said.startswith("Knee cleared nothing between the 6 runs, because another machine runs the middlewares.")
     assert "sends" not in said
     workload = dataset.spec.base.workload.model_copy(update={"backlog": 1000})
     base = dataset.spec.base.model_copy(update={"workload": workload})
@@ -506,7 +512,7 @@ def test_busy_host_names_users_of_its_cpu() -> None:
     assert bottleneck.cpu_shares["store"] == pytest.approx(0.48, abs=0.01)
     assert bottleneck.cpu_shares["load"] == pytest.approx(0.16, abs=0.01)
     assert bottleneck.confidence != "high"
-    assert any("shares these cores" in line for line in words.evidence(bottleneck))
+    assert any("uses the same cores" in line for line in words.evidence(bottleneck))
 
 
 def test_host_full_of_other_programs_gives_no_bottleneck() -> None:
@@ -523,10 +529,10 @@ def test_host_full_of_other_programs_gives_no_bottleneck() -> None:
 
     (report,) = findings.laws.demands
     assert "the host's CPU" not in [demand.station for demand in report.demands]
-    assert "No service demand is known of the host's CPU: programs outside the experiment filled it." in (
+    assert "The service demand of the host's CPU is unknown: programs outside the experiment filled it." in (
         sentences(findings.laws)
     )
-    assert not any("By service demand the host's CPU" in line for line in words.evidence(verdict.bottleneck))
+    assert not any("By service demand, the host's CPU" in line for line in words.evidence(verdict.bottleneck))
 
     by_itself = findings_of(System(cores=1, store_cpu_us=60, middleware_cpu_us=40))
     assert "the host's CPU" in [demand.station for demand in by_itself.laws.demands[0].demands]
@@ -602,7 +608,7 @@ def test_run_of_two_factors_names_the_one_that_matters() -> None:
     assert [findings.response for findings in findings.effects] == ["throughput", "response_ms"]
     assert findings.unexplained == ()
     lines = render_text(findings).splitlines()
-    assert any(line.startswith("Factors     What moved throughput most: load.clients.") for line in lines)
+    assert any(line.startswith("Factors     Largest effect on throughput: load.clients.") for line in lines)
 
 
 def test_one_factor_is_not_compared() -> None:
@@ -619,8 +625,8 @@ def test_a_level_that_does_not_keep_up_is_not_the_best() -> None:
 8,1000,1001,5.05
 """
     text = render_text(analyse(parse(csv, "theirs.csv")))
-    assert "Only with pool = 8 can the response time be judged" in text
-    assert "With 1 throughput does not follow the arrival rate" in text
+    assert "The response time can be judged only with pool = 8" in text
+    assert "With 1, throughput does not follow the arrival rate" in text
 
 
 def test_run_with_missing_points_has_reasons_instead_of_factors() -> None:
@@ -677,8 +683,8 @@ def test_table_without_a_column_names_it(missing: tuple[str, ...], says: str) ->
 
 def test_utilisations_without_a_knee_are_not_judged() -> None:
     text = render_text(analyse(parse(without(closed_system(), "response_ms"), "theirs.csv")))
-    assert "it saturates where throughput stops rising, which is unknown" in text
-    assert "Busiest anywhere: disk 100%" in text
+    assert "the bottleneck saturates at the knee, and the knee is unknown" in text
+    assert "Busiest at any load: disk 100%" in text
 
 
 def test_clients_that_follow_from_a_factor_are_the_knees_axis() -> None:
@@ -734,7 +740,7 @@ def test_demands_naming_another_bottleneck_are_a_doubt() -> None:
     """Two verdicts on one page must know of each other."""
     (verdict,) = stations_table(db=1.0, cache=1.4).verdicts
     assert verdict.bottleneck.names == ("station db",)
-    assert any("By service demand cache saturates first" in line for line in words.evidence(verdict.bottleneck))
+    assert any("By service demand, cache saturates first" in line for line in words.evidence(verdict.bottleneck))
     assert Doubt("other demand", name="cache") in verdict.bottleneck.doubts
     (agreed,) = stations_table(db=1.0, cache=0.4).verdicts
     assert agreed.bottleneck.names == ("station db",)
@@ -768,7 +774,7 @@ def test_demands_without_utilisation_name_a_bottleneck() -> None:
     text = "clients,visits_db,service_ms_db,servers_db,visits_web,service_ms_web,servers_web\n2,1,1.4,6,1,0.001,20\n"
     (verdict,) = analyse(parse(text, "theirs.csv")).verdicts
     assert verdict.bottleneck.status == "cannot tell"
-    assert any("By service demand db saturates first" in line for line in words.evidence(verdict.bottleneck))
+    assert any("By service demand, db saturates first" in line for line in words.evidence(verdict.bottleneck))
 
 
 def test_tier_and_its_processes_are_one_bottleneck() -> None:
@@ -786,7 +792,7 @@ def test_a_law_violated_besides_the_interactive_one_is_no_secret() -> None:
     found = analyse(parse(text + "\n".join(",".join(map(str, row)) for row in rows), "theirs.csv"))
     first, also = words.law_lines(found.laws)
     assert "holds" in first
-    assert also == "Violated besides: Little's law."
+    assert also == "Other violated laws: Little's law."
 
 
 @pytest.mark.parametrize("counts", [(4,), (4, 8, 16, 32, 64)], ids=["one count", "one repetition"])
@@ -795,5 +801,5 @@ def test_table_gets_no_names_of_run_settings(counts: tuple[int, ...]) -> None:
         f"{n},{1000 * repairman(n, 8, 2.0, 1.0)[0]:.6g},{n / repairman(n, 8, 2.0, 1.0)[0] - 1:.6g},1" for n in counts
     ]
     text = render_text(analyse(parse("\n".join(["clients,throughput,response_ms,think_ms", *rows]), "theirs.csv")))
-    assert "measure at more client counts" in text if len(counts) == 1 else "three times or more" in text
+    assert "Measure more client counts" in text if len(counts) == 1 else "three times or more" in text
     assert "load.clients" not in text and "measure." not in text

@@ -31,7 +31,7 @@ def test_change_in_the_middle_differs_from_a_warm_up() -> None:
     found = drifts(dataset, NAMES)
     assert abs(found[0].change.estimate) < 0.01
     assert found[1].change.estimate == pytest.approx(-0.5, abs=0.01)
-    assert words.drift(found, NAMES).startswith(f"{HALVES} surely changes: by -50.")
+    assert words.drift(found, NAMES).startswith(f"{HALVES} changes by -50.")
     assert " at 8 clients" in words.drift(found, NAMES)
 
 
@@ -41,7 +41,7 @@ def test_seconds_without_an_answer_count() -> None:
     found = drifts(dataset, NAMES)
     assert found[0].change.estimate == pytest.approx(0, abs=0.01)
     assert found[1].change.estimate == pytest.approx(-0.7, abs=0.01)
-    assert "surely changes: by -" in words.drift(found, NAMES)
+    assert "throughput changes by -" in words.drift(found, NAMES)
 
 
 def test_requests_that_are_refused_at_once_are_no_throughput() -> None:
@@ -75,7 +75,7 @@ def test_run_silent_for_half_of_the_time_is_named(half: str) -> None:
     found = drifts(dataset, NAMES)
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (1, 3)]
     said = words.drift(found, NAMES)
-    assert "surely stays the same wherever it is known, to within" in said
+    assert "throughput stays the same to within" in said
     assert said.endswith("No request succeeded for half of the time or longer in 1 of 3 runs at 8 clients.")
 
 
@@ -119,7 +119,7 @@ def test_equal_halves_seldom_differ() -> None:
     assert wrong / 300 < 0.08
 
 
-HALVES = "From the first half of a run to the second throughput"
+HALVES = "From the first half of a run to the second, throughput"
 
 
 def drift(estimate: float, half_width: float | None, silent: int = 0, repetitions: int = 3) -> Drift:
@@ -132,61 +132,61 @@ def drift(estimate: float, half_width: float | None, silent: int = 0, repetition
     [
         (
             [drift(0.01, 0.02), drift(-0.04, 0.05)],
-            "Nothing shows that throughput changes from the first half of a run to the second: by no more than 9.0% "
-            "anywhere.",
+            "No measurement shows that throughput changes from the first half of a run to the second. Any change is "
+            "at most 9.0% at all points.",
         ),
         (
             [drift(0.002, 0.016)],
-            f"{HALVES} surely stays the same, to within 1.8%.",
+            f"{HALVES} stays the same to within 1.8% at all points.",
         ),
         # What surely changes may do so by too little to matter.
         (
             [drift(0.003, 0.001)],
-            f"{HALVES} surely stays the same, to within 0.4%.",
+            f"{HALVES} stays the same to within 0.4% at all points.",
         ),
         (
             [drift(0.003, 0.001), drift(0.02, 0.01)],
-            f"{HALVES} changes, if not surely by more than 2%: by +2.0% ± 1.0% at b.",
+            f"{HALVES} changes by +2.0% ± 1.0% at b. The change may be smaller than 2%.",
         ),
         (
             [drift(0.01, 0.02), drift(1.5, 700), drift(-0.3, 0.1)],
-            f"{HALVES} surely changes: by -30.0% ± 10.0% at c. Cannot tell at b: "
-            "measure longer, with more repetitions.",
+            f"{HALVES} changes by -30.0% ± 10.0% at c. Cannot tell at b. Measure longer, with more repetitions.",
         ),
         (
             [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None, repetitions=1)],
-            f"{HALVES} surely changes: by -30.0% ± 10.0% at a, and as surely at "
-            "1 other point. Too few repetitions to tell at c.",
+            f"{HALVES} changes by -30.0% ± 10.0% at a, and changes at 1 other point. There are too few "
+            "repetitions to tell at c.",
         ),
         (
             [drift(0.002, 0.016), drift(1.5, 700)],
-            f"{HALVES} surely stays the same wherever it is known, to "
-            "within 1.8%. Cannot tell at b: measure longer, with more repetitions.",
+            f"{HALVES} stays the same to within 1.8% at all points that can be judged. Cannot tell at b. "
+            "Measure longer, with more repetitions.",
         ),
         (
             [drift(0.002, 0.016), drift(0.5, None, repetitions=1)],
-            f"{HALVES} surely stays the same wherever it is known, to within 1.8%. Too few repetitions to tell at b.",
+            f"{HALVES} stays the same to within 1.8% at all points that can be judged. There are too few "
+            "repetitions to tell at b.",
         ),
         # However wide the interval: it leaves no doubt of a move.
         (
             [drift(0.002, 0.016), drift(-0.12, 0.11)],
-            f"{HALVES} changes, if not surely by more than 2%: by -12.0% ± 11.0% at b.",
+            f"{HALVES} changes by -12.0% ± 11.0% at b. The change may be smaller than 2%.",
         ),
         (
             [drift(1.5, 700), drift(0.5, None, repetitions=1)],
-            "Cannot tell whether throughput changes from the first half of a run to the second at a: measure "
-            "longer, with more repetitions. Too few repetitions to tell at b.",
+            "Cannot tell whether throughput changes from the first half of a run to the second at a. Measure longer, "
+            "with more repetitions. There are too few repetitions to tell at b.",
         ),
         (
             [drift(0.002, 0.016), drift(0.5, None, silent=2, repetitions=1)],
-            f"{HALVES} surely stays the same wherever it is known, to "
-            "within 1.8%. No request succeeded for half of the time or longer in 2 of 3 runs at b.",
+            f"{HALVES} stays the same to within 1.8% at all points that can be judged. No request "
+            "succeeded for half of the time or longer in 2 of 3 runs at b.",
         ),
         ([drift(0.5, None, repetitions=1)], ""),
         (
             [drift(-0.05, None), drift(0.0, None)],
             "Cannot tell whether throughput changes from the first half of a run to the second at a; b: "
-            "repetitions that are all equal do not say how much noise there is.",
+            "all repetitions are equal, so the noise is unknown.",
         ),
     ],
     ids=[

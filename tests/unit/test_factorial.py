@@ -252,7 +252,7 @@ def test_too_few_effects_without_repetitions_cannot_be_judged() -> None:
     found = analyse(two, ["a", "b"], "throughput")
     assert {term.significant for term in found.analysis.terms} == {None}
     assert any("nothing shows what is noise" in note for note in found.analysis.notes)
-    assert "Cannot tell how sure that is" in sentences(found)[0]
+    assert "significance is unknown" in sentences(found)[0]
 
 
 def test_highest_interaction_stands_for_the_error() -> None:
@@ -306,6 +306,6 @@ def test_fifteen_factors_are_screened_in_sixteen_runs() -> None:
     assert [term.factors for term in found.analysis.terms] == [(name,) for name in names]
     assert {term.name: round(term.q.estimate, 9) for term in found.analysis.ranked[:2]} == {"C": 10.0, "M": -4.0}
     text = render_text(found)
-    assert "resolution III" in text and "and 2,032 more words: each effect" in text
+    assert "resolution III" in text and "and 2,032 more words: each estimate" in text
     assert "No interaction" not in text
     assert max(map(len, text.splitlines())) < 700

@@ -43,8 +43,10 @@ def test_failures_are_named_by_operation() -> None:
 def test_failed_requests_in_response_times_give_a_warning() -> None:
     assert warned(versioned_dataset((1, 2))) == ""
     said = warned(failing(versioned_dataset((1, 2)), put=0.5))
-    assert said.startswith("1200 of 24000 requests (5.00%) failed: 50.0% of put. They count towards throughput, except")
-    assert "Response times contain those of requests that failed." in said
+    assert said.startswith(
+        "1200 of 24000 requests (5.00%) failed: 50.0% of put. Failed requests count towards throughput, except"
+    )
+    assert "Response times include failed requests." in said
 
 
 def test_pgbench_times_none_that_failed() -> None:
@@ -53,13 +55,13 @@ def test_pgbench_times_none_that_failed() -> None:
     load = system.load.model_copy(update={"kind": "pgbench"})
     base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={"load": load})})
     dataset.spec = dataset.spec.model_copy(update={"base": base})
-    assert "Response times leave out requests that failed: pgbench does not time them." in warned(dataset)
+    assert "Response times leave out failed requests: pgbench does not time them." in warned(dataset)
 
 
 def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:
     dataset = synthetic_dataset(System(), (2, 8))
     dataset.windows = dataset.windows.filter(pl.col("op") == "get")
-    assert " failed. They count towards throughput" in warned(failing(dataset, get=0.1))
+    assert " failed. Failed requests count towards throughput" in warned(failing(dataset, get=0.1))
 
 
 @pytest.mark.parametrize("points", [(1,), (0, 1)], ids=["one", "all"])

@@ -166,12 +166,12 @@ def test_predictions_beyond_the_measured_say_how_far(systems: list[FittedSystem]
         [Scenario(32.0, 1.0, 0.0, float(SLOTS)), Scenario(640.0, 1.0, 0.0, float(SLOTS))]
     )
     assert inside.outside == ()
-    assert beyond.outside == ("clients: 640 is 10 times the largest that was measured",)
+    assert beyond.outside == ("clients = 640 is 10 times the largest value measured",)
 
 
 def test_far_beyond_the_measured_numbers_are_written_out(systems: list[FittedSystem]) -> None:
     (beyond,) = systems[0].forecasts([Scenario(64_000.0, 1.0, 0.0, float(SLOTS))])
-    assert beyond.outside == ("clients: 64,000 is 1,000 times the largest that was measured",)
+    assert beyond.outside == ("clients = 64,000 is 1,000 times the largest value measured",)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_unmeasured_pipelines_are_outside() -> None:
     ((system, scenario),) = fit_systems(FEW_ROWS, [], {"clients": 16, "pipeline": 2}, resamples=2)
     assert scenario is not None
     (said,) = system.forecast(scenario).outside
-    assert said.startswith("requests in flight per client: 2, and only 1 was measured")
+    assert said.startswith("requests in flight per client = 2, but only 1 was measured")
     ((system, scenario),) = fit_systems(FEW_ROWS.with_columns(pipeline=pl.lit(1)), [], {"clients": 16}, resamples=2)
     assert scenario is not None and not system.forecast(scenario).outside
 
@@ -227,7 +227,7 @@ def test_more_workers_need_models_with_slots() -> None:
     true = LoadDependentNetwork(onset=False).cycle_ms(np.array((3.0, 4.0, 0.02)), np.array([128.0]), 0.0, 32.0)
     forecast = system.forecast(scenario)
     assert forecast.throughput.estimate == pytest.approx(128_000 / true[-1], rel=0.05)
-    assert "worker slots: 32 is 2.0 times the largest that was measured" in render_text(system, forecast)
+    assert "worker slots = 32 is 2.0 times the largest value measured" in render_text(system, forecast)
 
 
 def test_scattered_think_times_are_one() -> None:

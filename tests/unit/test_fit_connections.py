@@ -79,7 +79,7 @@ def test_more_connections_than_measured_are_outside() -> None:
     assert forecast.throughput.low <= at_most < further.min() <= further.max() <= forecast.throughput.high  # type: ignore[operator]
     text = render_text(system, forecast)
     assert "At 64 clients, 16 connections: " in text
-    assert "connections: 16 is 2.0 times the largest that was measured" in text
+    assert "connections = 16 is 2.0 times the largest value measured" in text
 
 
 def test_another_limit_is_outside_by_its_own_measured_number() -> None:
@@ -89,11 +89,11 @@ def test_another_limit_is_outside_by_its_own_measured_number() -> None:
 
     few = measured(1).filter(pl.col("connections").is_in([4, 8])).with_columns(workers=8)
     assert outside(few, connections=32) == [
-        "requests served at a time, which worker slots limit instead of connections: "
-        "16 is 2.0 times the largest that was measured"
+        "requests served at a time (limited by worker slots instead of connections) = 16 is 2.0 times the largest "
+        "value measured"
     ]
     assert outside(few.with_columns(workers=3), workers=8, connections=16) == [
-        "requests served at a time, which worker slots limit: 16 is 2.7 times the largest that was measured"
+        "requests served at a time (limited by worker slots) = 16 is 2.7 times the largest value measured"
     ]
 
 

@@ -108,7 +108,7 @@ def test_limited_places_refuse_and_shorten_waits(dependent: FittedSystem, think_
     assert tight.response_ms.estimate < free.response_ms.estimate / 2
     assert tight.throughput.estimate == pytest.approx(free.throughput.estimate, rel=0.03)
     words = render_plan(dependent, tight)
-    assert "10 places to wait and the rest refused" in words and "rounds refused" in words
+    assert "10 places to wait; a refused client thinks" in words and "rounds refused" in words
     assert ("exponential (c² = 1) think times" in words) == bool(think_ms)
     wide = simulate_plan(dependent, scenario(100, think_ms), Assumptions(places=100), rounds=ROUNDS)
     assert wide.refused is not None and wide.refused.estimate == 0
@@ -123,7 +123,7 @@ def test_a_model_without_stations_gives_way_to_the_best_with_some() -> None:
     assert plan.trial.model.name == "closed network"
     holds(plan)
     words = render_plan(system, plan)
-    assert "Simulated: the closed network, as the M/M/1 has no stations; error on what was left out" in words
+    assert "Simulated: the closed network, as the M/M/1 has no stations; its error on hidden client counts is" in words
 
 
 def test_uncounted_slots_cannot_be_simulated() -> None:
@@ -225,6 +225,6 @@ def test_impossible_simulations_are_named(
 def test_words_name_the_limits_of_the_intervals(closed: FittedSystem) -> None:
     words = render_plan(closed, simulate_plan(closed, scenario(20), Assumptions(Erlang(4)), rounds=1000))
     assert "erlang (c² = 0.25) service times" in words
-    assert "of the simulation's noise alone, not of the parameters or the model" in words
-    assert "The exact solution beside it is of exponential service times" in words
+    assert "contain the simulation's noise only" in words
+    assert "The exact solution assumes exponential service times" in words
     assert "seen by the middleware" in words

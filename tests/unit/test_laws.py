@@ -161,8 +161,8 @@ def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float,
     assert len(utilisations(dataset)) == (3 * 3 * 2 if tell else 0)
     report = laws_of_run(dataset)
     said = (
-        "No service demand is known of middleware-0's threads, middleware-1's threads: much of what the middlewares do "
-        "is done beside their threads."
+        "The service demand of middleware-0's threads, middleware-1's threads is unknown: much of what the "
+        "middlewares do is done beside their threads."
     )
     assert (said in sentences(report)) != tell
     (demands,) = report.demands
@@ -175,8 +175,8 @@ def test_work_beside_threads_counts_for_one_configuration() -> None:
     dataset = beside(dataset, pl.when(pl.col("point").is_in(with_eight)).then(0.5).otherwise(0.0))
     assert utilisations(dataset) == seen_from_within(dataset)
     assert {point for point, _, _ in utilisations(dataset)} == set(dataset.points.filter(workers=4)["point"])
-    (said,) = (sentence for sentence in sentences(laws_of_run(dataset)) if "No service demand is known" in sentence)
-    assert "middleware-1's threads in 1 of 2 configurations: much of what" in said
+    (said,) = (sentence for sentence in sentences(laws_of_run(dataset)) if "The service demand of" in sentence)
+    assert "middleware-1's threads is unknown in 1 of 2 configurations: much of what" in said
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,10 @@ def test_a_single_short_run_is_not_held_to_more_than_it_counted(table: pl.DataFr
 def test_stalled_run_is_left_out_and_named(table: pl.DataFrame) -> None:
     stalled = pl.when((pl.col("clients") == 16) & (pl.col("repetition") == 2)).then(0.0).otherwise("throughput")
     report = check_laws(table.with_columns(throughput=stalled))
-    assert "It leaves out 1 run, at 16 clients: throughput or response time is missing or zero" in sentences(report)[1]
+    assert (
+        "The check leaves out 1 run, at 16 clients: throughput or response time is missing or zero"
+        in sentences(report)[1]
+    )
     (check,) = (c for c in report.interactive if c.clients == 16 and c.view == "client")
     assert check.throughput.residual.repetitions == 2
 
@@ -396,7 +399,7 @@ def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFra
     report = check_laws(bare)
     assert {check.view for check in report.interactive} == {"client"}
     assert not report.stations and not report.conservation and not report.demands
-    assert "as clients saw it" in sentences(report)[0]
+    assert "as clients saw them" in sentences(report)[0]
     (sentence,) = sentences(check_laws(bare.with_columns(think_ms=pl.lit(None, dtype=pl.Float64))))
     assert "open loop" in sentence and "Little" not in sentence
 

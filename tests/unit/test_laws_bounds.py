@@ -262,6 +262,6 @@ def test_bottlenecks_of_configurations_are_counted() -> None:
     )
     report = check_laws(labelled, stations=alike, by=["disks"])
     assert (
-        "By service demand the bottleneck is disk in 2 of 3 configurations; not known in 1 of 3 configurations."
+        "By service demand, the bottleneck is disk in 2 of 3 configurations; unknown in 1 of 3 configurations."
         in sentences(report)
     )

@@ -64,7 +64,7 @@ def test_declared_visits_make_a_types_law_a_test_of_its_own() -> None:
 
 def test_visits_from_throughputs_are_noted() -> None:
     report = laws_of_measurements(read(DATA / "seed001_figure2.csv"))
-    assert any("the law of all requests in other words" in sentence for sentence in sentences(report))
+    assert any("repeats that of all requests" in sentence for sentence in sentences(report))
 
 
 def test_types_alone_breaking_the_law_blame_the_mix() -> None:
@@ -176,10 +176,10 @@ def test_rounded_numbers_are_not_accused() -> None:
 def test_a_response_time_of_zero_is_no_share_of_anything() -> None:
     report = laws("clients,throughput,response_ms\n1,1000.0,0\n8,1000.0,8.000\n")
     assert [check.verdict for check in report.interactive] == ["cannot tell", "holds"]
-    assert "may have been rounded to it" in sentences(report)[0]
+    assert "may have been rounded to zero" in sentences(report)[0]
     alone = laws("clients,throughput,response_ms\n1,1000.0,0\n")
     assert "nan" not in "".join(sentences(alone)) + render_text(alone)
-    assert sentences(laws("clients,throughput,response_ms\n1,0,0\n"))[0].endswith("and none of them zero.")
+    assert sentences(laws("clients,throughput,response_ms\n1,0,0\n"))[0].endswith("are all above zero.")
 
 
 def test_gap_in_a_cycle_is_coordinated_omission() -> None:
@@ -222,9 +222,7 @@ def test_empty_think_time_is_a_named_open_loop() -> None:
 )
 def test_open_loop_needs_no_clients(text: str) -> None:
     (sentence,) = sentences(laws(text))
-    assert sentence.endswith(
-        "no client waits for its answer and thinks before the next request, so there is neither N nor Z."
-    )
+    assert sentence.endswith("clients neither wait for answers nor think, so there is neither N nor Z.")
 
 
 def test_rows_without_clients_have_demands() -> None:
@@ -261,7 +259,7 @@ def test_queue_of_zero_is_judged_with_its_rounding(queue: str, verdict: str) -> 
     report = laws(f"clients,throughput,response_ms,queue_length_db,response_ms_db\n8,100.0,80.0,{queue},4.00\n")
     (check,) = report.stations
     assert check.verdict == verdict
-    assert any("0 was measured where the law says 0.400" in sentence for sentence in sentences(report))
+    assert any("0 was measured, but the law predicts 0.400" in sentence for sentence in sentences(report))
 
 
 def test_single_type_rows_note_their_assumption() -> None:

@@ -24,60 +24,61 @@ def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms:
     [
         (
             {1: (100.0, 101.0), 2: (199.9, 200.1), 4: (249.9, 250.1), 8: (249.0, 250.0)},
-            "Throughput is largest with workers = 4: 250.0 ± 1.3 requests/s. With 8 it may be as large. "
-            "It is surely less with 1 (60%), 2 (20%).",
+            "Throughput is largest with workers = 4: 250.0 ± 1.3 requests/s. Throughput may be as large with 8. "
+            "Throughput is surely lower with 1 (by 60%), 2 (by 20%).",
         ),
         # A system that answers nothing has been measured, a value that is missing has not.
         (
             {1: (0.0, 0.0), 2: (1000.0, 1001.0), 4: (2000.0, 2001.0, math.nan)},
-            "with workers = 4: 2,000 ± 6 requests/s. It is surely less with 1 (100%), 2 (50%).",
+            "with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 1 (by 100%), 2 (by 50%).",
         ),
         (
             {1: (math.nan,), 2: (1000.0, 1001.0), 4: (2000.0, 2001.0)},
-            "largest with workers = 4: 2,000 ± 6 requests/s. It is surely less with 2 (50%). "
-            "With 1 there are no measurements.",
+            "largest with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 2 (by 50%). "
+            "There are no measurements with 1.",
         ),
         # What surely differs may still be too little to matter.
         (
             {1: (100.0, 100.1), 2: (101.0, 101.1)},
-            "largest with workers = 2: 101.0 ± 0.6 requests/s. With 1 it is within 2% of that.",
+            "largest with workers = 2: 101.0 ± 0.6 requests/s. Throughput is lower by 2% or less with 1.",
         ),
         (
             {"none": (10.0, 10.1), "needed": (100.0, 101.0)},
-            "workers = needed: 100.5 ± 6.4 requests/s. It is surely less with none (90%).",
+            "workers = needed: 100.5 ± 6.4 requests/s. Throughput is surely lower with none (by 90%).",
         ),
         # Equal repetitions do not show the noise.
         (
             {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
-            "Throughput was largest with workers = 2: 200 requests/s. Cannot tell whether it is less with 1: "
-            "repetitions that are all equal do not say how much noise there is. With 4 no request was answered.",
+            "Throughput was largest with workers = 2: 200 requests/s. Cannot tell whether throughput is lower with 1: "
+            "all repetitions are equal, so the noise is unknown. With 4, no request was answered.",
         ),
         # It may be chance: one request in all.
         (
             {1: (15.0, 15.0), 2: (0.0, 0.0)},
-            "Throughput was largest with workers = 1: 15.0 requests/s. With 2 no request was answered.",
+            "Throughput was largest with workers = 1: 15.0 requests/s. With 2, no request was answered.",
         ),
         (
             {1: (30.0, 0.0), 2: (0.0, 0.0)},
-            "Throughput is largest with workers = 1: 15 ± 191 requests/s. With 2 it may be as large.",
+            "Throughput is largest with workers = 1: 15 ± 191 requests/s. Throughput may be as large with 2.",
         ),
         (
             {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
-            "largest with workers = 2: 110 requests/s. With 1 it may be as large. It is surely less with 4 (54%).",
+            "largest with workers = 2: 110 requests/s. Throughput may be as large with 1. Throughput is surely lower "
+            "with 4 (by 54%).",
         ),
         # A level measured once is not the best, however large, and does not hide the others.
         (
             {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
-            "Of the levels with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. It is "
-            "surely less with 1 (50%). Cannot judge 4, 8: measured once.",
+            "Among the values with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. "
+            "Throughput is surely lower with 1 (by 50%). Cannot judge 4, 8: only one measurement.",
         ),
         (
             {1: (100.0,), 2: (200.0, 201.0), 4: (300.0,)},
-            "Cannot tell without repetitions what workers does to throughput: measure 1, 4 more than once.",
+            "Cannot tell without repetitions how workers changes throughput. Measure 1, 4 more than once.",
         ),
         (
             {1: (100.0,), 2: (200.0,)},
-            "Cannot tell without repetitions what workers does to throughput: measure every level more than once.",
+            "Cannot tell without repetitions how workers changes throughput. Measure every value more than once.",
         ),
     ],
     ids=[
@@ -105,15 +106,15 @@ def test_open_loop_levels_are_compared_by_response_time() -> None:
     found = levels(table(samples, "response_ms", think_ms=None), ["workers"])
     assert found is not None
     assert words.levels(found) == (
-        "The response time is shortest with workers = 2: 10.05 ± 0.64 ms. With 4 it may be as short. "
-        "It is surely longer with 1 (100%)."
+        "The response time is shortest with workers = 2: 10.05 ± 0.64 ms. The response time may be as short with 4. "
+        "The response time is surely longer with 1 (by 100%)."
     )
 
 
 def test_level_many_times_slower_is_printed_in_times() -> None:
     found = levels(table({1: (2000.0, 2001.0), 2: (1.0, 1.01), 4: (1.8, 1.81)}, "response_ms", None), ["workers"])
     assert found is not None
-    assert words.levels(found).endswith("It is surely longer with 1 (2,000 times as long), 4 (80%).")
+    assert words.levels(found).endswith("The response time is surely longer with 1 (2,000 times as long), 4 (by 80%).")
 
 
 def test_level_with_unfollowed_rate_is_not_compared() -> None:
@@ -123,13 +124,14 @@ def test_level_with_unfollowed_rate_is_not_compared() -> None:
     keeps_up = {0: False, 1: None, 2: True, 3: True}
     crowned = levels(found, ["workers"], keeps_up)
     assert crowned is not None and words.levels(crowned) == (
-        "Of the levels that can be compared, the response time is shortest with workers = 8: 5.05 ± 0.64 ms. It is "
-        "surely longer with 4 (20%). With 1 throughput does not follow the arrival rate: the response time has no "
-        "steady value. With 2 throughput may not follow the arrival rate: the response time may have no steady value."
+        "Among the values that can be compared, the response time is shortest with workers = 8: 5.05 ± 0.64 ms. The "
+        "response time is surely longer with 4 (by 20%). With 1, throughput does not follow the arrival rate: the "
+        "response time has no steady value. With 2, throughput may not follow the arrival rate: the response time may "
+        "have no steady value."
     )
     alone = levels(found, ["workers"], {0: False, 1: False, 2: False, 3: True})
     assert alone is not None and words.levels(alone) == (
-        "Only with workers = 8 can the response time be judged: it is 5.05 ± 0.64 ms. With 1, 2, 4 throughput does not "
+        "The response time can be judged only with workers = 8: 5.05 ± 0.64 ms. With 1, 2, 4, throughput does not "
         "follow the arrival rate: the response time has no steady value."
     )
 
@@ -139,8 +141,8 @@ def test_levels_with_unfollowed_rates_are_compared_by_throughput() -> None:
     found = table(samples, "throughput", None).with_columns(response_ms=pl.col("workers").cast(pl.Float64))
     compared = levels(found, ["workers"], {0: False, 1: False})
     assert compared is not None and words.levels(compared) == (
-        "With no workers is throughput known to follow the arrival rate. Throughput is largest with workers = 2: "
-        "500.5 ± 6.4 requests/s. It is surely less with 1 (40%)."
+        "Throughput is known to follow the arrival rate at no value of workers. Throughput is largest with workers = "
+        "2: 500.5 ± 6.4 requests/s. Throughput is surely lower with 1 (by 40%)."
     )
 
 
@@ -149,13 +151,14 @@ def test_levels_with_unfollowed_rates_are_compared_by_throughput() -> None:
     [
         (
             0.0,
-            "Throughput is largest with workers = 4: 299.9 ± 0.6 requests/s. It is surely less with 1 (67%), 2 (99%). "
-            "Failed requests are not counted, as with 2 (99.6%).",
+            "Throughput is largest with workers = 4: 299.9 ± 0.6 requests/s. Throughput is surely lower with 1 (by "
+            "67%), 2 (by 99%). This comparison leaves out failed requests, which occurred with 2 (99.6%).",
         ),
         (
             None,
-            "Of the levels that can be compared, the response time is shortest with workers = 4: 2.05 ± 0.64 ms. It is "
-            "surely longer with 1 (37%). With 2 (99.6%) requests failed: the response time cannot be compared.",
+            "Among the values that can be compared, the response time is shortest with workers = 4: 2.05 ± 0.64 ms. "
+            "The response time is surely longer with 1 (by 37%). With 2 (99.6%), requests failed: the response time "
+            "cannot be compared.",
         ),
     ],
     ids=["closed", "open"],
@@ -174,9 +177,12 @@ def test_a_level_that_fails_fast_is_not_crowned(think_ms: float | None, says: st
 @pytest.mark.parametrize(
     ("keeps_up", "says"),
     [
-        ((True, False), "With no workers does throughput follow the arrival rate without requests that fail."),
-        ((True, None), "With no workers is throughput known to follow the arrival rate without requests that fail."),
-        ((None, False), "With no workers is throughput known to follow the arrival rate."),
+        ((True, False), "Throughput follows the arrival rate at no value of workers without failed requests."),
+        (
+            (True, None),
+            "Throughput is known to follow the arrival rate at no value of workers without failed requests.",
+        ),
+        ((None, False), "Throughput is known to follow the arrival rate at no value of workers."),
         # Throughput that follows is not doubted.
         ((True, True), "Throughput is largest"),
     ],
@@ -198,14 +204,16 @@ def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
         throughput=counts / 60.0, observed_s=60.0, errors=errors, load_total=9000
     )
     compared = levels(found, ["workers"])
-    assert compared is not None and "requests/s. Cannot tell whether it is less with 2:" in words.levels(compared)
+    assert compared is not None and "requests/s. Cannot tell whether throughput is lower with 2:" in words.levels(
+        compared
+    )
 
 
 def test_a_level_that_a_row_lacks_has_a_name() -> None:
     found = table({"one": (1.0, 1.1), "two": (2.0, 2.1)}, "throughput")
     lacking = found.with_columns(workers=pl.col("workers").replace("one", None))
     compared = levels(lacking, ["workers"])
-    assert compared is not None and words.levels(compared).endswith("It is surely less with none (49%).")
+    assert compared is not None and words.levels(compared).endswith("Throughput is surely lower with none (by 49%).")
 
 
 def test_levels_of_several_factors_or_the_load_are_none() -> None:

@@ -140,16 +140,21 @@ def test_operation_that_always_failed_is_kept() -> None:
 @pytest.mark.parametrize(
     ("alone_ms", "beside_ms", "expected"),
     [
-        ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1; x = 2: 3.0 times as long (2."),
-        ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so it may be as long)."),
-        ((1.0,), (3.0,), "3.0 times as long (cannot tell how surely from one repetition)."),
+        ((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), "with x = 1, 3.0 times as long (2."),
+        ((1.0, 1.1, 0.9), (1.0, 1.4, 0.9), ", so perhaps equally long) with x = 2."),
+        ((1.0,), (3.0,), "3.0 times as long (with one repetition the error is unknown) with x = 2."),
         # Equal repetitions do not show the noise.
         (
             (1.0, 1.0),
             (3.0, 3.0),
-            "took 1.00 ms with x = 1; x = 2: 3.0 times as long (cannot tell how surely as all repetitions are equal).",
+            "took 1.00 ms with x = 1, 3.0 times as long (all repetitions are equal, so the error is unknown) with x "
+            "= 2.",
         ),
-        ((1.0, 1.1), (3.15, 3.15), "3.0 times as long (cannot tell how surely as all repetitions are equal)."),
+        (
+            (1.0, 1.1),
+            (3.15, 3.15),
+            "3.0 times as long (all repetitions are equal, so the error is unknown) with x = 2.",
+        ),
     ],
 )
 def test_operation_beside_others_is_as_sure_as_repetitions(
@@ -157,17 +162,17 @@ def test_operation_beside_others_is_as_sure_as_repetitions(
 ) -> None:
     pair = [("x = 1", operation("read", *alone_ms)), ("x = 2", operation("read", *beside_ms))]
     sentence = beside_others("read", pair, "8 clients")
-    assert sentence.startswith("At 8 clients read took 1.0")
+    assert sentence.startswith("At 8 clients, read took 1.0")
     assert expected in sentence
 
 
 def test_failing_operation_is_not_compared() -> None:
     full = ("disk = full", operation("send", 1.0, 1.1, 0.9, failed=0.4))
     ample, ampler = (("disk = ample", operation("send", 40.0, 41.0, 39.0)), ("disk = ampler", operation("send", 41.0)))
-    fails = "At 8 clients send failed with disk = full (40.0%): its response time cannot be compared there."
+    fails = "At 8 clients, send failed with disk = full (40.0%): the response times of send cannot be compared."
     assert beside_others("send", [full, ample], "8 clients") == fails
     said = beside_others("send", [full, ample, ampler], "8 clients")
-    assert said.startswith("At 8 clients send took 40.0 ± 2.5 ms with disk = ample; disk = ampler: 1.0 times")
+    assert said.startswith("At 8 clients, send took 40.0 ± 2.5 ms with disk = ample, 1.0 times")
     assert said.endswith(fails)
     # Few that fail do not move it.
     assert "failed" not in beside_others("send", [ample, ("x", operation("send", 41.0, failed=0.01))], "8 clients")
@@ -181,34 +186,34 @@ REFUSED = operation("bulk_put", 0.1, items=100, failed=0.5)
 
 def test_bulk_put_is_compared_with_as_many_puts() -> None:
     (sentence,) = together_or_alone([("", None, {"bulk_put": BULK, "put": PUT})], "1 client")
-    assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, 0.0200 ± 0.0050 ms a key; one put 0.200" in sentence
-    assert "one after the other, take 10 times as long (8." in sentence
+    assert "one bulk_put of 100 keys took 2.00 ± 0.50 ms, or 0.0200 ± 0.0050 ms per key. One put took 0.200" in sentence
+    assert "with one put after the other takes 10 times as long (8." in sentence
     assert together_or_alone([("", None, {"put": PUT})], "1 client") == []
 
 
 def test_bulk_put_without_puts_is_compared_with_other_mixes() -> None:
     both, alone, slow = {"bulk_put": BULK, "put": PUT}, {"put": PUT}, {"put": operation("put", 7.0)}
     (beside,) = together_or_alone([("x = 1", "a", slow), ("x = 2", "a", both)], "1 client")
-    assert "of 100 keys with x = 2 took" in beside and "; one put 0.200 " in beside and "7.00" not in beside
+    assert "of 100 keys with x = 2 took" in beside and "One put took 0.200 " in beside and "7.00" not in beside
     (other,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", alone), ("x = 3", "a", slow)], "1 client")
     assert "of 100 keys with x = 1 took" in other
-    assert "; one put with x = 2 0.200 " in other and "; one put with x = 3 7.00 ms: as many" in other
+    assert "One put with x = 2 took 0.200 " in other and "One put with x = 3 took 7.00 ms: writing" in other
     # Puts that fail may fail fast.
     full = {"put": operation("put", 0.01, failed=0.1)}
     (other,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", full), ("x = 3", "a", alone)], "1 client")
-    assert "; one put with x = 3 0.200 " in other and "x = 2" not in other
+    assert "One put with x = 3 took 0.200 " in other and "x = 2" not in other
 
 
 def test_bulk_put_with_other_settings_is_not_compared() -> None:
     for alone in ({"put": PUT}, {"put": operation("put", 0.2, failed=0.1)}):
         (sentence,) = together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "b", alone)], "1 client")
         assert sentence.endswith(
-            " ms a key. Cannot tell what this saves: no client put a single key in a configuration that differs in the "
-            "mix of operations alone."
+            " ms per key. How much time this saves is unknown: no configuration that differs only in the mix of "
+            "operations has a put of one key."
         )
     alike = [("x = 1", "a", BULK_ALONE), ("x = 2", "b", {"put": operation("put", 7.0)}), ("x = 3", "a", {"put": PUT})]
     (sentence,) = together_or_alone(alike, "1 client")
-    assert "; one put with x = 3 0.200 " in sentence and "x = 2" not in sentence
+    assert "One put with x = 3 took 0.200 " in sentence and "x = 2" not in sentence
 
 
 def test_configurations_with_other_mixes_are_equal_apart() -> None:
@@ -229,24 +234,24 @@ def test_configurations_with_other_mixes_are_equal_apart() -> None:
 
 def test_failing_bulk_put_is_not_compared() -> None:
     full = {"put": operation("put", 0.2, failed=0.1)}
-    rest = "failed: cannot tell what writing many keys in one request saves."
+    rest = "failed, so how much time a bulk_put saves is unknown."
     assert together_or_alone([("", None, {"bulk_put": REFUSED, "put": PUT})], "1 client") == [
-        f"At 1 client 50.0% of bulk_put {rest}"
+        f"At 1 client, 50.0% of bulk_put {rest}"
     ]
     # Each in the configuration in which it did.
     assert together_or_alone([("x = 1", "a", {"bulk_put": REFUSED}), ("x = 2", "a", full)], "1 client") == [
-        f"At 1 client 50.0% of bulk_put with x = 1, 10.0% of put with x = 2 {rest}"
+        f"At 1 client, 50.0% of bulk_put with x = 1, 10.0% of put with x = 2 {rest}"
     ]
     assert together_or_alone([("x = 1", "a", BULK_ALONE), ("x = 2", "a", full)], "1 client") == [
-        f"At 1 client 10.0% of put with x = 2 {rest}"
+        f"At 1 client, 10.0% of put with x = 2 {rest}"
     ]
 
 
 def test_bulk_put_without_any_put_has_its_own_time() -> None:
     (sentence,) = together_or_alone([("", None, {"bulk_put": BULK})], "1 client")
-    assert sentence.endswith(" ms a key. Cannot tell what this saves: no client put a single key.")
+    assert sentence.endswith(" ms per key. How much time this saves is unknown: no configuration has a put of one key.")
     (sentence,) = together_or_alone([("", None, {"bulk_put": REFUSED})], "1 client")
-    assert sentence.startswith("At 1 client 50.0% of bulk_put failed: ")
+    assert sentence.startswith("At 1 client, 50.0% of bulk_put failed, ")
     assert together_or_alone([("", None, {"bulk_put": operation("bulk_put", math.nan)})], "1 client") == []
 
 
@@ -255,4 +260,4 @@ def test_failing_bulk_put_stands_on_the_page() -> None:
     bulk = pl.when(PUTS).then(pl.lit("bulk_put")).otherwise("op").alias("op")
     errors = pl.when(PUTS).then(pl.col("count") // 2).otherwise("errors").alias("errors")
     dataset.windows = dataset.windows.with_columns(bulk, errors)
-    assert "<p>At 2 clients 50.0% of bulk_put failed: cannot tell what" in table(dataset)
+    assert "<p>At 2 clients, 50.0% of bulk_put failed, so how" in table(dataset)

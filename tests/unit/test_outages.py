@@ -68,7 +68,7 @@ def test_connections_missing_while_measured_give_a_warning() -> None:
     assert (warning.affected, warning.runs, warning.missing, warning.clients, warning.outage_s) == (1, 3, 8, 8, 5.0)
     said = words.warning(warning)
     assert said.startswith("Clients were without 8 of 8 connections for 5 s in 1 of 3 runs.")
-    assert "points/000-r2/load-0.log may name it" in said
+    assert "points/000-r2/load-0.log may name the server" in said
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_cut_connections_that_stand_again_are_counted() -> None:
     dataset = cutting(at(12, 3) + at(14, 2) + at(20, 1, repetition=3))
     (warning,) = lost_connections(dataset)
     assert (warning.affected, warning.missing, warning.lost, warning.clients) == (2, 0, 5, 8)
-    assert words.warning(warning).startswith("8 clients lost 5 connections, and opened them again at once in the worst")
+    assert words.warning(warning).startswith("8 clients lost 5 connections, and connected again at once in the worst")
     assert (warning.run, warning.process) == ("points/000-r2", "load-0")
     assert observations(dataset)["connections_missing"].to_list() == [0] * 3
 

@@ -75,9 +75,11 @@ def test_every_outcome_is_drawn_as_shares_of_its_own_reads() -> None:
 def test_few_large_reads_are_named_with_their_effect() -> None:
     found = reads(merged(versioned_dataset((8,))))
     sentence = words.outcomes(outcomes(found)[0], "8 clients")
-    assert sentence.startswith("At 8 clients 1.0% of the reads were very large, and took 57% of the time that clients")
-    assert "waited for reads. They took" in sentence
-    assert "100 times as long (100 to 100). In 100% (100% to 100%) of all pairs of both, the very" in sentence
+    assert sentence.startswith(
+        "At 8 clients, 1.0% of the reads were very large. They caused 57% of the time that clients"
+    )
+    assert "waited for reads. A very large read took" in sentence
+    assert "100 times as long (100 to 100). In 100% (100% to 100%) of all pairs of a very" in sentence
     assert "Without very large reads the mean would be 1.80 ms instead of 4.18" in sentence
     missing = words.outcomes(outcomes(without(found, "read_large"))[0], "8 clients")
     assert "a read that found nothing took" in missing and missing.endswith("0.50 times as long (0.50 to 0.50).")
@@ -91,9 +93,9 @@ def test_few_large_reads_are_named_with_their_effect() -> None:
         # The machine's speed does not matter: each repetition has its own ordinary reads.
         ((10.0, 20.0), ": 10 times as long (10 to 10)."),
         # No ratio is below zero, however much two differ.
-        ((2.0, 76.0), ": 8.7 times as long (cannot tell from two repetitions), so they may not"),
-        ((1.1, 1.7), "), so they may not differ at all."),
-        ((10.0,), ": 10 times as long, but one repetition cannot tell how surely."),
+        ((2.0, 76.0), ": 8.7 times as long (cannot tell from two repetitions), so perhaps"),
+        ((1.1, 1.7), "), so perhaps equally long."),
+        ((10.0,), ": 10 times as long (with one repetition the error is unknown)."),
     ],
 )
 def test_difference_is_as_sure_as_repetitions_allow(large_ms: tuple[float, ...], expected: str) -> None:
@@ -104,9 +106,9 @@ def test_difference_is_as_sure_as_repetitions_allow(large_ms: tuple[float, ...],
 def test_cluster_holds_one_outcome_or_all() -> None:
     own, *more = words.clusters(clusters(reads(merged(versioned_dataset((8,)))), 0), "8 clients")
     assert own.startswith(
-        "At 8 clients the response times of all reads make 3 clusters: 49.4% of the reads at about 1.2"
+        "At 8 clients, the response times of all reads form 3 clusters: 49.4% of the reads at about 1.2"
     )
-    assert "at about 240 ms, with 100% of the very large reads, which are 100% of it." in own
+    assert "at about 240 ms, with 100% of the very large reads, which make 100% of the cluster." in own
     assert not more
     # A tenth of either waits, and the large ones do not stand apart.
     ordinary = {"read": (1.0, 9000), "read_large": (1.0, 900)}
@@ -118,7 +120,7 @@ def test_cluster_holds_one_outcome_or_all() -> None:
     }
     two, reason = words.clusters(clusters(both, 0), "1 client")
     assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
-    assert "was not caused by the outcome" in reason
+    assert "outcome does not cause" in reason
 
 
 @pytest.mark.parametrize(
@@ -137,14 +139,14 @@ def test_cluster_of_large_reads_has_no_other_cause(ordinary: tuple[int, int], la
     )
     found = {(0, 1, "load", op): Histogram.merge([fast[op], slow[op]]) for op in fast}
     (sentence,) = words.clusters(clusters(found, 0), "1 client")
-    assert "make 2 clusters" in sentence and "alike" not in sentence
+    assert "form 2 clusters" in sentence and "alike" not in sentence
 
 
 def test_single_cluster_names_what_it_may_hide() -> None:
     """A valley parts the large ones, but they are too few of all for a cluster."""
     found = measured({"read": (0.1, 9960), "read_large": (20.0, 40)})
     (sentence,) = words.clusters(clusters(found, 0), "1 client")
-    assert sentence.endswith("no valley parts 0.5% of the reads or more from the rest.")
+    assert sentence.endswith("the distribution has no second peak with 0.5% of the reads or more.")
 
 
 def test_mean_without_large_reads_is_over_all_repetitions() -> None:
@@ -159,11 +161,11 @@ def test_clusters_of_some_repetitions_are_unknown() -> None:
     """A repetition that was slower as a whole makes no cluster of its reads."""
     slow = measured({"read": (1.0, 900), "read_missing": (1.0, 90)}, {"read": (9.0, 900), "read_missing": (9.0, 90)})
     (sentence,) = words.clusters(clusters(slow, 0), "1 client")
-    assert "cannot tell how many clusters" in sentence
-    assert sentence.endswith("all repetitions together make 2, the repetitions alone 1, 1.")
+    assert "the number of clusters of the response times is unknown" in sentence
+    assert sentence.endswith("all repetitions together have 2, each repetition alone 1, 1.")
     once = measured({"read": (1.0, 900), "read_missing": (1.0, 90)})
     (sentence,) = words.clusters(clusters(once, 0), "1 client")
-    assert "make one cluster (in one repetition: others may show more or fewer)" in sentence
+    assert "form one cluster (in a single repetition; others may show more or fewer)" in sentence
 
 
 def test_reads_without_reported_outcomes_have_none() -> None:

@@ -34,19 +34,21 @@ def found(samples: Samples) -> Peak:
             {(1, 2): (100.0, 101.0), (8, 2): (300.0, 303.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
             (
                 "Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 298 to 308).",
-                "It may be as large with clients = 8, connections = 2. With the 2 others it is surely less.",
-                "As the largest of 4 this mean is likelier too high than too low: expect less of another run. The "
-                "interval holds whichever of them is chosen.",
+                "Throughput may be as large with clients = 8, connections = 2. With the 2 others, throughput is "
+                "surely lower.",
+                "The largest of 4 means is more often too high than too low: expect less from another run. The "
+                "interval allows for the choice.",
             ),
         ),
         (
             {(1, 2): (100.0, 101.0), (8, 4): (302.0, 304.0), (16, 4): (900.0,)},
             (
-                "Of the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 303 "
-                "requests/s (95% interval: 295 to 311).",
-                "With the other it is surely less. 1 configuration more cannot be judged: measured once.",
+                "Among the configurations with repetitions, throughput is largest with clients = 8, connections = 4: "
+                "303 requests/s (95% interval: 295 to 311).",
+                "With the other, throughput is surely lower. 1 further configuration cannot be judged from one "
+                "measurement.",
                 # One that is surely ahead was not chosen by luck.
-                "The interval holds whichever of the 2 is chosen.",
+                "The interval allows for the choice among 2.",
             ),
         ),
         # Equal because they were rounded, not because there is no noise.
@@ -57,80 +59,84 @@ def found(samples: Samples) -> Peak:
         (
             {(1, 2): (100.0, 101.0), (8, 2): (200.0, 300.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 250.001)},
             (
-                "Throughput was largest with clients = 8, connections = 4: 304 requests/s. So few repetitions leave "
-                "its error open (cannot tell from two repetitions): repeat more often.",
-                "It may be as large with clients = 16, connections = 4; clients = 8",
+                "Throughput was largest with clients = 8, connections = 4: 304 requests/s. With so few repetitions "
+                "the error of this mean is unknown (cannot tell from two repetitions). Repeat more often.",
+                "Throughput may be as large with clients = 16, connections = 4; clients = 8",
             ),
         ),
         (
             {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 3 + [10_000.0]},
-            ("4: 2,510 requests/s. So few repetitions leave its error open (",),
+            ("4: 2,510 requests/s. With so few repetitions the error of this mean is unknown (",),
         ),
         (
             {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 4 + [10_000.0]},
-            ("4: 2,010 requests/s. Repetitions differ too much to tell its error (",),
+            ("4: 2,010 requests/s. Repetitions scatter too much to tell the error of this mean (",),
         ),
         (
             {(1, 2): [100.0, 101.0] * 5, (8, 4): [10.0] * 9 + [10_000.0]},
-            ("4: 1,010 requests/s. Repetitions differ too much to tell its error (",),
+            ("4: 1,010 requests/s. Repetitions scatter too much to tell the error of this mean (",),
         ),
         (
             {(1, 2): (100.0, 100.0), (8, 2): (300.0, 300.0), (8, 4): (200.0, 200.0)},
             (
-                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell where it is "
-                "largest: repetitions that are all equal do not say how much noise there is.",
+                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell which "
+                "configuration is best: all repetitions are equal, so the noise is unknown.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
             (
                 "Throughput is largest with clients = 8, connections = 4: 303",
-                "With 1 of the 3 others it is surely less. With 2 of the 3 others no request was answered.",
+                "With 1 of the 3 others, throughput is surely lower. With 2 of the 3 others, no request was answered.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0, 900.0), (16, 4): (1000.0,)},
             (
-                "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 4: "
+                "Among the configurations with repetitions, throughput was largest with clients = 8, connections = 4: "
                 "900 requests/s.",
-                "With the 2 others no request was answered. 1 configuration more cannot be judged: measured once.",
+                "With the 2 others, no request was answered. 1 further configuration cannot be judged from one "
+                "measurement.",
             ),
         ),
         (
             {(1, 2): (100.0, 100.0), (8, 2): (200.0, 200.0), (8, 4): (900.0,)},
             (
-                "Of the configurations with repetitions, throughput was largest with clients = 8, connections = 2: 200 "
-                "requests/s. Cannot tell where it is largest: repetitions that are all equal do not say how much "
-                "noise there is. 1 configuration more cannot be judged: measured once.",
+                "Among the configurations with repetitions, throughput was largest with clients = 8, connections = "
+                "2: 200 requests/s. Cannot tell which configuration is best: all repetitions are equal, so the noise "
+                "is unknown. 1 further configuration cannot be judged from one measurement.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0,)},
             (
                 "Throughput was largest with clients = 8, connections = 4: 900 requests/s. Cannot tell without "
-                "repetitions where it is largest: 1 configuration of 3 was measured once.",
+                "repetitions which configuration is best: 1 configuration of 3 was measured once.",
             ),
         ),
         (
             {(1, 2): (0.0, 0.0), (8, 4): (302.0, 304.0)},
-            ("Throughput is largest with clients = 8, connections = 4: 303", "With the other no request was answered."),
+            (
+                "Throughput is largest with clients = 8, connections = 4: 303",
+                "With the other, no request was answered.",
+            ),
         ),
         (
             {(n, m): (100.0, 200.0) for n in (1, 2, 4) for m in (1, 2, 4)},
-            ("largest with clients = 1, connections = 1: 150", "With each of the 8 others it may be as large."),
+            ("largest with clients = 1, connections = 1: 150", "Throughput may be as large with each of the 8 others."),
         ),
         (
             {(n, 1): (20.0 + n, 90.0 - n) for n in range(8)} | {(1, 2): (0.0, 0.0)},
             (
                 "largest with clients = 0, connections = 1: 55",
-                "; clients = 6, connections = 1 and 1 more. With the other no request was answered.",
+                "; clients = 6, connections = 1 and 1 more. With the other, no request was answered.",
             ),
         ),
         (
             {(1, 2): (100.0,), (8, 2): (300.0,), (8, 4): (200.0, 201.0)},
             (
                 "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell without "
-                "repetitions where it is largest: 2 configurations of 3 were measured once.",
+                "repetitions which configuration is best: 2 configurations of 3 were measured once.",
             ),
         ),
     ],
@@ -157,7 +163,7 @@ def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, 
     sentences = words.peak(found(samples))
     for sentence, said in zip(sentences, says, strict=False):
         assert said in sentence
-    assert any("likelier too high" in sentence for sentence in sentences) is bool(found(samples).as_large)
+    assert any("more often too high" in sentence for sentence in sentences) is bool(found(samples).as_large)
 
 
 def test_peak_without_two_closed_loop_configurations_is_none() -> None:
@@ -188,8 +194,8 @@ def test_requests_that_fail_fast_crown_no_configuration() -> None:
     largest = peak(failing, factors)
     assert largest is not None
     assert words.peak(largest)[0].startswith("Throughput is largest with clients = 16, connections = 2: 300 requests/s")
-    assert words.peak(largest)[1] == "With the 2 others it is surely less."
-    left_out = "Failed requests are not counted, as with clients = 8, connections = 4 (99.6%)."
+    assert words.peak(largest)[1] == "With the 2 others, throughput is surely lower."
+    left_out = "This comparison leaves out failed requests, which occurred with clients = 8, connections = 4 (99.6%)."
     assert words.peak(largest)[-1] == left_out
     once = peak(failing.gather_every(2), factors)
     assert once is not None and once.factors == largest.factors and words.peak(once)[-1] == left_out

@@ -116,7 +116,7 @@ def test_text_of_the_experiment_cannot_become_markup(page: str) -> None:
 def test_names_in_a_table_cannot_become_markup() -> None:
     page = page_of('<b>x</b>,"y"" onload=1",throughput\n</script>,1,10\n</script>,2,20\n<i>,1,30\n<i>,2,45\n')
     assert "<b>x</b>" not in page and '" onload=1' not in markup(page)
-    assert "What moved throughput most: <b>x</b>. Going from </script> to <i>" in in_words(page)
+    assert "Largest effect on throughput: <b>x</b>. Going from </script> to <i>" in in_words(page)
     assert set(specifications(page)) == {
         f"factorial-throughput-{name}" for name in ("effects", "variation", "interaction-0")
     }
@@ -139,16 +139,16 @@ def test_common_findings_stand_above_configurations() -> None:
     ]
     section, _ = verdict_of("\n".join(["cache,clients,repetition,throughput,response_ms", *rows]))
     first = section.index("<h3>cache = cold</h3>")
-    assert section.index("</table>") < section.index("What moved throughput most") < first
+    assert section.index("</table>") < section.index("Largest effect on throughput") < first
     assert section.index("The interactive law") < first
-    assert section.count("What moved throughput most") == section.count("The interactive law") == 1
+    assert section.count("Largest effect on throughput") == section.count("The interactive law") == 1
 
 
 def test_captions_claim_no_knee_where_none_was_found() -> None:
     rising, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert captions(rising)["knee-0"] == (
-        "Measured throughput (dots) and two asymptotes: throughput if requests took no longer than at 1 client, and "
-        "the mean of the largest that were measured."
+        "Measured throughput (dots) and two asymptotes: throughput if requests took as long as at 1 client, and "
+        "the mean of the largest measurements."
     )
     assert captions(rising)["knee-response-0"] == "Response time on the same axis: 10.0 ms at 1 client, 10.0 ms at 4."
 
@@ -167,10 +167,10 @@ def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
         ({1: (100, 101), 2: (190, 192), 4: (300, 302), 8: (301, 303)}, "; the band is its interval."),
         (
             {1: (80, 130), 2: (180, 220), 4: (370, 430), 5: (370, 430)},
-            "; the band is its interval, as far as clients were measured.",
+            "; the band is its interval, within the measured clients.",
         ),
         # More than twice of one client's throughput: the asymptotes meet beyond the last count.
-        ({1: (100, 101), 2: (300, 303), 4: (900, 909), 8: (905, 910)}, "what the system does at most."),
+        ({1: (100, 101), 2: (300, 303), 4: (900, 909), 8: (905, 910)}, "the largest throughput of the system."),
     ],
     ids=["inside", "partly", "beyond"],
 )
@@ -200,11 +200,14 @@ def test_largest_throughput_stands_in_the_verdict() -> None:
 
     (quiet, _), (noisy, _) = verdict_of(rows(0.01)), verdict_of(rows(0.6))
     said = "Throughput is largest with clients = 4, connections = 4: 400 requests/s (95% interval: "
-    assert said in quiet and quiet.index("Largest throughput") < quiet.index("What moved throughput most")
-    assert "It may be as large with clients = 8, connections = 4. With the 10 others it is surely less." in quiet
-    assert "that may be the largest" not in quiet
+    assert said in quiet and quiet.index("Largest throughput") < quiet.index("Largest effect on throughput")
+    assert (
+        "Throughput may be as large with clients = 8, connections = 4. With the 10 others, throughput is surely lower."
+        in quiet
+    )
+    assert "may be the largest" not in quiet
     # More than a sentence names stand in a table.
-    assert "The 12 configurations that may be the largest</summary>" in noisy
+    assert "The 12 configurations whose throughput may be the largest</summary>" in noisy
     single, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert "Largest throughput" not in single
 
@@ -327,7 +330,7 @@ def test_open_loop_percentiles_are_over_rates(page_of_rates: str) -> None:
 
 def test_page_of_rates_names_the_last_followed_rate(page_of_rates: str) -> None:
     words = in_words(page_of_rates)
-    assert words.index("Throughput follows the arrival rate up to 3,200 requests/s, and no longer: at 16,000") < (
+    assert words.index("Throughput follows the arrival rate up to 3,200 requests/s. At 16,000") < (
         words.index("it has no knee over clients")
     )
     assert words.count("it has no knee over clients") == 1
@@ -342,7 +345,7 @@ def test_other_factors_make_lines_over_the_arrival_rate() -> None:
     assert (colour["color"]["title"], colour["color"]["scale"]["domain"]) == ("middleware.workers", ["4", "8"])
     assert {row["series"] for row in drawn(specs["rate-throughput"], "low")} == {"4", "8"}
     assert "middleware.workers = 4: Throughput follows the arrival rate up to" in in_words(page)
-    assert "What moved throughput most: workload.rate." in in_words(page)
+    assert "Largest effect on throughput: workload.rate." in in_words(page)
 
 
 @pytest.mark.parametrize("clients", ["", "40,"])
@@ -364,9 +367,9 @@ def test_a_table_with_rates_is_drawn_against_them(clients: str) -> None:
         (workers, rate) for workers in "48" for rate in (100, 200, 400)
     ]
     words = in_words(page)
-    assert "workers = 4: Throughput follows the arrival rate up to 200 requests/s, and no longer: at 400" in words
+    assert "workers = 4: Throughput follows the arrival rate up to 200 requests/s. At 400" in words
     assert words.count("it has no knee over clients") == 1
-    assert "Going from 100 to 400 raises it" in words
+    assert "Going from 100 to 400 raises throughput" in words
 
 
 BOTH = "\n".join(
@@ -398,8 +401,11 @@ def test_a_table_of_both_loops_has_each_over_its_own_axis() -> None:
     assert [row["rate"] for row in drawn(specs["utilization-rate"], "resource")] == [200, 500, 1500]
     assert {"knee-0", "utilization"} <= set(specs) and "knee-1" not in specs
     assert re.search(r"closed loop [\d.]+ found", words) and "rate = 200 – open loop" in words
-    assert "Throughput follows the arrival rate up to 500 requests/s, and no longer: at 1,500" in words
-    assert "holds within 2% at 6 points" in words and "does not apply at rate = 200; rate = 500; rate = 1500" in words
+    assert "Throughput follows the arrival rate up to 500 requests/s. At 1,500" in words
+    assert (
+        "holds within 2% at 6 points" in words
+        and "does not apply to the open loop at rate = 200; rate = 500; rate = 1500" in words
+    )
     assert "Cannot tell which factor matters for a closed and an open loop together" in words
     assert "None" not in words and "nan" not in words
 
@@ -428,8 +434,8 @@ def test_single_rate_over_clients_is_drawn_without_a_knee(tmp_path: Path) -> Non
     assert [row["clients"] for row in chart["data"]["values"]] == list(LEVELS)
     assert "color" not in chart["encoding"]
     assert "they meet at the knee" not in words.lower() and "grows with every client" not in words
-    assert "the clients are no more than how many requests there can be in flight" in words
-    assert f"load.clients = {LEVELS[-1]}: Throughput follows the arrival rate, 1,000 requests/s" in words
+    assert "The number of clients only limits how many requests there can be in flight" in words
+    assert f"load.clients = {LEVELS[-1]}: Throughput follows the arrival rate: at 1,000 requests/s" in words
     assert "at the knee" not in words and "at most clients" not in words
 
 
@@ -452,7 +458,7 @@ def test_a_page_of_one_client_count_draws_no_curve_of_one_dot(tmp_path: Path) ->
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     words = in_words(page)
     assert words.count("Only 1 client count was measured") == 1
-    assert words.count("What moved throughput most") == 0
+    assert words.count("Largest effect on throughput") == 0
     assert "The evidence for every bottleneck" in words
     assert "At 8 clients" in headings(page)
     assert not {"knee-0", "clients-throughput"} & set(specifications(page))
@@ -492,7 +498,7 @@ def test_configurations_without_an_axis_stand_side_by_side(tmp_path: Path) -> No
     axis = chart["encoding"]["x"]
     assert (axis["title"], axis["axis"]["labelExpr"]) == ("middleware.workers", '["4", "8"][datum.value]')
     assert "middleware.workers Throughput (requests/s)" in words, "a table names them, and does not number them"
-    assert "At 32 clients get took" in words and "with middleware.workers = 4; middleware.workers = 8:" in words
+    assert "At 32 clients, get took" in words and "with middleware.workers = 8" in words
 
 
 def test_names_too_long_to_stand_level_are_tilted_and_all_there() -> None:
@@ -560,12 +566,12 @@ def markup(page: str) -> str:
     return page.split('<script type="application/json"')[0]
 
 
-LONE_FACTORS = ["Which factor matters?", "Do the numbers hold together?", "Where the numbers come from"]
+LONE_FACTORS = ["Which factor matters?", "Do the numbers obey the laws?", "Where the numbers come from"]
 
 
 def test_run_of_two_factors_is_drawn(page: str) -> None:
-    assert "What moved throughput most: load.clients." in page
-    assert "What moved response_ms most: load.clients." in page
+    assert "Largest effect on throughput: load.clients." in page
+    assert "Largest effect on response_ms: load.clients." in page
     specs = specifications(page)
     for response in ("throughput", "response_ms"):
         assert {
@@ -585,7 +591,9 @@ def test_the_page_of_a_replicated_table() -> None:
     page = page_of("seed000_table27.csv")
     assert headings(page) == LONE_FACTORS
     words = in_words(page)
-    assert "What moved throughput most: workers. Going from 8 to 32 raises it by 2,664 ± 27 requests/s" in words
+    assert (
+        "Largest effect on throughput: workers. Going from 8 to 32 raises throughput by 2,664 ± 27 requests/s" in words
+    )
     assert "Cannot look for a knee without the number of clients (column clients) and response times" in words
     assert "seed000_table27.csv" in words and "24 observations" in words
     specs = specifications(page)
@@ -647,7 +655,7 @@ def test_interaction_without_repetitions_is_drawn_with_doubt() -> None:
     specs = specifications(page)
     draw(specs)
     assert len(drawn(specs["factorial-throughput-interaction-0"], "line")) == 27
-    assert "Cannot tell their interaction from noise" in in_words(page)
+    assert "Whether this interaction is noise is unknown" in in_words(page)
 
 
 def test_figure_of_many_effects_shows_the_largest() -> None:
@@ -657,7 +665,7 @@ def test_figure_of_many_effects_shows_the_largest() -> None:
     page = page_of("\n".join(["a,b,c,d,e,throughput", *rows]))
     specs = specifications(page)
     assert len(drawn(specs["factorial-throughput-effects"], "q")) == 20
-    assert in_words(page).count("Drawn are the 20 largest of 31 effects.") == 2
+    assert in_words(page).count("The chart shows the 20 largest of 31 effects.") == 2
 
 
 @pytest.mark.parametrize(
@@ -704,7 +712,7 @@ def test_table_with_all_columns_has_all_sections() -> None:
         "Against clients",
         "What if there were more clients?",
         "Which factor matters?",
-        "Do the numbers hold together?",
+        "Do the numbers obey the laws?",
         "Resources",
         "Where the numbers come from",
     ]
@@ -754,4 +762,4 @@ def test_zero_on_a_logarithmic_axis_is_in_the_table_only() -> None:
     for name in ("law-throughput", "law-response_ms"):
         assert [row["clients"] for row in drawn(specs[name], "view")] == [8]
     assert {row["at"] for row in drawn(specs["law-residuals"], "residual")} <= {4, 8}
-    assert "The table alone has 1 of 2" in in_words(page)
+    assert "Only the table shows 1 of 2" in in_words(page)

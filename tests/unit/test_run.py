@@ -323,7 +323,7 @@ def test_unreadable_output_fails_the_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
-    [(KeyboardInterrupt(), 130, "knee: interrupted; what was"), (StorageError("it is full"), 1, "knee: it is full\n")],
+    [(KeyboardInterrupt(), 130, "knee: interrupted; finished"), (StorageError("it is full"), 1, "knee: it is full\n")],
 )
 def test_an_ended_lab_says_how_to_resume(
     tmp_path: Path,
@@ -338,7 +338,7 @@ def test_an_ended_lab_says_how_to_resume(
         measure._make(experiment, folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost())
     assert ended.value.exit_code == code
     printed = capsys.readouterr().err
-    assert said in printed and f"`knee run --resume {folder.path}` goes on from there" in printed
+    assert said in printed and f"continue with `knee run --resume {folder.path}`" in printed
 
 
 def test_a_live_line_is_gone_afterwards() -> None:

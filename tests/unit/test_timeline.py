@@ -17,7 +17,8 @@ from knee.verdict.timeline import load_per_second, log_growth, operations_per_se
         # It fills what it may take, and stays.
         (
             [min(480.0, 20.0 * second) for second in range(60)],
-            "took 480 to 480 MB, no more than in the first half (480 MB at most). On average 90.0 MB of that were",
+            "took 480 to 480 MB, no more than in the first half (480 MB at most). On average 90.0 MB of the logs "
+            "were live",
         ),
         # A little more in every half is more, whether it is much or not.
         (
@@ -26,7 +27,7 @@ from knee.verdict.timeline import load_per_second, log_growth, operations_per_se
         ),
         (
             [10.0 * (second + 1) for second in range(60)],
-            "took 310 to 600 MB, 100.0% more than in the first half (300 MB at most): it may go on growing.",
+            "took 310 to 600 MB, 100.0% more than in the first half (300 MB at most), and may grow further.",
         ),
     ],
 )

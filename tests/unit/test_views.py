@@ -28,11 +28,11 @@ def test_views_over_clients_fall_and_rise_to_capacity() -> None:
         assert view.together.estimate == pytest.approx(throughput(view.clients), rel=0.01)
         assert view.server.estimate == pytest.approx(throughput(view.clients), rel=0.01)
     said = words.views(found, find_knee(runs))
-    assert said[0].endswith("1,000 ± 0 at 1 client and 250 ± 0 at 8; it falls to 25% (25% to 25%).")
+    assert said[0].endswith("1,000 ± 0 answers/s at 1 client and 250 ± 0 answers/s at 8: it falls to 25% (25% to 25%).")
     assert said[1].endswith(
-        "1,000 ± 0 requests per second at 1 client and 2,000 ± 0 at 8; it grows 2.0 times (2.0 to 2.0)."
+        "1,000 ± 0 requests/s at 1 client and 2,000 ± 0 requests/s at 8: it becomes 2.0 times as large (2.0 to 2.0)."
     )
-    assert "8 clients that get 250/s each while they wait would make 2,000/s together" in said[2]
+    assert "If 8 clients waited all the time, at 250/s each, they would make 2,000 requests/s together" in said[2]
     assert "Up to about N* = 2.0 clients (2.0 to 2.0) the server" in said[2]
     assert len(said) == 3
 
@@ -46,7 +46,7 @@ def test_views_without_a_knee_name_the_unknown() -> None:
     runs = observations(dataset)
     found, knee = views(throughput_views(dataset, runs)), find_knee(runs)
     unknown = words.views(found, replace(knee, clients=None, status="cannot tell"))
-    assert "Cannot tell from how many clients on the server is at its capacity" in unknown[2]
+    assert "Cannot tell how many clients bring the server to its capacity" in unknown[2]
     unsure = words.views(found, replace(knee, confidence="low"))
     assert "Up to about N* = 2.0 clients (2.0 to 2.0) (with low confidence) the server" in unsure[2]
     assert "its capacity from 1 client on" in words.views(found, replace(knee, status="saturated from the start"))[2]
@@ -63,7 +63,7 @@ def test_views_without_a_knee_name_the_unknown() -> None:
         ((1000.0, 1001.0), (1020.0, 1021.0), "it hardly changes"),
         ((900.0, 1100.0), (950.0, 1070.0), "too much to tell whether it changes"),
         ((1000.0, 1001.0), (0.0, 0.0), "a change from zero has no ratio"),
-        ((1000.0,), (3000.0,), "it grows 3.0 times, but one repetition cannot tell how surely"),
+        ((1000.0,), (3000.0,), "it becomes 3.0 times as large (with one repetition the error is unknown)"),
     ],
 )
 def test_change_is_as_sure_as_repetitions_allow(
@@ -102,7 +102,7 @@ def test_falling_server_throughput_names_resources(
         for server in of_all
     ]
     _, of_server, *_ = words.views(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
-    assert ("other programs had the processors: see Resources." in of_server) == falls
+    assert ("other programs used the processors: see Resources." in of_server) == falls
 
 
 def test_requests_part_one_interval_less_than_they_are() -> None:
@@ -147,7 +147,9 @@ def test_there_is_no_servers_view_where_no_server_has_one() -> None:
 def test_clients_and_stores_count_the_same_reads() -> None:
     report = laws_of_run(versioned_dataset())
     assert {(check.tier, check.verdict) for check in report.conservation} == {("stores", "holds")}
-    assert any(sentence.startswith("Clients and stores counted the same requests") for sentence in sentences(report))
+    assert any(
+        sentence.startswith("Clients and stores counted the same number of requests") for sentence in sentences(report)
+    )
     types = {check.request_type for check in report.interactive if check.request_type}
     assert types == {"put", "read", "read_missing", "read_large"}
     assert {check.verdict for check in report.interactive} == {"holds"}

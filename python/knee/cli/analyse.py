@@ -22,7 +22,7 @@ def write_report(findings: Findings, path: Path) -> None:
 
     with writing(path):
         if path.is_file() and path.stat().st_size and not report.is_report(path):
-            raise StorageError(f"{path}: exists and is no report of Knee's; choose another file with --out")
+            raise StorageError(f"{path}: exists and is not a report written by Knee; choose another file with --out")
         report.write(findings, path)
 
 
@@ -90,14 +90,14 @@ def print_factorial(
     if effects is not None:
         if model is not None or responses:
             raise MeasurementsError(
-                "--effects audits every response of that file, without a model: leave out the others"
+                "--effects audits every response of that file without a model: leave out the other options"
             )
         _audit(found, chosen, effects, resolution)
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
         raise MeasurementsError(
-            f"{path}: no response to explain: expected a column {' or '.join(measurements.RESPONSES)}"
+            f"{path}: no response to analyse: expected a column {' or '.join(measurements.RESPONSES)}"
         )
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
     texts = [
@@ -146,7 +146,7 @@ def print_prediction(
     rounds: int | None,
     replications: int | None,
 ) -> None:
-    """Print what the model that predicts best says about unmeasured settings, and simulate it."""
+    """Print the best model's prediction for unmeasured settings, and a simulation if requested."""
     from knee import fit
     from knee.laws.tables import stations
 
@@ -161,7 +161,7 @@ def print_prediction(
         "replications": replications,
     }
     if not simulated and (given := [name for name, value in simulation.items() if value is not None]):
-        raise SpecError(f"--{given[0]} belongs to a simulation: add --simulate")
+        raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
     if simulated and not asked:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
     assumptions = fit.Assumptions(
@@ -205,7 +205,7 @@ def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False)
     """
     if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
         if renames:
-            raise MeasurementsError("--map renames the columns of a CSV: a run folder has none to rename")
+            raise MeasurementsError("--map: renames columns of a CSV, and does not apply to a run folder")
         dataset = Dataset.open(path)
         if (why := dataset.why_empty) is not None:
             if not maybe_empty:

@@ -21,7 +21,7 @@ _INTERRUPTED = 130
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Run a command; Typer would end it without a word when it is interrupted."""
+        """Run a command, and print a message at an interrupt: Typer prints none."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -31,11 +31,11 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Finds the knee of a client, middleware and storage system, and says why it is there.",
+    help="Finds the knee of a client, middleware and storage system, and the bottleneck that causes it.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # The plain help loads at once: that of rich takes longer than Typer itself.
+    # Plain help: importing rich takes longer than importing Typer.
     rich_markup_mode=None,
 )
 
@@ -56,7 +56,7 @@ _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Conf
 
 
 def main() -> None:
-    """Run the command line and exit; an error of the user's is one line or a few, never a traceback."""
+    """Run the command line and exit; a user's error prints a short message, never a traceback."""
     try:
         app()
     except KneeError as error:
@@ -93,11 +93,11 @@ def run_command(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Make the missing and failed measurements of this run folder instead."),
+        typer.Option(metavar="RUN", help="Run the missing and failed measurements of this run folder."),
     ] = None,
     runs_dir: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Where run folders go."),
+        typer.Option(metavar="DIR", help="Folder for new run folders."),
     ] = Path("runs"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
 ) -> None:
@@ -115,7 +115,7 @@ def report_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the page goes; by default into the run folder, or for a CSV into this one.",
+            help="Path of the page; by default in the run folder, or for a CSV in the current folder.",
         ),
     ] = None,
 ) -> None:
@@ -145,26 +145,26 @@ def factorial_command(
     path: _TablePath,
     renames: _Renames = None,
     factors: Annotated[
-        list[str] | None, typer.Option("--factor", metavar="NAME", help="A factor; by default all that vary.")
+        list[str] | None, typer.Option("--factor", metavar="NAME", help="Factor to analyse; by default all that vary.")
     ] = None,
     responses: Annotated[
         list[str] | None,
-        typer.Option("--response", metavar="NAME", help="What to explain; by default throughput and response_ms."),
+        typer.Option("--response", metavar="NAME", help="Response to analyse; by default throughput and response_ms."),
     ] = None,
-    model: Annotated[_Model | None, typer.Option(help="How effects combine; by default as the data suggest.")] = None,
+    model: Annotated[_Model | None, typer.Option(help="How effects combine; by default chosen from the data.")] = None,
     level: _ConfidenceLevel = 0.95,
     effects: Annotated[
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Published effects: audit them against the responses instead.",
+            help="File of published effects to audit against the responses.",
         ),
     ] = None,
     resolution: Annotated[
         float | None,
         typer.Option(
             metavar="UNIT",
-            help="Last digit of the responses behind these effects, such as 0.1; by default found in the CSV.",
+            help="Rounding unit of the published responses, such as 0.1; by default found in the CSV.",
         ),
     ] = None,
 ) -> None:
@@ -192,15 +192,13 @@ def predict_command(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="What to predict for, such as load.clients=1000."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Setting to predict, such as load.clients=1000."),
     ] = None,
     renames: _Renames = None,
     level: _ConfidenceLevel = 0.95,
     simulated: Annotated[
         bool,
-        typer.Option(
-            "--simulate", help="Also simulate it, under the assumptions of the options below, with quantiles."
-        ),
+        typer.Option("--simulate", help="Also simulate, with quantiles, under the assumptions of the options below."),
     ] = False,
     service: Annotated[
         str | None,
@@ -216,7 +214,7 @@ def predict_command(
         typer.Option(
             min=0,
             metavar="N",
-            help="Places to wait for a slot; a request that finds none is refused, and its client thinks again.",
+            help="Places to wait for a slot. If all are taken, a request is refused, and its client thinks again.",
         ),
     ] = None,
     rounds: Annotated[
@@ -224,7 +222,7 @@ def predict_command(
         typer.Option(
             min=1000,
             metavar="N",
-            help="Requests in a replication; by default 100,000, but at least one of every client.",
+            help="Requests per replication; by default 100,000, but at least one per client.",
         ),
     ] = None,
     replications: Annotated[

@@ -1,4 +1,4 @@
-"""`knee run`: measures an experiment, or what is missing of it, and concludes."""
+"""`knee run`: measures an experiment, or its missing runs, and prints the verdict."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def measure(
     if (file is None) == (resume is None):
         raise SpecError("expected either an experiment file or --resume RUN")
     if resume is not None and overrides:
-        raise SpecError("--set cannot change a run that has begun: start a new one without --resume")
+        raise SpecError("--set: cannot change a run that has begun; start a new run without --resume")
     host = LocalHost()
     if file is not None:
         if file.is_dir():
-            raise SpecError(f"{file}: is a folder; to resume its run: `knee run --resume {file}`")
+            raise SpecError(f"{file}: is a folder; resume its run with `knee run --resume {file}`")
         # Read once: the kept text is the measured one, also when it comes through a pipe.
         text = spec.read(_found(file))
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
@@ -82,7 +82,7 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
     console = Console(stderr=True)
     settings = experiment.measure
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
-    kept = f"what was measured is kept, `knee run --resume {folder.path}` goes on from there"
+    kept = f"finished measurements are kept; continue with `knee run --resume {folder.path}`"
 
     def keep_commands(run: Run, started: list[Command]) -> None:
         commands[f"{run.point}-r{run.repetition}"] = {one.process: list(one.argv) for one in started}
@@ -90,7 +90,7 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
 
     least = duration(len(plan) * (settings.seconds + 2))
     print(
-        f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, {least} at least, into {folder.path}",
+        f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, at least {least}, into {folder.path}",
         flush=True,
     )
     try:
@@ -128,9 +128,9 @@ def _conclude(path: Path) -> None:
         print(verdict.render_text(findings), flush=True)
         write_report(findings, dataset.report_path)
     except KneeError as error:
-        print(f"knee: {error}\nwhat was measured is kept, `knee report {path}` tries again", file=sys.stderr)
+        print(f"knee: {error}\nthe measurements are kept; try again with `knee report {path}`", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        print(f"what was measured is kept, `knee report {path}` makes the page", file=sys.stderr)
+        print(f"the measurements are kept; write the page with `knee report {path}`", file=sys.stderr)
         raise
     print(f"report: {dataset.report_path}")

@@ -118,14 +118,16 @@ def _unknown(level: float, reason: str) -> BoxCox:
 
 
 def _sentence(best: float, low: float, high: float, level: float, fit: Fit, replicated: bool) -> str:
-    grounds = "makes the errors alike in all cells" if replicated else "leaves the least to interactions"
+    grounds = "equalises the errors of all cells" if replicated else "minimises interactions"
     left = "below −3" if low <= -LAMBDA_MAX else f"{low:.2f}"
     right = "above 3" if high >= LAMBDA_MAX else f"{high:.2f}"
-    found = f"the power of the response that {grounds} is {best:.2f} ({left} to {right}, {confidence(level)} interval)"
+    found = (
+        f"the power of the response that best {grounds} is {best:.2f} ({left} to {right}, {confidence(level)} interval)"
+    )
     verdict: dict[Fit, str] = {
-        "additive": "The data speak against the multiplicative model, not against the additive one",
-        "multiplicative": "The data speak against the additive model, not against the multiplicative one",
-        "either": "The data do not say which model suits them better",
-        "neither": "The data speak against both models",
+        "additive": "The data fit the additive model, not the multiplicative one",
+        "multiplicative": "The data fit the multiplicative model, not the additive one",
+        "either": "The data fit both models",
+        "neither": "The data fit neither model",
     }
-    return f"{verdict[fit]}: {found}; 1 is additive, 0 multiplicative."
+    return f"{verdict[fit]}: {found}; power 1 is the additive model, 0 the multiplicative one."

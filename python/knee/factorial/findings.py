@@ -60,7 +60,7 @@ def analyse(
     """
     design = design_of(table, factors, response, run_order=run_order)
     hint = box_cox(design, level)
-    chosen, reason = (model, "as asked for") if model is not None else _choose(hint)
+    chosen, reason = (model, "as requested") if model is not None else _choose(hint)
     analysis = analyse_model(design, chosen, level)
     applies = chosen == "multiplicative" or bool((design.values > 0).all())
     other_model: Model = "multiplicative" if chosen == "additive" else "additive"
@@ -72,9 +72,9 @@ def analyse(
 
 def _choose(hint: BoxCox) -> tuple[Model, str]:
     if hint.fit == "multiplicative":
-        return "multiplicative", "the one that the data ask for"
+        return "multiplicative", "which fits the data"
     if hint.fit == "additive":
-        return "additive", "the one that the data ask for"
+        return "additive", "which fits the data"
     if hint.fit == "neither" and hint.best is not None:
-        return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "the nearer of the two"
-    return "additive", "the simpler of the two"
+        return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "which fits less badly"
+    return "additive", "the simpler one"

@@ -99,7 +99,7 @@ def _normality(values: Floats, per_cell: int) -> Check:
         return _untested(
             "normality",
             name,
-            "Normality of the errors was not tested: that takes three repetitions of every cell.",
+            "Normality of the errors was not tested: the test needs three repetitions of every cell.",
         )
     if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
         return _untested("normality", name, f"Normality of the errors cannot be judged from {values.size:,} residuals.")
@@ -111,7 +111,9 @@ def _normality(values: Floats, per_cell: int) -> Check:
             "single outlying runs; intervals are rough."
         )
         return Check("normality", name, statistic, probability, "doubtful", sentence)
-    sentence = f"Nothing speaks against normal errors (Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)})."
+    sentence = (
+        f"There is no evidence against normal errors (Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)})."
+    )
     return Check("normality", name, statistic, probability, "nothing against it", sentence)
 
 
@@ -145,7 +147,7 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     statistic = float(stats.spearmanr(sizes, at).statistic)
     evidence = f"rank correlation of their size with the prediction {statistic:+.2f}, p {p_value(probability)}"
     if probability >= SIGNIFICANCE:
-        sentence = f"Nothing shows that the errors grow or shrink with the prediction ({evidence})."
+        sentence = f"There is no evidence that the errors grow or shrink with the prediction ({evidence})."
         return Check("spread", name, statistic, probability, "nothing against it", sentence)
     direction = "grow" if statistic > 0 else "shrink"
     sentence = f"The errors {direction} with the prediction ({evidence}): one standard error does not suit all cells."

@@ -1,4 +1,4 @@
-"""The findings of a factorial analysis in words and as a table."""
+"""The findings of a factorial analysis as sentences and as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from knee.stats.intervals import Interval, counted, number, quantity
 from knee.stats.tables import columns
 
 SHARE_MIN = 0.01
-"""Of the variation: what explains less is called small, however significant."""
+"""An effect that explains a smaller share of the variation is called small, even if significant."""
 
 _LISTED_MAX = 6
 
@@ -28,18 +28,20 @@ _ASSUMED: dict[Question, str] = {
 }
 
 _ROWS_MAX = 64
-"""Of the printed table; what is left out explains the least."""
+"""The most rows in the printed table. Effects that explain least are left out."""
+
+_ALONE = "This effect is significant if tested alone, but the largest of"
 
 _UNITS = {"throughput": "requests/s"}
 
 
 def unit_of(response: str) -> str:
-    """The unit that a response's name ends in; empty where it says none."""
+    """The unit of a response by its name; empty if the name shows none."""
     return _UNITS.get(response, "ms" if response.endswith("_ms") else "")
 
 
 def sentences(findings: Findings) -> list[str]:
-    """What moved the response most, what else did, what did not, and how far to trust it."""
+    """The effects by size, then the evidence on errors and the model."""
     analysis = findings.analysis
     found = [*_of_effects(analysis)] if analysis.total else []
     found += _of_error(analysis)
@@ -54,15 +56,16 @@ def _of_effects(analysis: Analysis) -> list[str]:
     ranked = analysis.ranked
     response, first = analysis.design.response, ranked[0]
     most = (
-        f"Nothing is sure to have moved {response}; the largest effect:"
+        f"No factor surely changed {response}. Largest effect:"
         if first.significant is False
-        else f"What moved {response} most:"
+        else f"Largest effect on {response}:"
     )
     found = [" ".join([most, _moved(analysis, first), _certainty(analysis, first), *_lead(analysis)])]
     active = [term for term in ranked[1:] if term.significant is not False and term.share >= SHARE_MIN]
     for term in [term for term in active if len(term.factors) == 1]:
         found.append(
-            f"{'Then' if term.significant else 'Perhaps'} {_moved(analysis, term)} {_certainty(analysis, term)}"
+            f"{'Next effect' if term.significant else 'Possible effect'}: {_moved(analysis, term)} "
+            f"{_certainty(analysis, term)}"
         )
     interactions = [term for term in active if len(term.factors) > 1]
     if interactions:
@@ -73,20 +76,20 @@ def _of_effects(analysis: Analysis) -> list[str]:
             + "."
         )
     elif len(first.factors) == 1 and any(len(term.factors) > 1 for term in ranked):
-        found.append(f"No interaction that stands out explains {SHARE_MIN:.0%} of the variation.")
+        found.append(f"No significant interaction explains {SHARE_MIN:.0%} or more of the variation.")
     small = [term for term in ranked[1:] if term.significant and term.share < SHARE_MIN]
     if small:
         found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
     quiet = [term for term in ranked if term.significant is False]
     if quiet:
-        found.append(f"Within the noise at {confidence(analysis.level)}: {_named(quiet)}.")
+        found.append(f"Not significant at {confidence(analysis.level)}: {_named(quiet)}.")
     if analysis.lenth is not None:
         margins = analysis.lenth
         found.append(
-            "Lenth's method finds no noise, as most effects are zero: the response is too coarse for it, or has none."
+            "Lenth's method finds no noise, because most effects are zero: the response is coarse or noise-free."
             if margins.pseudo_error == 0
-            else f"Lenth's method: noise of about {number(margins.pseudo_error)} per effect q, so an effect beyond "
-            f"{number(margins.margin)} stands out by itself, and one beyond {number(margins.simultaneous)} among all."
+            else f"Lenth's method: the noise of an effect q is about {number(margins.pseudo_error)}. An effect above "
+            f"{number(margins.margin)} is significant if tested alone, above {number(margins.simultaneous)} among all."
         )
     chance = (1 - analysis.level) * len(ranked)
     if chance >= 1 and any(term.significant for term in ranked):
@@ -101,19 +104,19 @@ def _named(terms: Iterable[Term]) -> str:
 
 
 def term_label(term: Term) -> str:
-    """A term in words: servers × workers."""
+    """The name of a term: servers × workers."""
     return " × ".join(term.factors)
 
 
 def _aliased(analysis: Analysis, term: Term) -> str:
-    """The aliases that may well be real: main effects and interactions of two factors."""
+    """The plausible aliases: main effects and interactions of two factors."""
     names = {factor.letter: factor.name for factor in analysis.design.factors}
     letters = [alias.removeprefix("−") for alias in term.aliases]
     short = [" × ".join(names[letter] for letter in alias) for alias in letters if len(alias) <= 2]
     if not short:
         return ""
     more = " or others" if len(short) > _ALIASES_MAX else ""
-    return f" (or {' or '.join(short[:_ALIASES_MAX])}{more}, which this fraction cannot tell from it)"
+    return f" (or {' or '.join(short[:_ALIASES_MAX])}{more}: this fraction cannot tell them apart)"
 
 
 def _moved(analysis: Analysis, term: Term) -> str:
@@ -122,34 +125,35 @@ def _moved(analysis: Analysis, term: Term) -> str:
     step = change(analysis, term.factors[0])
     levels = f"from {step.before} to {step.after}"
     return (
-        f"{term.factors[0]}{_aliased(analysis, term)}. Going {levels} {_by(analysis, step)}: {_percent(term.share)} of "
-        "the variation."
+        f"{term.factors[0]}{_aliased(analysis, term)}. Going {levels} {_by(analysis, step)} and explains "
+        f"{_percent(term.share)} of the variation."
     )
 
 
 def _lead(analysis: Analysis) -> list[str]:
-    """Whether the effect that is named first is so by chance."""
+    """Whether the largest effect is significantly larger than the next."""
     if analysis.leads is None or analysis.ranked[0].significant is False:
         return []
     following = term_label(analysis.ranked[1])
     if analysis.leads:
-        return [f"It is larger than the next, {following}, by more than noise."]
-    return [f"Cannot tell whether it is larger than the next, {following}."]
+        return [f"This effect is larger than the next ({following}) by more than the noise."]
+    return [f"Cannot tell whether this effect is larger than the next ({following})."]
 
 
 def _by(analysis: Analysis, step: Change) -> str:
-    """raises it by 20 ± 3 ms; multiplies it by 1.20 (1.17 to 1.23)."""
+    """raises response_ms by 20 ± 3 ms; multiplies response_ms by 1.20 (1.17 to 1.23)."""
     if analysis.model == "multiplicative":
         ends = (
             "" if step.by.low is None or step.by.high is None else f" ({_ratio(step.by.low)} to {_ratio(step.by.high)})"
         )
-        return f"multiplies it by {_ratio(step.by.estimate)}{ends}"
+        return f"multiplies {analysis.design.response} by {_ratio(step.by.estimate)}{ends}"
     verb = "raises" if step.by.estimate >= 0 else "lowers"
-    return f"{verb} it by {quantity(_size(step.by), unit_of(analysis.design.response))}"
+    response = analysis.design.response
+    return f"{verb} {response} by {quantity(_size(step.by), unit_of(response))}"
 
 
 def _size(interval: Interval) -> Interval:
-    """An interval of a decrease, as that of its size."""
+    """The interval of a change's size: a decrease loses its sign."""
     if interval.estimate >= 0 or interval.low is None or interval.high is None:
         return interval if interval.estimate >= 0 else Interval(-interval.estimate, None, None, interval.level, 1)
     return Interval(-interval.estimate, -interval.high, -interval.low, interval.level, interval.repetitions)
@@ -157,32 +161,32 @@ def _size(interval: Interval) -> Interval:
 
 def _certainty(analysis: Analysis, term: Term) -> str:
     if analysis.error.standard_deviation == 0:
-        return "Cannot tell how sure that is: the repetitions show no noise at all."
+        return "The significance is unknown: all repetitions are equal."
     if term.probability is not None:
         doubts = _doubts(analysis) if term is analysis.ranked[0] else ""
         said = f"p {p_value(term.probability)}; intervals at {confidence(analysis.level)}{doubts}"
         if not term.significant:
-            return f"It may well be noise ({said})."
-        # Bonferroni's bound: the terms that are named here were picked from all of them.
+            return f"This effect may be noise ({said})."
+        # Bonferroni's bound: the sentences pick the largest terms from all.
         if term.probability * len(analysis.terms) < 1 - analysis.level:
-            return f"Chance hardly explains that ({said})."
-        return f"It stands out by itself, but one of {len(analysis.terms)} effects may do so by chance ({said})."
+            return f"Chance hardly explains this effect ({said})."
+        return f"{_ALONE} {len(analysis.terms)} may be so by chance ({said})."
     margins = analysis.lenth
     if margins is None:
-        return "Cannot tell how sure that is without repetitions."
+        return "Without repetitions the significance is unknown."
     size = abs(term.q.estimate)
     if size > margins.simultaneous:
-        return f"It stands out from all other effects (Lenth's simultaneous margin at {confidence(analysis.level)})."
+        return f"This effect stands out from all others (Lenth's simultaneous margin at {confidence(analysis.level)})."
     if size > margins.margin:
-        return "It stands out by itself, but one of so many effects may do so by chance (Lenth's margin)."
-    return "It does not stand out from the other effects and may well be noise (Lenth's margin)."
+        return f"{_ALONE} so many may be so by chance (Lenth's margin)."
+    return "This effect does not stand out from the others and may be noise (Lenth's margin)."
 
 
 def _doubts(analysis: Analysis) -> str:
-    """Which of the checks speak against what the probability takes for granted."""
+    """The assumptions of the probability that the residuals put in doubt."""
     checks = () if analysis.residuals is None else analysis.residuals.checks
     doubtful = [_ASSUMED[check.question] for check in checks if check.verdict == "doubtful"]
-    return f"; both take for granted {' and '.join(doubtful)}, which is doubtful" if doubtful else ""
+    return f"; p and intervals assume {' and '.join(doubtful)}, which is doubtful" if doubtful else ""
 
 
 def _interaction(analysis: Analysis, term: Term) -> str:
@@ -196,7 +200,7 @@ def _interaction(analysis: Analysis, term: Term) -> str:
     parts = " and ".join(
         f"{_by(analysis, step)} at {second} = {level}" for step, level in zip(steps, levels, strict=True)
     )
-    return f"{said}: {first} from {steps[0].before} to {steps[0].after} {parts}"
+    return f"{said}: going from {steps[0].before} to {steps[0].after}, {first} {parts}"
 
 
 def _main_squares(analysis: Analysis, factor: str) -> float:
@@ -208,8 +212,8 @@ def _of_error(analysis: Analysis) -> list[str]:
     if error.standard_deviation is None or not analysis.total:
         return []
     kind = {
-        "repetitions": "Errors between repetitions",
-        "highest interaction": "The interaction of all factors, taken for the error,",
+        "repetitions": "Differences between repetitions",
+        "highest interaction": "The interaction of all factors, which serves as the error estimate,",
         "none": "Errors",
     }[error.source]
     if analysis.model == "multiplicative":
@@ -228,13 +232,13 @@ def _of_model(findings: Findings) -> str:
     analysis, other = findings.analysis, findings.other
     found = f"Model: {analysis.model}, {findings.reason}. {findings.box_cox.sentence}"
     if findings.alike is not None:
-        found += f" The largest response is {findings.alike:.2f} times the smallest: both models say much the same."
+        found += (
+            f" The largest response is {findings.alike:.2f} times the smallest, so both models give similar results."
+        )
     if other is not None and analysis.total:
         first, of_other = analysis.ranked[0], other.ranked[0]
-        said = "too" if of_other.factors == first.factors else "instead"
-        found += (
-            f" Under the {other.model} model {term_label(of_other)} moved it most {said} ({_percent(of_other.share)})."
-        )
+        said = "also has the largest effect" if of_other.factors == first.factors else "has the largest effect instead"
+        found += f" Under the {other.model} model, {term_label(of_other)} {said} ({_percent(of_other.share)})."
     return found
 
 
@@ -243,13 +247,13 @@ def _of_fraction(analysis: Analysis) -> list[str]:
     if fraction is None or fraction.resolution is None:
         return []
     return [
-        f"A fraction of resolution {roman(fraction.resolution)}, {defining_relation(fraction)}: each effect is the sum "
-        "of those of its aliases, and named after the one with the fewest factors."
+        f"A fraction of resolution {roman(fraction.resolution)}, {defining_relation(fraction)}: each estimate is the "
+        "sum of the effects of its aliases, and has the name of the alias with the fewest factors."
     ]
 
 
 def render_text(findings: Findings) -> str:
-    """The findings, one a line, and below them the effects with their intervals and the allocation of variation."""
+    """The findings, one per line, then a table of effects, intervals and the allocation of variation."""
     analysis = findings.analysis
     letters = ", ".join(
         f"{factor.letter} = {factor.name} ({', '.join(map(str, factor.levels))})" for factor in analysis.design.factors

@@ -30,7 +30,7 @@ class Forecast:
 
     throughput   requests/s, with a prediction interval for one further run that includes the model's own error
     response_ms  in the curve's view (client or middleware)
-    outside      sentences on how far the scenario lies outside of the measured range; empty within the range
+    outside      clauses that say in which quantities the scenario extrapolates; empty if in none
     """
 
     scenario: Scenario

@@ -133,7 +133,7 @@ def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
 
 
 def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> list[str]:
-    """Sentences on how far a scenario lies outside of the measured range; empty within the range."""
+    """Clauses that say in which quantities a scenario extrapolates; empty if in none."""
     found = []
     # Compare client counts only with rows that have these slots and this think time.
     alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)
@@ -147,17 +147,17 @@ def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> 
         low, high = float(np.min(measured)), float(np.max(measured))
         if value > high * 1.001:
             found.append(
-                f"{name}: {_plain(value)} is {number(value / high, 2)} times the largest that was measured"
+                f"{_amount(name, value)} is {number(value / high, 2)} times the largest value measured"
                 if high
-                else f"{name}: {_plain(value)}, and only 0 was measured"
+                else f"{_amount(name, value)}, but only 0 was measured"
             )
         elif value < low * 0.999:
-            found.append(f"{name}: {_plain(value)} is {number(value / low, 2)} times the smallest that was measured")
+            found.append(f"{_amount(name, value)} is {number(value / low, 2)} times the smallest value measured")
     if scenario.pipeline not in pipelines:
         had = " or ".join(_plain(pipeline) for pipeline in pipelines)
         found.append(
-            f"requests in flight per client: {_plain(scenario.pipeline)}, and only {had} was measured; the models "
-            "count each request in flight as one client"
+            f"requests in flight per client = {_plain(scenario.pipeline)}, but only {had} was measured; the models "
+            "treat each request in flight as a client"
         )
     return found
 
@@ -166,9 +166,13 @@ def _served_in_words(curve: Curve, scenario: Scenario) -> str:
     """Name of the quantity that counts the slots of the scenario and of the measurements."""
     if scenario.servers == curve.servers:
         return scenario.servers
-    served = f"requests served at a time, which {scenario.servers} limit"
     # The same resource limited some of the measured rows.
-    return served if scenario.servers in curve.servers else f"{served} instead of {curve.servers}"
+    instead = "" if scenario.servers in curve.servers else f" instead of {curve.servers}"
+    return f"requests served at a time (limited by {scenario.servers}{instead})"
+
+
+def _amount(name: str, value: float) -> str:
+    return f"{name} = {_plain(value)}"
 
 
 def _plain(value: float) -> str:

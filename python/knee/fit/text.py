@@ -1,4 +1,4 @@
-"""Fits and predictions in words."""
+"""The sentences on fits and predictions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from knee.stats.intervals import Interval, counted, number
 _DIGITS = 5
 
 UNDETERMINED = 1e4
-"""Times its lower end from which the upper one says that a parameter does not matter: its logarithm wanders off."""
+"""A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
 _TIMES_MAX = 1000.0
-"""Of an interval's ends beside its estimate: what lies beyond says no more than that."""
+"""The largest ratio between an end of an interval and the estimate that is printed in digits."""
 
 
 def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
-    """One configuration: the prediction, where there is one, the model and why it was chosen, its parameters."""
+    """One configuration: the prediction, if any, the model, the reason for choosing it, and its parameters."""
     lines = [system.label] if system.label else []
     if forecast is not None:
         lines += forecast_lines(system, forecast)
@@ -35,36 +35,40 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     )
     if others:
         lines.append(
-            f"Error of {system.selection.chosen.model.name} on what was left out: "
-            f"{system.selection.chosen.score:.1%}; of the others: {others}."
+            f"Error on the hidden client counts: {system.selection.chosen.model.name} "
+            f"{system.selection.chosen.score:.1%}; other models: {others}."
         )
     return "\n".join([*lines, *stage_lines(system)])
 
 
 def render_plan(system: FittedSystem, plan: Plan) -> str:
-    """A simulated scenario: what was simulated, the exact solution beside it, and what its intervals do not know."""
+    """A simulated scenario, with the exact solution for comparison and the limits of the intervals."""
     chosen, model, assumed = system.selection.chosen, plan.trial.model, plan.assumptions
     what = f"Simulated: the {model.name}{_slots_words(plan)}"
     if plan.instead:
-        what += f", as {plan.instead}; error on what was left out {plan.trial.score:.1%} instead of {chosen.score:.1%}"
+        error = f"{plan.trial.score:.1%} instead of {chosen.score:.1%}"
+        what += f", as {plan.instead}; its error on hidden client counts is {error}"
     lines = [f"{what}."]
     times = f"{_shape_words(assumed.service)} service times"
     if assumed.thinking is not None:
         times += f", {_shape_words(assumed.thinking)} think times"
     if assumed.places is not None:
-        times += f", {assumed.places:,} places to wait and the rest refused, to think and come again"
+        times += f", {assumed.places:,} places to wait; a refused client thinks and tries again"
     lines.append(
-        f"With {times}; {plan.replications} replications of {plan.rounds:,} rounds after {plan.warmup:,} that are left "
-        f"out; seed {plan.seed}."
+        f"With {times}; {plan.replications} replications of {plan.rounds:,} rounds after a warm-up of {plan.warmup:,} "
+        f"rounds; seed {plan.seed}."
     )
     if not assumed.exact:
-        lines.append("The exact solution beside it is of exponential service times, with places for everybody.")
+        lines.append("The exact solution assumes exponential service times and a place for every client.")
     where = ", seen by the middleware" if system.selection.curve.view == "middleware" else ""
     throughput, response = (number(value, _DIGITS) for value in plan.exact)
     rows = [
         ("throughput (requests/s)", f"{_fine(plan.throughput)}; exact {throughput}"),
         (f"mean response time (ms{where})", f"{_fine(plan.response_ms)}; exact {response}"),
-        *((f"{100 * share:g}% of them within (ms)", _fine(value)) for share, value in plan.quantiles_ms.items()),
+        *(
+            (f"{100 * share:g}% of response times within (ms)", _fine(value))
+            for share, value in plan.quantiles_ms.items()
+        ),
         *((f"{name} busy", _share(value)) for name, value in plan.utilisation.items()),
     ]
     if plan.refused is not None:
@@ -72,9 +76,9 @@ def render_plan(system: FittedSystem, plan: Plan) -> str:
     width = max(len(name) for name, _ in rows)
     lines += [f"  {name:<{width}}  {value}" for name, value in rows]
     lines.append(
-        f"These {100 * system.level:g}% intervals are of the simulation's noise alone, not of the parameters or the "
-        "model: the prediction intervals above are. How response times scatter follows from the assumed service times "
-        "and a constant delay outside; it was not measured."
+        f"These {100 * system.level:g}% intervals contain the simulation's noise only. The prediction intervals above "
+        "contain the errors of the parameters and the model. The scatter of response times is not measured: it follows "
+        "from the assumed service times and a constant delay outside."
     )
     return "\n".join(lines)
 
@@ -82,7 +86,7 @@ def render_plan(system: FittedSystem, plan: Plan) -> str:
 def _slots_words(plan: Plan) -> str:
     if plan.slot_ms is None:
         return ""
-    return f" with slots of {number(plan.slot_ms, _DIGITS)} ms each, which gives its throughput at this load"
+    return f" with slots of {number(plan.slot_ms, _DIGITS)} ms each, chosen to match its throughput at this load"
 
 
 def _shape_words(shape: Shape) -> str:
@@ -90,7 +94,7 @@ def _shape_words(shape: Shape) -> str:
 
 
 def _fine(interval: Interval) -> str:
-    """With its ends, to two digits of their distance: simulated intervals are narrower than measured ones."""
+    """An estimate and its interval, rounded to two digits of the half width."""
     digits = _DIGITS
     if interval.half_width:
         digits = max(
@@ -114,8 +118,8 @@ def selection_sentence(selection: Selection) -> str:
         head = f"Best model: {chosen.model.name}."
     else:
         head = (
-            f"Model: {chosen.model.name}; the {best.model.name}, with more parameters, does not predict surely or "
-            "noticeably better."
+            f"Best model: {chosen.model.name}. The {best.model.name} has more parameters and predicts no better, or "
+            "hardly better."
         )
     errors = (chosen.throughput_error, chosen.response_error)
     largest = np.array(chosen.left_out) == chosen.left_out[-1]
@@ -131,14 +135,14 @@ def selection_sentence(selection: Selection) -> str:
 def parameter_sentence(system: FittedSystem) -> str:
     """The chosen model's parameters with their intervals."""
     parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
-    return f"Its parameters, with {100 * system.level:g}% intervals: {parameters}."
+    return f"The model's parameters, with {100 * system.level:g}% intervals, are: {parameters}."
 
 
 def stage_lines(system: FittedSystem) -> list[str]:
-    """What a request needs of every stage, as a table, and which stages are not separate."""
+    """The service demand of every stage, as a table, and the stages that cannot be separated."""
     lines = []
     if system.stages.found:
-        lines.append("What a request needs of every stage, over all client counts together (ms):")
+        lines.append("Service demand of every stage, over all client counts together (ms):")
         for stage in system.stages.found:
             servers = "" if stage.servers is None else f"{stage.servers:g} server{'s' * (stage.servers != 1)}"
             busy = "" if stage.utilization is None else f"{stage.utilization:.0%} busy at the most clients"
@@ -153,7 +157,7 @@ def stage_lines(system: FittedSystem) -> list[str]:
 
 
 def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
-    """The prediction, and how far outside of what was measured it lies."""
+    """The prediction, and how far it extrapolates."""
     scenario = forecast.scenario
     load = f"At {scenario.clients:,.10g} client{'s' * (scenario.clients != 1)}"
     if scenario.pipeline > 1:
@@ -172,14 +176,14 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     ]
     if forecast.outside:
         lines.append(
-            f"That lies outside of what was measured: {'; '.join(forecast.outside)}. The intervals know nothing of "
-            "what else may begin to limit there."
+            f"This prediction is an extrapolation: {'; '.join(forecast.outside)}. The intervals do not cover a new "
+            "bottleneck that may appear there."
         )
     return lines
 
 
 def quantity_between(interval: Interval, unit: str = "") -> str:
-    """An estimate with the ends of its interval, cut at a thousandth and a thousandfold of it."""
+    """An estimate with its interval, whose ends are cut at a thousandth and a thousand times the estimate."""
     estimate = f"{number(interval.estimate)} {unit}".rstrip()
     if interval.low is None or interval.high is None:
         return estimate
@@ -192,5 +196,5 @@ def quantity_between(interval: Interval, unit: str = "") -> str:
 def _parameter(name: str, interval: Interval) -> str:
     stem, ms, _ = name.partition("_ms")
     if interval.low is not None and interval.high is not None and interval.high > UNDETERMINED * interval.low:
-        return f"{stem} not determined by these measurements"
+        return f"{stem} unknown (these measurements do not determine it)"
     return f"{stem} {quantity_between(interval, ms[1:])}"

@@ -1,4 +1,4 @@
-"""The laws' findings in words: a law is violated, cannot be judged, or holds, each in one form for all laws."""
+"""The sentences on the laws. A law is violated, cannot be judged, or holds; all laws share one form for each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from knee.laws.stations import StationCheck
 from knee.stats.intervals import clients_about, counted, listed, number, quantity
 
 _PLACES_MAX = 4
-"""Points that a sentence names."""
+"""The most points that a sentence names."""
 
 _Check = TypeVar("_Check", InteractiveCheck, StationCheck)
 
 
 def sentences(report: LawReport) -> list[str]:
-    """One finding or likely cause each, the interactive law of all requests first."""
+    """A sentence for each finding and likely cause; the interactive law of all requests comes first."""
     checks = [check for check in report.interactive if check.verdict != "does not apply"]
     return [
         *([_in_open_loop(report)] if report.open_loop else _interactive(report, checks)),
@@ -37,7 +37,7 @@ def sentences(report: LawReport) -> list[str]:
 def _finding(
     report: LawReport, law: str, checks: Sequence[_Check], at: Callable[[Sequence[_Check]], str], worst: str, holds: str
 ) -> str:
-    """The form of every law: `at` says where some checks are, `worst` how far apart, `holds` where all of them are."""
+    """The sentence of a law: `at` names the places of some checks, `worst` the largest error, `holds` all places."""
     allowed = f"{report.tolerance:.0%}"
     if broken := [check for check in checks if check.verdict == "violated"]:
         return f"{_capital(law)} is violated {at(broken)} ({worst}; allowed {allowed})."
@@ -52,22 +52,23 @@ def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
 
 
 def _why_unsure(comparisons: Iterable[Comparison]) -> str:
-    """Repetitions or rounding, whichever leaves more open."""
+    """Scatter of repetitions or rounding, whichever is larger."""
     known = [comparison for comparison in comparisons if math.isfinite(comparison.residual.estimate)]
     if not known:
-        return "what was measured is zero there, and may have been rounded to it"
+        return "the measured value is zero there, and may have been rounded to zero"
     rounded = max(comparison.rounding for comparison in known)
     if rounded > max(comparison.residual.half_width or 0.0 for comparison in known):
-        return f"rounding, or counting over so short a time, leaves ±{rounded:.1%}. Take more digits, or measure longer"
-    return "the repetitions scatter too far. Measure longer, on a quieter machine"
+        remedy = "Record more digits, or measure longer"
+        return f"rounding, or the short counting time, causes an error of ±{rounded:.1%}. {remedy}"
+    return "the repetitions scatter too much. Measure longer, on a quieter machine"
 
 
 def _in_open_loop(report: LawReport) -> str:
     queues = list(dict.fromkeys(check.station for check in report.stations if check.law == "Little's law"))
-    instead = f" Little's law takes its place, at {', '.join(queues)}." if queues else ""
+    instead = f" Knee checks Little's law at {', '.join(queues)} instead." if queues else ""
     return (
-        "The interactive law does not apply: the load is an open loop, in which no client waits for its answer and "
-        f"thinks before the next request, so there is neither N nor Z.{instead}"
+        "The interactive law does not apply: in an open loop, clients neither wait for answers nor think, so there is "
+        f"neither N nor Z.{instead}"
     )
 
 
@@ -75,13 +76,13 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     checks = [check for check in checks if check.request_type is None]
     if not checks:
         return [
-            "The interactive law was not checked: that takes clients, throughput and response_ms in the same rows, "
-            "and none of them zero."
+            "The interactive law was not checked: the check needs rows in which clients, throughput and response_ms "
+            "are all above zero."
         ]
     broken = [check for check in checks if check.verdict == "violated"]
     worst = _worst(broken or checks)
     points, opened = len({check.point for check in checks}), _opened(report)
-    views = "from the clients' and the middlewares' view" if len({c.view for c in checks}) > 1 else "as clients saw it"
+    views = "as clients and middlewares saw them" if len({c.view for c in checks}) > 1 else "as clients saw them"
     finding = _finding(
         report,
         "the interactive law",
@@ -89,9 +90,9 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         lambda some: f"at {_places(report, some)}",
         f"worst {_share(worst.residual)}, at {_places(report, [worst])} in the {worst.view}'s view",
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}, "
-        f"both ways and {views}",
+        f"for throughput and response time, {views}",
     )
-    apart = f" It does not apply at {_places(report, opened)}, an open loop." if opened else ""
+    apart = f" The law does not apply to the open loop at {_places(report, opened)}." if opened else ""
     return [finding + apart, *_causes(report, broken)]
 
 
@@ -109,7 +110,7 @@ def _share(residual: float) -> str:
 
 
 def _causes(report: LawReport, broken: Sequence[InteractiveCheck]) -> list[str]:
-    """A line for each likely cause, of too few requests and of too many apart, as the worst point has them."""
+    """The likely causes at the worst point with too few requests, and at the worst point with too many."""
     few = [check for check in broken if check.throughput.residual.estimate > 0]
     many = [check for check in broken if not check.throughput.residual.estimate > 0]
     groups = [group for group in (few, many) if group]
@@ -121,17 +122,17 @@ def _causes(report: LawReport, broken: Sequence[InteractiveCheck]) -> list[str]:
 
 
 def _left_out(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
-    """Runs without a throughput or response time, and request types that were declared and never occurred."""
+    """Runs without a throughput or response time, and declared request types that never occurred."""
     found = []
     if report.unusable and checks and not report.open_loop:
         runs = counted(sum(report.unusable.values()), "run")
         where = _points(report, report.unusable)
-        found.append(f"It leaves out {runs}, at {where}: throughput or response time is missing or zero there.")
+        found.append(f"The check leaves out {runs}, at {where}: throughput or response time is missing or zero there.")
     if report.absent:
         types = ", ".join(dict.fromkeys(name for names in report.absent.values() for name in names))
         found.append(
-            f"By declaration every round of a client has {types}, and in some run none was answered, at "
-            f"{_points(report, report.absent)}. A short run may lack one by chance."
+            f"Every round of a client should have {types}, but some runs at {_points(report, report.absent)} have no "
+            "such answer. A short run may lack one by chance."
         )
     return found
 
@@ -144,7 +145,7 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
     worst = _worst(broken or typed)
     finding = _finding(
         report,
-        "the interactive law of single types, with the other types' response times as think time,",
+        "the interactive law of single request types (the other types' response times count as think time)",
         typed,
         lambda some: f"for {_named(some)} at {_places(report, some)}",
         f"worst {_share(worst.residual)}, for {worst.request_type} at {_places(report, [worst])}",
@@ -152,13 +153,13 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
     )
     if not all(check.visits_declared for check in typed):
         finding += (
-            " How often each type occurs was taken from the throughputs, so this is the law of all requests in other "
-            "words; only where that is declared (a column visits) is it a test of its own."
+            " The frequency of each type was computed from the throughputs, so this check repeats that of all "
+            "requests. A column visits, with declared frequencies, makes it an independent check."
         )
     points = {check.point for check in typed}
     if untyped := [check for check in checks if check.point not in points]:
         finding += (
-            f" Not checked by type at {_places(report, untyped)}: a type lacks its throughput or response time there."
+            f" Single types were not checked at {_places(report, untyped)}: a type lacks a throughput or response time."
         )
     return [finding, *(f"Likely cause: {cause}." for cause in (_worst(broken).causes if broken else ()))]
 
@@ -175,7 +176,9 @@ def _stations(report: LawReport) -> list[str]:
         doubtful = doubtful or [check for check in checks if check.verdict == "cannot tell"]
         if not doubtful:
             names, points = dict.fromkeys(check.station for check in checks), len({check.point for check in checks})
-            where = next(iter(names)) if len(names) == 1 else f"all {len(names)} stations that it can be checked at"
+            where = (
+                next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with the necessary measurements"
+            )
             found.append(f"{_capital(law)} holds at {where}, at {counted(points, 'point')}.")
             continue
         found.append(
@@ -192,11 +195,11 @@ def _stations(report: LawReport) -> list[str]:
 
 
 def _largest(comparisons: Iterable[Comparison]) -> str:
-    """The largest residual; where what was measured is zero, what the law makes of it instead."""
+    """The largest residual, or the predicted value if zero was measured."""
     known = list(comparisons)
     if zero := [comparison for comparison in known if not math.isfinite(comparison.residual.estimate)]:
-        return f"0 was measured where the law says {number(max(one.predicted.estimate for one in zero))}"
-    return f"on average up to {max(abs(comparison.residual.estimate) for comparison in known):.1%} apart"
+        return f"0 was measured, but the law predicts {number(max(one.predicted.estimate for one in zero))}"
+    return f"mean difference up to {max(abs(comparison.residual.estimate) for comparison in known):.1%}"
 
 
 def _conservation(report: LawReport) -> list[str]:
@@ -208,11 +211,11 @@ def _conserved(report: LawReport, checks: Sequence[ConservationCheck]) -> str:
     worst = max(checks, key=lambda check: check.apart)
     tier = worst.tier
     if all(check.verdict == "holds" for check in checks):
-        return f"Clients and {tier} counted the same requests, within {max(worst.apart, 5e-5):.2%}."
+        return f"Clients and {tier} counted the same number of requests, within {max(worst.apart, 5e-5):.2%}."
     return (
-        f"Clients and {tier} disagree on how many requests there were, by {worst.apart:.2%} at "
-        f"{_points(report, [worst.point])} (allowed {CONSERVATION_TOLERANCE:.1%}): requests bypassed the {tier}, were "
-        "lost, or windows are missing."
+        f"Clients and {tier} counted different numbers of requests: they differ by {worst.apart:.2%} at "
+        f"{_points(report, [worst.point])} (allowed {CONSERVATION_TOLERANCE:.1%}). Requests bypassed the {tier} or "
+        "were lost, or one-second records are missing."
     )
 
 
@@ -225,44 +228,45 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
         of_all = f"of {len(reports)} configurations"
         parts = [f"{station} in {count} {of_all}" for station, count in named.most_common()]
         if open_ := len(reports) - named.total():
-            parts.append(f"not known in {open_} {of_all}")
-        found.append(f"By service demand the bottleneck is {'; '.join(parts)}.")
+            parts.append(f"unknown in {open_} {of_all}")
+        found.append(f"By service demand, the bottleneck is {'; '.join(parts)}.")
     found += _without_demand(reports)
     broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
     if broken:
         report, check = max(broken, key=lambda pair: pair[1].excess.estimate)
         found.append(
-            f"Throughput exceeds what constant demands allow at {counted(len(broken), 'point')}, most by "
-            f"{check.excess.estimate:.1%} at {_place(check.clients, report.label, 0)}: a request needs less under load "
-            "than alone (batching, warm caches). The bounds are then too low, and N* is too high."
+            f"Throughput exceeds the bound of constant service demands at {counted(len(broken), 'point')}, by up to "
+            f"{check.excess.estimate:.1%} at {_place(check.clients, report.label, 0)}. A request needs less under load "
+            "than alone (batching, warm caches), so the bounds are too low, and N* is too high."
         )
     return found
 
 
 def _without_demand(reports: Sequence[DemandReport]) -> list[str]:
-    """The stations that a reader will look for among the demands, and why they have none."""
+    """The stations without a service demand, and the reasons."""
     found = []
     for why in dict.fromkeys(why for report in reports for why in report.untold.values()):
         stations = dict.fromkeys(name for report in reports for name, reason in report.untold.items() if reason == why)
         count = sum(why in report.untold.values() for report in reports)
         where = f" in {count} of {len(reports)} configurations" if len(reports) > 1 else ""
-        found.append(f"No service demand is known of {listed(list(stations))}{where}: {why}.")
+        found.append(f"The service demand of {listed(list(stations))} is unknown{where}: {why}.")
     return found
 
 
 def bottleneck_sentence(report: DemandReport) -> str:
     """The bottleneck of one configuration by service demand, and N*."""
     if report.bottleneck is None:
-        text = f"Cannot tell the bottleneck by service demand: {report.doubt}."
+        text = f"By service demand, the bottleneck is unknown: {report.doubt}."
     else:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (
-            f"By service demand the bottleneck is {station.station}{doubt}: {number(station.demand_ms.estimate)} ms a "
-            f"request on {_servers(station)} allow at most {quantity(station.capacity, 'requests/s')}."
+            f"By service demand, the bottleneck is {station.station}{doubt}. A request needs "
+            f"{number(station.demand_ms.estimate)} ms there; {_servers(station)} can serve at most "
+            f"{quantity(station.capacity, 'requests/s')}."
         )
     if report.saturation is not None:
         equals = "is at most" if report.light_waits else "="
-        text += f" N* {equals} {clients_about(report.saturation)}, with {report.light_source} as R without waiting."
+        text += f" N* {equals} {clients_about(report.saturation)}, where R without waiting is {report.light_source}."
     return text
 
 
@@ -273,7 +277,7 @@ def _servers(demand: Demand) -> str:
 
 
 def _places(report: LawReport, checks: Iterable[InteractiveCheck | StationCheck]) -> str:
-    """Where: client counts, and the configuration where there are several."""
+    """The places of checks: client counts, with the configuration if there are several."""
     chosen = list(checks)
     counts = sorted({check.clients for check in chosen if check.clients is not None})
     if counts and not any(report.labels.values()):
@@ -282,7 +286,7 @@ def _places(report: LawReport, checks: Iterable[InteractiveCheck | StationCheck]
 
 
 def _points(report: LawReport, points: Iterable[int]) -> str:
-    """Points by their clients and configuration, the first few of them."""
+    """The first few points, each by its clients and configuration."""
     places = dict.fromkeys(_place(report.clients.get(point), report.labels.get(point, ""), point) for point in points)
     more = f" and {len(places) - _PLACES_MAX} more" if len(places) > _PLACES_MAX else ""
     return "; ".join(list(places)[:_PLACES_MAX]) + more

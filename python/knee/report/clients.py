@@ -25,23 +25,23 @@ _QUANTITIES = (
     (
         "queueing_ms",
         "Queueing time (ms)",
-        "Mean time from received to dequeued. It grows where worker slots are the limit.",
+        "Mean time from received to dequeued. It grows if worker slots are the limit.",
     ),
     (
         "service_ms",
         "Service time (ms)",
-        "Mean time from dequeued to answered. It grows where what lies behind the middleware is the limit.",
+        "Mean time from dequeued to answered. It grows if a server behind the middleware is the limit.",
     ),
     (
         "connection_ms",
         "Wait for a connection (ms)",
-        "Mean time that a worker slot waits for a connection to the database, part of the service time. It grows where "
+        "Mean time that a worker slot waits for a connection to the database, part of the service time. It grows if "
         "connections are the limit.",
     ),
     (
         "middleware_response_ms",
         "Response time at the middleware (ms)",
-        "Mean time from received to replied. What the clients see on top of it passes between them and the middleware.",
+        "Mean time from received to replied. Response times at the clients also include the way to the middleware.",
     ),
 )
 
@@ -52,12 +52,15 @@ _AGAINST = {
     (
         "rate",
         "throughput",
-    ): "Throughput, as the clients saw it. On the dotted line it is the arrival rate: requests "
-    "are answered as fast as they come. From the rate on at which it lies below the line, the system does not keep up.",
-    ("rate", "response_ms"): "Mean response time, as the clients saw it. Where requests come faster than they are "
-    "answered, it has no steady value: the wait grows with the length of the run.",
-    ("requests in flight", "throughput"): "Throughput, as the clients saw it. The load is an open loop: this is the "
-    "arrival rate for as long as the system keeps up, and the clients are no more than how many requests there can be "
+    ): "Throughput, as the clients saw it. On the dotted line, throughput equals the arrival "
+    "rate: the system answers requests as fast as they arrive. Below the line, the system does not keep up.",
+    ("rate", "response_ms"): "Mean response time, as the clients saw it. If requests arrive faster than the system "
+    "answers them, it has no steady value: the wait grows with the length of the run.",
+    (
+        "requests in flight",
+        "throughput",
+    ): "Throughput, as the clients saw it. The load is an open loop: throughput is the "
+    "arrival rate as long as the system keeps up. The number of clients only limits how many requests there can be "
     "in flight.",
 }
 """Captions that differ on an axis; an open loop's clients are another quantity."""

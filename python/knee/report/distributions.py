@@ -35,7 +35,7 @@ def section(sheet: Sheet) -> str:
     figures = sheet.figure(
         "percentiles",
         percentile_lines(records(lines), sheet.axis, sheet.naming.labels),
-        "Percentiles as the clients saw them, read off the merged histograms; the bars span the repetitions. "
+        "Percentiles as the clients saw them, from merged histograms. The bars span the repetitions. "
         f"The axis is logarithmic.{note}",
     ) + sheet.figure(
         "histogram",
@@ -44,7 +44,7 @@ def section(sheet: Sheet) -> str:
             "The same requests, timed by the clients and by the middlewares. The distance between the two "
             "is the way between them."
             if "middleware" in density["role"].to_list()
-            else "How long requests took, as the clients saw them."
+            else "Response times of requests, as the clients saw them."
         )
         + note,
     )

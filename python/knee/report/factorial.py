@@ -1,4 +1,4 @@
-"""Which factor matters: for each response in words first, then drawn, then in numbers."""
+"""Which factor matters: for each response sentences, charts and tables."""
 
 from __future__ import annotations
 
@@ -94,23 +94,25 @@ class _Part:
             []
             if analysis.lenth is None
             else [
-                ("beyond it an effect stands out by itself", analysis.lenth.margin),
-                ("beyond it an effect stands out among all", analysis.lenth.simultaneous),
+                ("beyond it an effect is significant if tested alone", analysis.lenth.margin),
+                ("beyond it an effect is significant among all", analysis.lenth.simultaneous),
             ]
         )
         if analysis.lenth is not None:
             doubt = (
-                "Nothing was repeated: an effect beyond the dashed rules stands out by itself, one beyond the dotted "
-                f"rules among all (Lenth's margins at {analysis.level:.0%})."
+                "No run was repeated. An effect beyond the dashed lines is significant if tested alone; beyond the "
+                f"dotted lines, among all effects (Lenth's margins at {analysis.level:.0%})."
             )
         elif analysis.error.degrees:
-            doubt = f"Bars are {analysis.level:.0%} intervals; one that crosses the middle line may be noise."
+            doubt = (
+                f"Bars are {analysis.level:.0%} intervals. An effect whose bar crosses the middle line may be noise."
+            )
         else:
-            doubt = "Cannot tell what is noise: no run was repeated."
+            doubt = "Cannot tell which effects are noise: no run was repeated."
         what = (
-            "By what the response is multiplied at a factor's high level, against its (geometric) mean."
+            "The ratio of the response at a factor's high level to the geometric mean."
             if self._ratios
-            else "How far a factor's high level lies above the mean response: half of going from low to high."
+            else "Response at a factor's high level minus the mean: half of the change from low to high."
         )
         title = "Effect q (ratio to the mean)" if self._ratios else f"Effect q{self._unit}"
         return self._figure(
@@ -121,7 +123,7 @@ class _Part:
 
     def _of_all(self) -> str:
         count = len(self._analysis.terms)
-        return f" Drawn are the {TERMS_MAX} largest of {count} effects." if count > TERMS_MAX else ""
+        return f" The chart shows the {TERMS_MAX} largest of {count} effects." if count > TERMS_MAX else ""
 
     def _variation(self) -> str:
         analysis = self._analysis
@@ -145,14 +147,14 @@ class _Part:
             )
         unit = "the logarithm's" if self._ratios else "the response's"
         error = {
-            "repetitions": " What repetitions of the same cell differ by is the error.",
-            "highest interaction": " Nothing was repeated: the interaction of all factors stands for the error.",
+            "repetitions": " The error is the variation among repetitions of the same cell.",
+            "highest interaction": " No run was repeated: the interaction of all factors serves as the error estimate.",
             "none": "",
         }[analysis.error.source]
         return self._figure(
             "variation",
             charts.variation(values),
-            f"How much of {unit} variation each factor and each interaction explains.{error}{self._of_all()}",
+            f"The share of {unit} variation that each factor and each interaction explains.{error}{self._of_all()}",
         )
 
     def _level_means(self) -> Iterable[str]:
@@ -162,7 +164,9 @@ class _Part:
             if len(term.factors) == 1
         }
         drawn = dict(list(means.items())[:FACTORS_MAX])
-        more = f" Drawn are the {FACTORS_MAX} of {len(means)} factors that matter most." * (len(means) > FACTORS_MAX)
+        more = f" The chart shows the {FACTORS_MAX} most important of {len(means)} factors." * (
+            len(means) > FACTORS_MAX
+        )
         for number, (factor, cells) in enumerate(drawn.items()):
             yield self._figure(
                 f"levels-{number}",
@@ -192,7 +196,7 @@ class _Part:
                 f"interaction-{number}",
                 charts.interaction(values, (first, second), self._title, self._ends, log=self._ratios),
                 f"{said} Parallel lines{' (the axis is logarithmic)' if self._ratios else ''} mean that neither factor "
-                f"changes what the other does.{self._bars(cells)}",
+                f"changes the effect of the other.{self._bars(cells)}",
             )
 
     def _pairs(self) -> list[tuple[Sequence[str], str]]:
@@ -200,7 +204,7 @@ class _Part:
         analysis = self._analysis
         if analysis.error.source == "highest interaction" and len(analysis.design.factors) == 2:
             names = [factor.name for factor in analysis.design.factors]
-            said = f"{' × '.join(names)}. Cannot tell their interaction from noise: no run was repeated."
+            said = f"{' × '.join(names)}. Whether this interaction is noise is unknown: no run was repeated."
             return [(names, said)]
         pairs = [term for term in analysis.ranked if len(term.factors) == 2]
         chosen = [term for term in pairs if term.significant and term.share >= SHARE_MIN] or pairs[:1]
@@ -211,7 +215,7 @@ class _Part:
         if found is None:
             return
         step = -(-found.values.size // OBSERVATIONS_MAX)
-        more = f" Drawn is every {step}th of {found.values.size:,} residuals." if step > 1 else ""
+        more = f" The chart shows one in {step} of {found.values.size:,} residuals." if step > 1 else ""
         says = {check.question: check.sentence for check in found.checks}
         title = f"Residual of {self._scale}{self._unit}"
 
@@ -222,19 +226,19 @@ class _Part:
         yield self._figure(
             "residuals-prediction",
             charts.residuals(against(found.predicted.tolist()), f"Predicted {self._scale}{self._unit}", title),
-            f"What the model leaves over, at every prediction: the dots should spread alike everywhere. "
+            f"Residuals against the model's prediction: the dots should scatter equally everywhere. "
             f"{says['spread']}{more}",
         )
         yield self._figure(
             "residuals-normal",
             charts.quantiles(against(found.normal_quantiles.tolist()), title),
-            f"On the line, were the errors normal. {says['normality']}{more}",
+            f"If the errors are normal, the dots lie on the line. {says['normality']}{more}",
         )
         if found.order is not None:
             yield self._figure(
                 "residuals-order",
                 charts.residuals(against(found.order.tolist()), "Order of the runs", title),
-                f"In the order of the runs: a slope or a wave would be a drift. {says['run order']}{more}",
+                f"Residuals in the order of the runs: a slope or a wave shows a drift. {says['run order']}{more}",
             )
 
     @cached_property
@@ -297,7 +301,7 @@ def _label(term: Term) -> str:
 
 
 def _pair_said(term: Term) -> str:
-    judged = {True: "It stands out", False: "It may well be noise", None: "Cannot tell whether it is noise"}
+    judged = {True: "Significant", False: "Perhaps noise", None: "Cannot tell whether this is noise"}
     aliases = f" It is confounded with {', '.join(term.aliases)}." if term.aliases else ""
     return f"{term_label(term)}: {_percent(term.share)} of the variation. {judged[term.significant]}.{aliases}"
 
@@ -329,4 +333,4 @@ def _percent(share: float) -> str:
 
 
 def _more(count: int, noun: str) -> str:
-    return f"The first {ROWS_MAX} of {count:,} {noun}. `knee factorial` names more." if count > ROWS_MAX else ""
+    return f"The first {ROWS_MAX} of {count:,} {noun}. `knee factorial` prints more." if count > ROWS_MAX else ""

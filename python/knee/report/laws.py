@@ -1,4 +1,4 @@
-"""Do the numbers hold together? The laws in words, the interactive one drawn, and what service demands allow."""
+"""The operational laws: sentences, charts of the interactive law, and the bounds from service demands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         return
     for quantity, unit, caption in (
         ("throughput", "requests/s", "X = N / (R + Z): every point on the diagonal obeys the law."),
-        ("response_ms", "ms", "R = N / X − Z, the same law the other way round."),
+        ("response_ms", "ms", "R = N / X − Z, the same law solved for the response time."),
     ):
         values = [
             {"clients": check.clients, "view": check.view, "measured": measured, "predicted": predicted}
@@ -50,7 +50,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         ]
         if lacking := len(of_all) - len(values):
             caption += (
-                f" The table alone has {lacking} of {len(of_all)}: logarithmic axes have no place for zero or less."
+                f" Only the table shows {lacking} of {len(of_all)} checks: logarithmic axes cannot show zero or less."
             )
         if values:
             yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
@@ -71,7 +71,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         yield sheet.figure(
             "law-residuals",
             law_residuals(of_both, across, laws.tolerance),
-            f"How far the law's prediction lies from the measurement, both ways and from each view. {band}",
+            f"Difference between the law's prediction and the measurement, for throughput and response time. {band}",
             wide=True,
         )
     typed = [check for check in closed if check.request_type is not None][:CHECKS_MAX]
@@ -82,7 +82,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         yield sheet.figure(
             "law-types",
             law_residuals(of_types, across, laws.tolerance),
-            "The same for the throughput of each request type alone, for which the other types' response times are "
+            "The same difference for the throughput of each request type. The other types' response times count as "
             f"think time. {band}",
             wide=True,
         )
@@ -124,9 +124,10 @@ def _bounds_figure(sheet: Sheet, laws: LawReport) -> Iterable[str]:
     yield sheet.figure(
         "bounds",
         throughput_between_bounds(values),
-        "Measured throughput (dots) and what service demands that do not change with the load allow: the band lies "
-        "between the balanced-job bounds, the dashed line is the asymptotic upper bound. A dot above it needs less per "
-        "request under load than alone; one below the band waits for something that no demand counts.",
+        "Measured throughput (dots) and its bounds, if service demands do not change with the load. The band lies "
+        "between the balanced-job bounds; the dashed line is the asymptotic upper bound. A dot above the line: "
+        "requests need less under load than alone. A dot below the band: requests wait for a resource without a "
+        "known demand.",
         wide=True,
     )
 
@@ -162,8 +163,8 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         )
     if not all(check.judges_response for check in closed):
         notes.append(
-            "By the law, the response time of a single type is what remains of the whole cycle, and so is that of a "
-            "middleware which takes less than a tenth of it: neither is judged."
+            "The law is not judged by the response time of a single type, nor by that of a middleware that takes less "
+            "than a tenth of the cycle: both are small remainders of the whole cycle."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
@@ -207,7 +208,7 @@ def _demand_table(laws: LawReport) -> str:
         *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
         *("capacity (requests/s)", "bottleneck"),
     )
-    note = "D = V · S: what a request needs of a station in all its visits. Capacity is servers / D."
+    note = "D = V · S is the time that a request needs at a station, in all visits. Capacity is servers / D."
     return _numbers("Service demands of every station", header, rows, note=note)
 
 

@@ -1,4 +1,4 @@
-"""What if there were more clients? Measurement, model and prediction, and the network that the model stands for."""
+"""Predictions for more clients: measurement, model and prediction, and a diagram of the model's network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ _BOX, _GAP, _HEIGHT = 148, 30, 118
 
 
 def section(sheet: Sheet) -> str:
-    """Curves, diagram and words of every fitted system; one line where there is none; empty where clients were
-    not varied."""
+    """Curves, diagram and sentences of every fitted system, or a line that says why there is none.
+
+    Empty if the number of clients was not varied.
+    """
     if len(sheet.naming.counts) < 2:
         return ""
     found = sheet.findings.outlooks
@@ -48,14 +50,18 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     measured_at = {int(one.customers) for outlook in shown for one in outlook.measured}
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
-        f"Dots are measured, the line is the model, the band where {sheet.findings.level:.0%} of further runs should "
-        "lie. Dashed: beyond what was measured, where something that the model does not know may begin to limit."
+        f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
+        "further runs. The dashed part extrapolates: the intervals do not cover a new bottleneck that may appear there."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
     for quantity, title, whose in (
         ("throughput", "Throughput (requests/s)", ""),
-        ("response_ms", "Response time (ms)", " Seen by the middleware: queueing and service." if inside else ""),
+        (
+            "response_ms",
+            "Response time (ms)",
+            " The middleware measured it: queueing and service time." if inside else "",
+        ),
     ):
         curve: Rows = [
             _row(forecast.scenario.customers, outlook.label, getattr(forecast, quantity))
@@ -86,8 +92,9 @@ def _network(system: FittedSystem, level: float) -> str:
         return ""
     name = f", {system.label}" if system.label else ""
     caption = (
-        f"What a request passes{name}: dashed boxes are delays without a queue, the bars the share of servers "
-        "that are busy at the most clients. Times are what a request needs in all its visits, over all client counts."
+        f"The stages of a request{name}. Dashed boxes are delays without a queue; bars are the share of busy servers "
+        "at the most clients. Times are service demands: the time a request needs in all visits, over all client "
+        "counts."
     )
     rows: list[tuple[Cell, ...]] = [
         (
@@ -112,12 +119,12 @@ def _network(system: FittedSystem, level: float) -> str:
     return (
         f'<figure class="wide"><div class="scroll">{_diagram(system)}</div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
-        + folded(f"What a request needs of every stage{name}", table(header, rows) + missing)
+        + folded(f"Service demand of every stage{name}", table(header, rows) + missing)
     )
 
 
 def _diagram(system: FittedSystem) -> str:
-    """Boxes from the clients inwards, in the page's own colours."""
+    """The boxes of the stages, clients first, in the page's colours."""
     stages, curve = system.stages, system.selection.curve
     thinking = f"thinking {number(float(curve.think_ms.mean()))} ms" if curve.think_ms.any() else "not thinking"
     width = (len(stages.found) + 1) * (_BOX + _GAP) - _GAP

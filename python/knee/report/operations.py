@@ -1,4 +1,4 @@
-"""What each operation took, alone and beside others."""
+"""Response times of each operation, alone and compared."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def section(sheet: Sheet) -> str:
     failed = [name for name in names if any(name in each and each[name].failed for each in found.values())]
     times = words.response_times_of_failed(details.failures)
     figures = _figures(sheet, found, {name: f" {times}" if name in failed else "" for name in names})
-    note = f'<p class="doubt">Requests/s are those that did not fail. {escape(times)}</p>' if failed else ""
+    note = f'<p class="doubt">Requests/s counts requests that did not fail. {escape(times)}</p>' if failed else ""
     return text + figures + folded("The numbers", _table(sheet, found, details.items) + note)
 
 
@@ -78,6 +78,6 @@ def _figures(sheet: Sheet, found: Found, notes: dict[str, str]) -> str:
             choices=sheet.naming.short_labels,
             axis=sheet.axis,
         )
-        caption = f"Mean response time of {name} alone, as the clients saw it, beside the other operations.{note}"
+        caption = f"Mean response time of {name}, as the clients saw it, while the other operations run.{note}"
         figures += sheet.figure(f"operation-{name}", spec, caption)
     return f'<div class="grid">{figures}</div>'

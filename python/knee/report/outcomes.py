@@ -46,14 +46,15 @@ def section(sheet: Sheet) -> str:
     figures = sheet.figure(
         "outcome-clusters",
         clusters_of_outcomes(records(details.outcome_shares), ends, sheet.naming.points, chosen, names),
-        "How long reads of each outcome took, as shares of that outcome's own reads. Dashed lines part the clusters "
-        "that all reads together make in every repetition. The axis is logarithmic.",
+        "Response times of each outcome's reads, as shares of that outcome's reads. Dashed lines separate the clusters "
+        "that all reads together form in every repetition. The axis is logarithmic.",
     )
     if len(sheet.axis.levels) > 1:
         figures += sheet.figure(
             "outcome-means",
             outcomes_against_load(_means(sheet, of_points), sheet.axis, sheet.naming.labels),
-            "Mean response time of each outcome. Where they lie far apart, no read takes as long as the mean of all.",
+            "Mean response time of each outcome. If the means lie far apart, hardly any read takes as long as the "
+            "overall mean.",
         )
     others = "".join(
         f"<p>{escape(sheet.naming.series[point] + ': ' if sheet.naming.series[point] else '')}{escape(sentence)}</p>"
@@ -97,7 +98,7 @@ def _rows(sheet: Sheet, point: int, of_points: Mapping[int, tuple[Outcome, ...]]
 
 
 def _times(one: Outcome) -> str:
-    """How many times as long as an ordinary read; with a question mark where it may not be longer."""
+    """The ratio to an ordinary read's response time; with a question mark if it may be 1."""
     times = one.times
     text = number(times.estimate, 2)
     if times.low is None or times.high is None or times.low == times.high:

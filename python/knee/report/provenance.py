@@ -1,4 +1,4 @@
-"""Where the numbers come from: in a line for the head of the page, and in full."""
+"""The origin of the numbers: a line for the head of the page, and a section."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from knee.stats.intervals import counted
 from knee.verdict.findings import Findings, Provenance
 
 _LEVELS_MAX = 8
-"""Of a factor, that the head of the page names one by one."""
+"""The most levels of a factor that the head of the page lists."""
 
 
 def section(sheet: Sheet) -> str:
-    """The manifest and the experiment file of a run, or what is known of a table and what was assumed of it."""
+    """The manifest and the experiment file of a run, or the facts and assumptions about a table."""
     found = sheet.findings.provenance
     if found is None:
         return _of_table(sheet.findings)

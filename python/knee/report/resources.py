@@ -1,4 +1,4 @@
-"""How busy every resource is, and whose CPU time it was."""
+"""Utilisation of every resource, and CPU time by owner."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _of_part(sheet: Sheet) -> str:
     figures = sheet.figure(
         "utilization" if "utilization" not in sheet.charts else f"utilization-{sheet.axis.field}",
         utilization_lines(records(means), sheet.axis, SATURATED, sheet.naming.labels),
-        f"How busy each resource is{busiest}. What first crosses the dashed line ({SATURATED:.0%}) is a candidate for "
-        "the bottleneck.",
+        f"Utilisation of each resource{busiest}. The resource that first crosses the dashed line ({SATURATED:.0%}) is "
+        "a candidate for the bottleneck.",
     )
     shares = sheet.findings.cpu_shares.filter(points)
     if not shares.is_empty():
@@ -43,7 +43,7 @@ def _of_part(sheet: Sheet) -> str:
         figures += sheet.figure(
             "cpu-shares",
             cpu_bars(records(owners), sheet.axis, sheet.naming.labels),
-            "Whose CPU time it was, as a share of all the host's cores. “knee” is the lab itself, “others” are "
+            "CPU time by owner, as a share of all the host's cores. “knee” is the lab itself; “others” are "
             "programs outside the experiment.",
         )
     return f'<div class="grid">{figures}</div>' + _candidates(sheet) + _components(sheet) + _per_point(sheet)

@@ -18,18 +18,18 @@ _OF_STORES: tuple[tuple[str, str, dict[str, str], str], ...] = (
         "file",
         "Log (MB)",
         {"file_mb": "taken", "live_mb": "live"},
-        "What the stores' logs take, and how much of it is live. Space between the two is reclaimed in time; a growing "
-        "live part means more keys or old versions.",
+        "Size of the stores' logs, and how much of it is live data. The store reclaims the difference over time. If "
+        "live data grows, there are more keys or old versions.",
     ),
     ("versions", "Versions", {"versions": "versions"}, "Versions that the stores keep."),
     (
         "snapshots",
         "Age (s)",
         {"snapshot_age_s": "oldest snapshot"},
-        "Age of the oldest open snapshot: versions replaced since then stay.",
+        "Age of the oldest open snapshot. The store keeps versions that were replaced since then.",
     ),
-    ("commits", "Time of a commit (ms)", {"commit_ms": "a commit"}, "Mean time to make a group of writes safe."),
-    ("groups", "Writes in a commit", {"commit_records": "writes"}, "Mean number of writes made safe together."),
+    ("commits", "Time of a commit (ms)", {"commit_ms": "a commit"}, "Mean time to make a group of writes durable."),
+    ("groups", "Writes in a commit", {"commit_records": "writes"}, "Mean number of writes made durable together."),
 )
 
 
@@ -50,7 +50,7 @@ def section(sheet: Sheet) -> str:
             (
                 "throughput",
                 "Throughput (requests/s)",
-                "Each second of each repetition. The shaded parts are cut off; between them lines should be level."
+                "Each second of each repetition. The shaded parts are cut off; between them, lines should be flat."
                 f"{words.note_on_throughput(details.failures)}",
             ),
             ("response_ms", "Response time (ms)", f"Mean response time of each second.{of_times}"),
@@ -71,7 +71,7 @@ def section(sheet: Sheet) -> str:
 
 
 def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> str:
-    """Response times where there are several operations: in the mean of all what is asked for most hides the others.
+    """Response times of each of several operations: the mean of all would hide rare ones.
 
     `note` ends the caption.
     """
@@ -88,7 +88,7 @@ def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> s
 
 
 def _of_stores(sheet: Sheet, details: Details) -> str:
-    """What stores with versions report in one run of each point, as far as there is anything to draw."""
+    """Figures that stores with versions report in one run of each point; empty without any."""
     figures = ""
     for name, title, fields, caption in _OF_STORES:
         parts = [

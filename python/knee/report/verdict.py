@@ -155,8 +155,8 @@ def _throughput_caption(knee: Knee) -> str:
         return f"{said}."
     # Without a plateau, the largest mean is not the capacity.
     stays = knee.status in ("found", "saturated from the start")
-    most = "what the system does at most" if stays else "the mean of the largest that were measured"
-    said += f" and two asymptotes: throughput if requests took no longer than at {first}, and {most}."
+    most = "the largest throughput of the system" if stays else "the mean of the largest measurements"
+    said += f" and two asymptotes: throughput if requests took as long as at {first}, and {most}."
     if not has_knee(knee):
         return said
     said += " They meet at the knee"
@@ -164,7 +164,7 @@ def _throughput_caption(knee: Knee) -> str:
     if drawn is None or knee.clients is None:
         return f"{said}."
     whole = drawn == (knee.clients.low, knee.clients.high)
-    return f"{said}; the band is its interval{'' if whole else ', as far as clients were measured'}."
+    return f"{said}; the band is its interval{'' if whole else ', within the measured clients'}."
 
 
 def _response_caption(knee: Knee) -> str:
@@ -176,13 +176,13 @@ def _response_caption(knee: Knee) -> str:
 
 
 def _arrivals(sheet: Sheet) -> str:
-    """Up to which arrival rate throughput follows; empty where that was not varied."""
+    """The largest arrival rate that throughput follows; empty if the rate was not varied."""
     lines = words.arrival_lines(sheet.findings)
     return _finding("Arrivals", lines) if lines else ""
 
 
 def _peak(sheet: Sheet) -> str:
-    """Where throughput is largest of all; empty where knee or levels say it."""
+    """The configuration with the largest throughput; empty if knee or levels show it."""
     largest = sheet.findings.peak
     if largest is None:
         return ""
@@ -193,7 +193,7 @@ def _peak(sheet: Sheet) -> str:
         (*map(str, factors.values()), *ends(found))
         for factors, found in ((largest.factors, largest.throughput), *largest.as_large)
     ]
-    title = f"The {len(rows)} configurations that may be the largest"
+    title = f"The {len(rows)} configurations whose throughput may be the largest"
     numbers = table((*largest.factors, "requests/s", "from", "to"), rows)
     return f'{said}<div class="finding">{folded(title, numbers)}</div>'
 
@@ -204,7 +204,7 @@ def _laws(sheet: Sheet) -> str:
 
 
 def _factors(sheet: Sheet) -> str:
-    """What moved each response most, or why that is unknown; of a single factor, its best level."""
+    """The largest effect on each response, or why it is unknown; for a single factor, its best level."""
     findings = sheet.findings
     if findings.levels is not None:
         return _finding("Factor", [words.levels(findings.levels)])

@@ -1,4 +1,4 @@
-"""What the server saw and what the clients saw, and why that is not the same."""
+"""Throughput as the server and as the clients see it, and how the two relate."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from knee.verdict.views import View
 _VIEWS = (
     (
         "each",
-        "One client (answers/s of waiting)",
-        "The clients' view: answers per second of waiting, 1 / response time, on average over the clients. It "
-        "stays the same while the server has capacity to spare, and then falls with every further client.",
+        "One client (answers/s spent waiting)",
+        "The clients' view: answers per second spent waiting (1/R), on average over the clients. It stays the same "
+        "while the server has capacity to spare, and then falls with every further client.",
     ),
     (
         "server",
         "The server (requests/s)",
-        "The server's view: its requests divided by the time from the first to the last. It can grow with the clients "
-        "until the server can do no more.",
+        "The server's view: its requests divided by the time from the first to the last. It grows with the clients "
+        "until the server is at its capacity.",
     ),
 )
 
 
 def section(sheet: Sheet) -> str:
-    """Both views of each configuration; empty where no store reports when requests came."""
+    """Both views of each configuration; empty if no store reports the arrival times of requests."""
     if sheet.findings.details is None:
         return ""
     found = sheet.findings.details.views
@@ -74,7 +74,7 @@ def _table(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
     header = (
         "configuration",
         "clients",
-        "one client (1/s of waiting)",
+        "one client (1/s spent waiting)",
         "all clients (requests/s)",
         "the server (requests/s)",
     )

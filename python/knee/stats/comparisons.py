@@ -20,7 +20,7 @@ _ALIKE = 0.25
 """Significance at which variances are taken to differ. Larger than that of a finding: pooling them is what needs a
 reason (Bancroft 1964)."""
 
-EQUAL = "repetitions that are all equal do not say how much noise there is"
+EQUAL = "all repetitions are equal, so the noise is unknown"
 """The reason why means with repetitions are not compared."""
 
 _ROUNDING = 1e-9

@@ -1,4 +1,4 @@
-"""A fitted model beside what it was fitted to, and beyond."""
+"""A fitted model, its measurements and its extrapolation."""
 
 from __future__ import annotations
 

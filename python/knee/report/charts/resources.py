@@ -1,4 +1,4 @@
-"""How busy resources are, and whose CPU time it was."""
+"""Utilisation of resources, and CPU time by owner."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
 
 
 def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
-    """Whose CPU time it was, stacked, against the load. `values`: the axis' field, `owner, share, series`."""
+    """CPU time by owner, stacked, against the load. `values`: the axis' field, `owner, share, series`."""
     chart: Spec = {
         "height": 230,
         "data": {"values": values},

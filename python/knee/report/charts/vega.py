@@ -1,4 +1,4 @@
-"""What the charts share: axes, layers, a choice for the reader, and records."""
+"""Parts that the charts share: axes, layers, menus and records."""
 
 from __future__ import annotations
 

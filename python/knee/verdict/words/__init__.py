@@ -1,4 +1,4 @@
-"""Every sentence of a verdict, made from findings; the terminal and the page print the same ones."""
+"""All sentences of a verdict, made from findings. The terminal and the page print the same sentences."""
 
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence

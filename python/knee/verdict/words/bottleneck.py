@@ -1,4 +1,4 @@
-"""The bottleneck in words."""
+"""The sentences on the bottleneck."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ def bottleneck(found: Bottleneck) -> str:
     if found.status == "load generator":
         busy = f" ({_busy(found, found.chosen[0])})" if found.chosen else ""
         own = "knee" if found.over_clients else "throughput"
-        return f"The load generator itself is the limit{busy}, so this {own} is its own, not the system's."
+        return f"The load generator itself is the limit{busy}: this {own} is the load generator's, not the system's."
     if found.status == "none":
         return "There is no bottleneck at this arrival rate: throughput follows it."
     if found.status == "found":
         named = " and ".join(f"{c.name} ({_busy(found, c)})" for c in found.chosen)
-        return f"The bottleneck is {named}." if len(found.chosen) == 1 else f"Saturated together: {named}."
+        return (
+            f"The bottleneck is {named}."
+            if len(found.chosen) == 1
+            else f"Several resources saturate together: {named}."
+        )
     others = found.cpu_shares.get("others", 0.0)
     return {
         "nothing measured": "Cannot tell the bottleneck: no run is finished.",
         "no utilisation": "Cannot tell the bottleneck: no utilisation was measured.",
-        "no knee": "Cannot tell the bottleneck: it saturates where throughput stops rising, which is unknown.",
-        "still rising": "There is no bottleneck yet: throughput still rises.",
+        "no knee": "Cannot tell the bottleneck: the bottleneck saturates at the knee, and the knee is unknown.",
+        "still rising": "There is no bottleneck yet: throughput still rises at the largest client count.",
         "nothing saturated": f"Cannot tell the bottleneck: no resource is near saturation (≥ {SATURATED:.0%}).",
         "other programs": f"Cannot tell the system's own bottleneck: the host's CPU is full, and programs outside the "
-        f"experiment took {others:.0%} of it.",
+        f"experiment took {others:.0%} of the CPU time.",
     }[found.cause or "nothing measured"]
 
 
 def evidence(found: Bottleneck) -> list[str]:
-    """What the verdict rests on."""
+    """The evidence for the verdict."""
     lines = [*_evidence(found), _growth(found)]
     if found.unmeasured:
         lines.append(f"Not measured: {'; '.join(found.unmeasured)}.")
@@ -60,7 +64,7 @@ def bottleneck_lines(found: Bottleneck) -> list[str]:
 
 
 def confidence(verdict: Knee | Bottleneck) -> str:
-    """How sure a verdict is, and why not surer; empty for one without evidence."""
+    """The confidence in a verdict, with the reasons that lower it; empty for a verdict without evidence."""
     if verdict.status == "cannot tell" and not verdict.doubts:
         return ""
     doubts = "; ".join(map(doubt, verdict.doubts))
@@ -72,28 +76,31 @@ def by_demand(first: Demand) -> str:
     # The lab's stations are "middleware-0's connections" or "the stores"; a foreign name does not show a plural.
     several = re.fullmatch(r"(.*'s|the) [^']*s", first.station) is not None
     verb, they = ("saturate", "they allow") if several else ("saturates", "it allows")
-    return f"By service demand {first.station} {verb} first: {they} at most {quantity(first.capacity, 'requests/s')}."
+    return f"By service demand, {first.station} {verb} first: {they} at most {quantity(first.capacity, 'requests/s')}."
 
 
 def _evidence(found: Bottleneck) -> list[str]:
     busiest = _ranking(found.candidates)
     if found.cause == "no knee":
-        return [f"Busiest anywhere: {busiest}."]
+        return [f"Busiest at any load: {busiest}."]
     if found.cause == "still rising":
-        limit = f"But the load generator reports that it was a limit: {found.load_limit}." if found.load_limit else ""
+        limit = f"The load generator reports that it was a limit: {found.load_limit}." if found.load_limit else ""
         return [f"Busiest so far: {busiest}.", limit]
     if found.cause == "nothing saturated":
-        return [f"Busiest: {busiest}.", "An unmeasured resource (a link, a lock, another machine) may be it."]
+        return [
+            f"Busiest: {busiest}.",
+            "The bottleneck may be an unmeasured resource: a link, a lock, another machine.",
+        ]
     if found.cause == "other programs":
         return [_shared_host(found), "Stop the other programs and measure again."]
     if found.status == "load generator":
-        limit = f"It reports so itself: {found.load_limit}." if found.load_limit else ""
-        return [limit, "Give it more threads or hosts and measure again."]
+        limit = f"The load generator reports this itself: {found.load_limit}." if found.load_limit else ""
+        return [limit, "Give the load generator more threads or hosts, and measure again."]
     if found.status == "none":
         return [
             f"Busiest: {busiest}." if found.candidates else "",
             _shared_host(found) if found.shares_host else "",
-            f"The load generator was late, and response times contain that: {found.load_limit}."
+            f"The load generator was late, and response times include the delay: {found.load_limit}."
             if found.load_limit
             else "",
         ]
@@ -106,9 +113,9 @@ def _evidence_found(found: Bottleneck) -> list[str]:
     lines = [_shared_host(found)] if found.shares_host else []
     if found.waiting:
         named = _capital(" and ".join(c.name for c in found.waiting))
-        lines.append(f"{named} are full as well, because they wait for it.")
+        lines.append(f"{named} are full as well, because they wait for the bottleneck.")
     elif found.later is not None:
-        lines.append(f"{_capital(found.later.name)} fills up only beyond the knee ({_busy(found, found.later)}).")
+        lines.append(f"{_capital(found.later.name)} becomes full only beyond the knee ({_busy(found, found.later)}).")
     if found.load_limit:
         lines.append(f"The load generator also reports that it was a limit: {found.load_limit}.")
     return lines
@@ -127,8 +134,8 @@ def _growth(found: Bottleneck) -> str:
 def _shared_host(found: Bottleneck) -> str:
     parts = [f"{_OWNERS.get(owner, owner)} {share:.0%}" for owner, share in found.cpu_shares.items() if share >= 0.005]
     return (
-        f"Its CPU time went to {', '.join(parts)}. The load generator shares these cores, so the figures belong to "
-        "this machine with its load generator on it."
+        f"The host's CPU time went to {', '.join(parts)}. The load generator uses the same cores, so the figures hold "
+        "only for this machine with the load generator on it."
     )
 
 

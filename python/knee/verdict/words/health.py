@@ -1,4 +1,4 @@
-"""Warnings and failed requests in words: the cause, then the remedy."""
+"""The sentences on warnings and failed requests: the cause, then the remedy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from knee.verdict.health import (
 
 
 def warning(found: HealthWarning) -> str:
-    """A warning as a sentence or a few."""
+    """A warning in one or more sentences."""
     match found:
         case Note(text):
             return _sentence(text)
         case Incomplete(done, planned, folder):
-            return f"Only {done} of {planned} runs are complete. `knee run --resume {folder}` makes the others."
+            return f"Only {done} of {planned} runs are complete. `knee run --resume {folder}` runs the others."
         case LostConnections():
             return _lost_connections(found)
         case Unsent():
@@ -43,8 +43,8 @@ def warning(found: HealthWarning) -> str:
             return _failures(found)
         case Unanswered(affected, runs):
             return (
-                f"No request was answered in {affected} of {counted(runs, 'run')} after warm-up. Throughput is 0 "
-                "there, and analyses that need a response time, such as the knee, leave these runs out. Measure "
+                f"No request was answered in {affected} of {counted(runs, 'run')} after warm-up. Their throughput "
+                "is 0, and analyses that need a response time, such as the knee, leave these runs out. Measure "
                 "longer, or on a quieter machine."
             )
         case LoadLimited(affected, runs, detail):
@@ -56,8 +56,8 @@ def warning(found: HealthWarning) -> str:
             fullness = f"the host's CPU was full in {full}" if full else "the host's CPU was not full on average"
             return (
                 f"The load generator waited for a processor at times in {affected} of {counted(runs, 'run')} "
-                f"({fullness}). It shares its cores with the system, and response times contain these waits. To "
-                "measure the system alone, use more cores, or servers on another machine (address = [...])."
+                f"({fullness}). The load generator shares its cores with the system, and response times include these "
+                "waits. To measure the system alone, use more cores, or servers on another machine (address = [...])."
             )
         case Outsiders(affected, runs, worst):
             return (
@@ -68,30 +68,29 @@ def warning(found: HealthWarning) -> str:
         case Stolen(median, worst):
             return (
                 f"The hypervisor kept {median:.0%} of this machine's CPU time for other guests in the median run, and "
-                f"{worst:.0%} in the worst. They may cause the noise. Measure when they are quiet, or on a machine of "
-                "your own."
+                f"{worst:.0%} in the worst. These guests may cause the noise. Measure when they are idle, or on a "
+                "machine without other guests."
             )
         case LeftElsewhere(runs, backlog):
-            sends = f" and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
+            sends = f", and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
             return (
-                f"Nothing was cleared between the {runs} runs, because the middlewares run elsewhere. Each run makes "
-                f"clients and queues of its own{sends}. What earlier runs left there may explain differences between "
-                "runs."
+                f"Knee cleared nothing between the {runs} runs, because another machine runs the middlewares. Each run "
+                f"creates its own clients and queues{sends}. Data of earlier runs may explain differences between runs."
             )
         case Unsteady():
             return _unsteady(found)
         case LeftOut(covered, combinations):
             return (
-                f"A knee was sought for the first {covered} of {combinations:,} combinations of the other factors. "
-                "Leave factors out to see the others."
+                f"Knee looked for a knee in the first {covered} of {combinations:,} combinations of the other factors. "
+                "Leave factors out to see the other combinations."
             )
 
 
 def response_times_of_failed(found: Failures) -> str:
-    """Whether response times contain those of failed requests."""
+    """Whether response times include failed requests."""
     if found.timed:
-        return "Response times contain those of requests that failed."
-    return "Response times leave out requests that failed: pgbench does not time them."
+        return "Response times include failed requests."
+    return "Response times leave out failed requests: pgbench does not time them."
 
 
 def note_on_times(found: Failures | None) -> str:
@@ -114,29 +113,29 @@ def _unsent(found: Unsent) -> str:
     never = f"{counted(found.count, 'request')} of the open loop were due and never sent"
     if found.cut_off:
         return (
-            f"{never}, because their connections were missing. This does not show that the rate is too high for the "
+            f"{never}, because their connections were lost. This does not show that the rate is too high for the "
             "system."
         )
     return (
-        f"{never}, because every connection was full. The rate is more than the system serves; or, if nothing in the "
-        "system was full, use more clients."
+        f"{never}, because every connection was full. The rate exceeds the system's capacity. If no resource of the "
+        "system was full, use more clients instead."
     )
 
 
 def _wrong_answers(found: WrongAnswers) -> str:
     if found.of_messages:
-        return f"{found.count} answers to clients had messages that were not those sent, or not in their order."
-    return f"{found.count} values that clients read were not the values that had been written."
+        return f"{found.count} answers to clients had messages other than those sent, or in another order."
+    return f"{found.count} values that clients read differed from the values written."
 
 
 def _failures(found: Failures) -> str:
     named = listed([f"{percent(share)} of {operation}" for operation, share in found.shares])
     where = f": {named}" if found.operations > 1 else ""
     return (
-        f"{found.errors} of {found.requests} requests ({percent(found.errors / found.requests)}) failed{where}. They "
-        "count towards throughput, except in the tables of operations, in changes within a run, and in the choice of "
-        f"the best level or configuration. {response_times_of_failed(found)} Look into the servers' logs before you "
-        "trust the numbers."
+        f"{found.errors} of {found.requests} requests ({percent(found.errors / found.requests)}) failed{where}. Failed "
+        "requests count towards throughput, except in the tables of operations, in changes within a run, and in the "
+        f"choice of the best level or configuration. {response_times_of_failed(found)} Read the servers' logs before "
+        "you trust the numbers."
     )
 
 
@@ -144,11 +143,12 @@ def _lost_connections(found: LostConnections) -> str:
     if found.missing:
         fact = f"Clients were without {found.missing} of {found.clients} connections for {found.outage_s:.3g} s"
     else:
-        fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}, and opened them again at once"
+        fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}, and connected again at once"
     worst = f" in the worst of {found.affected} such runs" if found.affected > 1 else f" in 1 of {found.runs} runs"
     return (
-        f"{fact}{worst}. A server stopped, or cut them off; {found.run}/{found.process}.log may name it. Numbers of "
-        "that time are not the system's under this load, and later ones are not if the server lost its data."
+        f"{fact}{worst}. A server stopped or closed the connections; {found.run}/{found.process}.log may name the "
+        "server. Numbers from that time do not describe the system under this load. If the server lost its data, "
+        "neither do later numbers."
     )
 
 
@@ -163,7 +163,7 @@ def _unsteady(found: Unsteady) -> str:
     if found.kind == "longer warm-up":
         return (
             f"{runs} needed a longer warm-up than {found.warmup_s} s. MSER-5 suggests up to {found.suggested_s} s; the "
-            f"mean {found.series} moves by {abs(found.bias):.1%}. Raise measure.warmup_s to {found.suggested_s}."
+            f"mean {found.series} then changes by {abs(found.bias):.1%}. Raise measure.warmup_s to {found.suggested_s}."
         )
     if found.length_s < found.needed_s:
         return (

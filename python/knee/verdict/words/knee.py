@@ -1,4 +1,4 @@
-"""The knee in words."""
+"""The sentences on the knee."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def knee(found: Knee) -> str:
     if found.status == "not reached":
         return (
             f"The knee was not reached: throughput still rises at {found.levels[-1].clients} clients, the largest "
-            f"number measured, by {found.rise:.0%} over the best of the smaller ones. The knee lies above {estimate} "
-            "clients. Measure more clients."
+            f"number measured. It is {found.rise:.0%} higher there than the best at fewer clients. The knee lies above "
+            f"{estimate} clients. Measure more clients."
         )
     if found.status == "saturated from the start":
         smallest = found.levels[0].clients
         return (
-            f"The system is saturated already at {counted(smallest, 'client')}, the smallest number measured: more "
+            f"The system is already saturated at {counted(smallest, 'client')}, the smallest number measured: more "
             "clients bring no more throughput, only longer response times. The knee lies at or below "
-            f"{smallest}. Measure fewer clients."
+            f"{counted(smallest, 'client')}. Measure fewer clients."
         )
     low, high = found.between
     if low is None:
@@ -44,11 +44,11 @@ def knee(found: Knee) -> str:
 
 
 def knee_lines(verdict: Verdict) -> list[str]:
-    """The knee of a configuration, and what the system does there."""
+    """The knee of a configuration, and throughput and response time there."""
     found = verdict.knee
     lines = [knee(found)]
     if verdict.bottleneck.status == "load generator":
-        lines.append("This is the load generator's own knee: the system could take more.")
+        lines.append("This is the load generator's own knee: the system could serve more.")
     if found.level is not None:
         beyond = (
             found.status == "found"
@@ -61,9 +61,9 @@ def knee_lines(verdict: Verdict) -> list[str]:
             f"response time {quantity(found.level.response_ms, 'ms')}."
         )
     if found.retrograde:
-        lines.append("Beyond the plateau throughput falls again: more clients make it worse.")
+        lines.append("Beyond the plateau, throughput falls again as clients are added.")
     if found.status == "found" and found.power_clients is not None:
-        lines.append(f"Second opinion: the power X/R is largest at {counted(found.power_clients, 'client')}.")
+        lines.append(f"For comparison, power (X/R) is largest at {counted(found.power_clients, 'client')}.")
     return lines
 
 
@@ -73,7 +73,7 @@ def doubt(found: Doubt) -> str:
         case "few repetitions":
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
-            return f"repetitions differ so much that levels {found.figure:.0%} apart may be equal"
+            return f"repetitions scatter: throughputs that differ by {found.figure:.0%} may be equal"
         case "wide interval":
             return f"the interval is wide (±{found.figure:.0%})"
         case "unknown interval":
@@ -82,8 +82,8 @@ def doubt(found: Doubt) -> str:
             return "only one client count is on the plateau"
         case "loaded from the start":
             return (
-                f"the lightest load already reaches {found.figure:.0%} of the largest throughput: its response time "
-                "may contain waiting, and the knee may be lower"
+                f"the lightest load already reaches {found.figure:.0%} of the largest throughput, so its response "
+                "time may include waiting, and the knee may be lower"
             )
         case "uncertain knee":
             return "the knee itself is uncertain"
@@ -92,7 +92,7 @@ def doubt(found: Doubt) -> str:
         case "outsiders":
             return f"programs outside the experiment took {found.figure:.0%} of the host's CPU"
         case "unmeasured":
-            return "an unmeasured part may be it"
+            return "an unmeasured part may be the bottleneck"
         case "unknown growth":
             return "no measurement shows which part of the response time grows"
         case "load shares cores":
@@ -102,7 +102,7 @@ def doubt(found: Doubt) -> str:
         case "load limited":
             return "the load generator may have been a limit, too"
         case "other demand":
-            return f"service demands name {found.name} instead"
+            return f"service demands point to {found.name} instead"
 
 
 def _obstacle(found: Knee, why: Obstacle) -> str:
@@ -113,34 +113,34 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
         case "missing columns":
             return f"Cannot look for a knee without {' and '.join(_COLUMNS[name] for name in why.missing)}."
         case "no answer":
-            return "Cannot look for a knee: no request was answered, throughput is 0 wherever it was measured."
+            return "Cannot look for a knee: no request was answered, so that throughput is 0 at every client count."
         case "single request type":
             return (
-                "Cannot look for a knee among requests of one type: a knee belongs to all requests together. Add rows "
-                "that count them all, with request_type all."
+                "Cannot look for a knee among requests of one type: all requests together have a knee. Add rows "
+                "that count all requests, with request_type all."
             )
         case "few levels":
             return (
                 f"Only {counted(levels, 'client count')} {'was' if levels == 1 else 'were'} measured, and a knee takes "
-                f"{LEVELS_MIN}: measure at more client counts."
+                f"at least {LEVELS_MIN}. Measure more client counts."
             )
         case "noise":
             return (
                 f"The noise hides the knee: throughput grows by {why.growth:.0%} from the lightest load, and "
-                f"repetitions differ so much that levels {why.noise:.0%} apart may be equal. Measure longer, with more "
-                "repetitions, on a quieter machine."
+                f"repetitions scatter: throughputs that differ by {why.noise:.0%} may be equal. "
+                "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":
             return (
-                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients: it grew by "
-                f"{why.growth:.1%} to get there, within the noise of ±{why.noise:.1%}. Add repetitions and larger "
-                "client counts."
+                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients. There it is "
+                f"{why.growth:.1%} higher than the best at fewer clients, within the noise of ±{why.noise:.1%}. Add "
+                "repetitions and larger client counts."
             )
         case "one repetition":
             estimate = client_count(found.clients.estimate) if found.clients else "unknown"
             return (
-                f"The asymptotes meet at {estimate} clients, but one repetition cannot tell how surely. Measure every "
-                "level three times or more."
+                f"The asymptotes meet at {estimate} clients, but with one repetition the error of this estimate is "
+                "unknown. Measure every client count three times or more."
             )
 
 

@@ -1,4 +1,4 @@
-"""The levels of a single factor in words."""
+"""The sentences on the levels (values) of a single factor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from knee.verdict.levels import Levels, Name
 
 
 def levels(found: Levels) -> str:
-    """The best level, which may be as good, which surely are not, and which are unknown."""
+    """The best level, the levels that may be as good, those that are surely worse, and those that are unknown."""
     return " ".join(filter(None, (_best(found), *_worse(found), *_not_compared(found))))
 
 
@@ -19,24 +19,24 @@ def _best(found: Levels) -> str:
     what = "throughput" if found.of_throughput else "the response time"
     few = found.few
     if found.best is None:
-        again = "every level" if len(few) == len(found.measured) else _named(one.level for one in few)
-        return f"Cannot tell without repetitions what {found.factor} does to {what}: measure {again} more than once."
+        again = "every value" if len(few) == len(found.measured) else _named(one.level for one in few)
+        return f"Cannot tell without repetitions how {found.factor} changes {what}. Measure {again} more than once."
     here = f"with {found.factor} = {_name(found.best.level)}"
     value = quantity(found.best.found, "requests/s" if found.of_throughput else "ms")
     if not found.behind and not few:
-        return f"Only {here} can {what} be judged: it is {value}."
+        return f"{_capital(what)} can be judged only {here}: {value}."
     is_known = all(one.found.low is not None for one in found.behind)
     extreme = "largest" if found.of_throughput else "shortest"
     most = f"{what} {'is' if is_known else 'was'} {extreme} {here}: {value}."
     if found.of_throughput and (found.overloaded or found.unsure):
         # A level that follows the rate is compared by throughput only where its requests fail.
         all_behind = len(found.overloaded) + len(found.unsure) == len(found.measured)
-        failing = "" if all_behind else " without requests that fail"
-        follows = "is throughput known to" if found.unsure or all_behind else "does throughput"
-        return f"With no {found.factor} {follows} follow the arrival rate{failing}. {_capital(most)}"
+        failing = "" if all_behind else " without failed requests"
+        follows = "is known to follow" if found.unsure or all_behind else "follows"
+        return f"Throughput {follows} the arrival rate at no value of {found.factor}{failing}. {_capital(most)}"
     if found.apart:
-        return f"Of the levels that can be compared, {most}"
-    return f"Of the levels with repetitions, {most}" if few else _capital(most)
+        return f"Among the values that can be compared, {most}"
+    return f"Among the values with repetitions, {most}" if few else _capital(most)
 
 
 def _worse(found: Levels) -> list[str]:
@@ -48,12 +48,18 @@ def _worse(found: Levels) -> list[str]:
     equal = [one.level for one in unknown if one.level not in silent]
     maybe = [one.level for one in found.behind if one not in surely and one not in unknown]
     worse = [f"{_name(one.level)} ({_how_much(one.found)})" for one in surely if one not in close]
+    what = "throughput" if more else "the response time"
     return [
-        f"Cannot tell whether it is {'less' if more else 'longer'} with {_named(equal)}: {EQUAL}." if equal else "",
-        f"With {_named(silent)} no request was answered." if silent else "",
-        f"With {_named(maybe)} it may be as {'large' if more else 'short'}." if maybe else "",
-        f"With {_named(one.level for one in close)} it is within {PLATEAU:.0%} of that." if close else "",
-        f"It is surely {'less' if more else 'longer'} with {listed(worse)}." if worse else "",
+        f"Cannot tell whether {what} is {'lower' if more else 'longer'} with {_named(equal)}: {EQUAL}."
+        if equal
+        else "",
+        f"With {_named(silent)}, no request was answered." if silent else "",
+        f"{_capital(what)} may be as {'large' if more else 'short'} with {_named(maybe)}." if maybe else "",
+        f"{_capital(what)} is {'lower' if more else 'longer'} by {PLATEAU:.0%} or less with "
+        f"{_named(one.level for one in close)}."
+        if close
+        else "",
+        f"{_capital(what)} is surely {'lower' if more else 'longer'} with {listed(worse)}." if worse else "",
     ]
 
 
@@ -63,28 +69,28 @@ def _not_compared(found: Levels) -> list[str]:
     once = [one.level for one in found.few if one.found.repetitions] if found.best is not None else []
     failed = listed([f"{_name(level)} ({percent(share)})" for level, share in found.failing])
     lines = [
-        f"Cannot judge {_named(once)}: measured once." if once else "",
-        f"With {_named(none)} there are no measurements." if none else "",
+        f"Cannot judge {_named(once)}: only one measurement." if once else "",
+        f"There are no measurements with {_named(none)}." if none else "",
     ]
     if found.of_throughput:
-        return [*lines, f"Failed requests are not counted, as with {failed}." if failed else ""]
+        return [*lines, f"This comparison leaves out failed requests, which occurred with {failed}." if failed else ""]
     return [
         *lines,
-        f"With {_named(found.overloaded)} throughput does not follow the arrival rate: the response time has no steady "
-        "value."
+        f"With {_named(found.overloaded)}, throughput does not follow the arrival rate: the response time has no "
+        "steady value."
         if found.overloaded
         else "",
-        f"With {_named(found.unsure)} throughput may not follow the arrival rate: the response time may have no steady "
-        "value."
+        f"With {_named(found.unsure)}, throughput may not follow the arrival rate: the response time may have no "
+        "steady value."
         if found.unsure
         else "",
-        f"With {failed} requests failed: the response time cannot be compared." if failed else "",
+        f"With {failed}, requests failed: the response time cannot be compared." if failed else "",
     ]
 
 
 def _how_much(share: Interval) -> str:
-    """By how much a level is worse; the best may be many times better."""
-    return f"{share.estimate:.0%}" if share.estimate <= 1 else f"{number(1 + share.estimate, 2)} times as long"
+    """By how much a level is worse than the best, as a share or, if that is above 100 %, as a ratio."""
+    return f"by {share.estimate:.0%}" if share.estimate <= 1 else f"{number(1 + share.estimate, 2)} times as long"
 
 
 def _named(levels: Iterable[Name]) -> str:

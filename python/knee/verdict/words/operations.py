@@ -1,4 +1,4 @@
-"""Operations in words."""
+"""The sentences on operations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from knee.verdict.naming import Naming
 from knee.verdict.operations import Operation
 
 _COMPARED_MAX = 4
-"""Configurations in one sentence; figures show more."""
+"""The most configurations in one sentence; the charts show all."""
 
-_ALL_EQUAL = "as all repetitions are equal"
+_ONE_REPETITION = "with one repetition the error is unknown"
+_ALL_EQUAL = "all repetitions are equal, so the error is unknown"
 
 
 def operations(details: Details, naming: Naming) -> list[str]:
-    """What each operation took under the most load, where waits show most; empty for a single operation."""
+    """The response times of operations under the largest load, by configuration; empty for a single operation."""
     found = details.operations
     names = sorted({name for each in found.values() for name in each})
     if len(names) < 2:
@@ -41,7 +42,8 @@ def operations(details: Details, naming: Naming) -> list[str]:
 
 
 def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], load: str) -> str:
-    """How long an operation took in each configuration, against the first that can be compared, and where it failed.
+    """The response time of an operation in each configuration as a ratio to the first, and the configurations in which
+    the operation failed.
 
     `configurations` have names; `load` is the load in words, such as “8 clients”.
     """
@@ -49,22 +51,25 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], lo
     known = [(label, one) for label, one in configurations if one.is_comparable]
     if len(known) > 1:
         (first_label, first), *others = known
-        against = [f"{label}: {_against(one.mean_ms, first.mean_ms)}" for label, one in others]
-        parts.append(f"At {load} {name} took {quantity(first.mean_ms, 'ms')} with {first_label}; {'; '.join(against)}.")
+        against = [f"{_against(one.mean_ms, first.mean_ms)} with {label}" for label, one in others]
+        parts.append(
+            f"At {load}, {name} took {quantity(first.mean_ms, 'ms')} with {first_label}, {'; '.join(against)}."
+        )
     failing = [f"{label} ({percent(one.failed)})" for label, one in configurations if one.failed > PLATEAU]
     if failing:
         parts.append(
-            f"At {load} {name} failed with {listed(failing, '; ')}: its response time cannot be compared there."
+            f"At {load}, {name} failed with {listed(failing, '; ')}: the response times of {name} cannot be compared."
         )
     return " ".join(parts)
 
 
 def together_or_alone(configurations: Sequence[tuple[str, object, Mapping[str, Operation]]], load: str) -> list[str]:
-    """What writing many keys in one request saves in each configuration with a bulk_put.
+    """How much time one bulk_put of many keys saves in each configuration with a bulk_put.
 
-    It is compared with the puts of one key beside it; without any, with the puts of every configuration that differs in
-    the mix of operations alone. Each configuration has a name, what it is apart from its mix (equal for configurations
-    that differ in the mix alone), and its operations by name; `load` as in :func:`beside_others`.
+    A bulk_put is compared with the puts (of one key) of its configuration. If the configuration has no put, the
+    bulk_put is compared with the puts of every configuration that differs only in the mix of operations.
+    `configurations` has triples: a name; the configuration without its mix, equal for configurations that differ only
+    in the mix; its operations by name. `load` is as in :func:`beside_others`.
     """
     puts = [(label, apart, found["put"]) for label, apart, found in configurations if "put" in found]
     sentences = []
@@ -83,7 +88,7 @@ def _together_or_alone(
     asked = [together, *puts]
     failing = [f"{percent(one.failed)} of {one.name}{_with(label)}" for label, one in asked if one.failed > PLATEAU]
     if failing:
-        return f"At {load} {listed(failing)} failed: cannot tell what writing many keys in one request saves."
+        return f"At {load}, {listed(failing)} failed, so how much time a bulk_put saves is unknown."
     if not all(one.is_comparable for _, one in asked):
         return ""
     label, bulk = together
@@ -95,18 +100,18 @@ def _together_or_alone(
         bulk.mean_ms.repetitions,
     )
     took = (
-        f"At {load} one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, "
-        f"{quantity(each, 'ms')} a key"
+        f"At {load}, one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, or "
+        f"{quantity(each, 'ms')} per key"
     )
     if not puts:
-        where = " in a configuration that differs in the mix of operations alone" if has_other_puts else ""
-        return f"{took}. Cannot tell what this saves: no client put a single key{where}."
+        where = "configuration that differs only in the mix of operations" if has_other_puts else "configuration"
+        return f"{took}. How much time this saves is unknown: no {where} has a put of one key."
     parts = [
-        f"one put{'' if other == label else _with(other)} {quantity(alone.mean_ms, 'ms')}: as many keys in puts, one "
-        f"after the other, take {_against(alone.mean_ms, each)}"
+        f"One put{'' if other == label else _with(other)} took {quantity(alone.mean_ms, 'ms')}: writing the same keys "
+        f"with one put after the other takes {_against(alone.mean_ms, each)}."
         for other, alone in puts
     ]
-    return f"{took}; {'; '.join(parts)}."
+    return f"{took}. {' '.join(parts)}"
 
 
 def _with(label: str) -> str:
@@ -114,10 +119,9 @@ def _with(label: str) -> str:
 
 
 def _against(one: Interval, first: Interval) -> str:
-    """How many times as long, as surely as the repetitions allow."""
+    """The ratio of two response times, with its interval."""
     ratio = ratio_interval(one, first)
     times = f"{number(ratio.estimate, 2)} times as long"
     if ratio.low is None or ratio.high is None:
-        why = "from one repetition" if ratio.repetitions < 2 else _ALL_EQUAL
-        return f"{times} (cannot tell how surely {why})"
-    return f"{times} ({between(ratio)}" + (", so it may be as long)" if ratio.low <= 1 <= ratio.high else ")")
+        return f"{times} ({_ONE_REPETITION if ratio.repetitions < 2 else _ALL_EQUAL})"
+    return f"{times} ({between(ratio)}" + (", so perhaps equally long)" if ratio.low <= 1 <= ratio.high else ")")

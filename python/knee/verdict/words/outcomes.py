@@ -1,4 +1,4 @@
-"""Outcomes of reads and their clusters, in words."""
+"""The sentences on outcomes of reads, and on clusters of response times."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from knee.verdict.naming import Naming
 from knee.verdict.outcomes import ALL_READS, Outcome
 
 OWN = 0.8
-"""A cluster is an outcome's own where it holds so much of that outcome, and little else."""
+"""A cluster belongs to an outcome if it holds this share of the outcome's reads, and they make this share of it."""
 
 _IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
 
 _ALIKE = 1.25
-"""A cluster holds all outcomes alike where it surely holds at most so many times as much of one as of another."""
+"""A cluster holds all outcomes alike if its shares of any two outcomes surely differ by this ratio at most."""
 
 _DEVIATIONS = 2.0
-"""Standard deviations of a binomial share that make a difference sure."""
+"""A difference of shares is sure beyond this many binomial standard deviations."""
 
 
 def reads(details: Details, naming: Naming) -> list[str]:
-    """What the outcomes of reads did at the point shown first; empty where clients do not report outcomes."""
+    """The outcomes of reads and their clusters at the point shown first; empty if clients do not report outcomes."""
     if not details.outcomes:
         return []
     point = shown_first(details, naming)
@@ -39,7 +39,7 @@ def shown_first(details: Details, naming: Naming) -> int:
 
 
 def outcomes(found: Sequence[Outcome], load: str) -> str:
-    """How far very large reads move the mean at a point; without any, what finding nothing does.
+    """How much very large reads change the mean at a point; without any, how long reads that found nothing took.
 
     `load` is the load in words, such as “8 clients”.
     """
@@ -47,62 +47,62 @@ def outcomes(found: Sequence[Outcome], load: str) -> str:
     at = f"At {load}"
     large, ordinary, missing = (by_name.get(name) for name in ("very large", "ordinary", "not found"))
     if ordinary is None or (large is None and missing is None):
-        return f"{at} every read had the same outcome: there is nothing to compare."
+        return f"{at}, every read had the same outcome: there is nothing to compare."
     if large is None:
         assert missing is not None
         return (
-            f"{at} a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, and an ordinary one "
+            f"{at}, a read that found nothing took {quantity(missing.mean_ms, 'ms')} on average, and an ordinary one "
             f"{quantity(ordinary.mean_ms, 'ms')}: {_times(missing.times)}."
         )
     whole = by_name[ALL_READS].pooled_ms
     rest = whole * (1 - large.time_share) / (1 - large.share)
     return (
-        f"{at} {large.share:.1%} of the reads were very large, and took {large.time_share:.0%} of the time that "
-        f"clients waited for reads. They took {quantity(large.mean_ms, 'ms')} on average, ordinary ones "
-        f"{quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. In {_share(large.longer)} of all pairs of both, "
-        f"the very large read took longer. Without very large reads the mean would be {number(rest)} ms instead of "
-        f"{number(whole)} ms."
+        f"{at}, {large.share:.1%} of the reads were very large. They caused {large.time_share:.0%} of the time that "
+        f"clients waited for reads. A very large read took {quantity(large.mean_ms, 'ms')} on average, and an ordinary "
+        f"one {quantity(ordinary.mean_ms, 'ms')}: {_times(large.times)}. In {_share(large.longer)} of all pairs of a "
+        "very large and an ordinary read, the very large read took longer. Without very large reads the mean would be "
+        f"{number(rest)} ms instead of {number(whole)} ms."
     )
 
 
 def clusters(found: Clusters, load: str) -> list[str]:
-    """How many clusters the response times of a point's reads make, and which outcomes they hold."""
+    """How many clusters the response times of a point's reads form, and which outcomes each cluster holds."""
     at = f"At {load}"
     if not found.agree:
         alone = ", ".join(map(str, found.alone))
         return [
-            f"{at} cannot tell how many clusters the response times make: all repetitions together make "
-            f"{len(found.together)}, the repetitions alone {alone}."
+            f"{at}, the number of clusters of the response times is unknown: all repetitions together have "
+            f"{len(found.together)}, each repetition alone {alone}."
         ]
-    sure = "" if len(found.alone) > 1 else " (in one repetition: others may show more or fewer)"
+    sure = "" if len(found.alone) > 1 else " (in a single repetition; others may show more or fewer)"
     if len(found.together) == 1:
         return [
-            f"{at} the response times of all reads make one cluster{sure}: no valley parts {SHARE_MIN:.1%} of the "
-            "reads or more from the rest."
+            f"{at}, the response times of all reads form one cluster{sure}: the distribution has no second peak "
+            f"with {SHARE_MIN:.1%} of the reads or more."
         ]
     places = "; ".join(
         f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_held_by(one)}"
         for one in found.together
     )
-    sentences = [f"{at} the response times of all reads make {len(found.together)} clusters{sure}: {places}."]
+    sentences = [f"{at}, the response times of all reads form {len(found.together)} clusters{sure}: {places}."]
     if any(_holds_alike(one) for one in found.together[1:]):
         sentences.append(
-            "A slow cluster that holds all outcomes alike was not caused by the outcome, but for example by a wait for "
-            "a processor or a pause of a program."
+            "The outcome does not cause a slow cluster that holds all outcomes alike. The cause may be a wait for a "
+            "processor, or a pause of a program."
         )
     return sentences
 
 
 def _times(times: Interval) -> str:
-    """How many times as long as an ordinary read, unless the repetitions may hide a difference."""
+    """The ratio to an ordinary read's response time, with its interval."""
     if times.low is None or times.high is None:
-        return f"{number(times.estimate, 2)} times as long, but one repetition cannot tell how surely"
+        return f"{number(times.estimate, 2)} times as long (with one repetition the error is unknown)"
     text = f"{number(times.estimate, 2)} times as long ({between(times)})"
-    return f"{text}, so they may not differ at all" if times.low <= 1 <= times.high else text
+    return f"{text}, so perhaps equally long" if times.low <= 1 <= times.high else text
 
 
 def _share(share: Interval) -> str:
-    """A share of pairs, with its interval within 0 and 1."""
+    """A share of pairs, with its interval cut off at 0 and 1."""
     if share.low is None or share.high is None:
         return f"{share.estimate:.0%}"
     return f"{share.estimate:.0%} ({max(0.0, share.low):.0%} to {min(1.0, share.high):.0%})"
@@ -111,13 +111,13 @@ def _share(share: Interval) -> str:
 def _held_by(cluster: Cluster) -> str:
     for name, share in cluster.holds.items():
         if share >= OWN and cluster.made[name] >= OWN and not _holds_alike(cluster):
-            return f"with {share:.0%} of the {_IN_WORDS[name]}, which are {cluster.made[name]:.0%} of it"
+            return f"with {share:.0%} of the {_IN_WORDS[name]}, which make {cluster.made[name]:.0%} of the cluster"
     parts = [f"{cluster.holds[name]:.0%} of the {words}" for name, words in _IN_WORDS.items() if name in cluster.holds]
     return ("which holds all outcomes alike: " if _holds_alike(cluster) else "which holds ") + ", ".join(parts)
 
 
 def _holds_alike(cluster: Cluster) -> bool:
-    """Whether it surely does: a few reads of an outcome cannot tell."""
+    """Whether the cluster surely holds all outcomes alike; False if an outcome has too few reads to tell."""
     if len(cluster.holds) < 2 or not min(cluster.holds.values()):
         return False
     variances = {name: (1 - share) / (share * cluster.requests[name]) for name, share in cluster.holds.items()}

@@ -1,4 +1,4 @@
-"""The sentences of each part of the findings, as the terminal and the page print them."""
+"""The sentences of each part of the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from knee.verdict.words.levels import levels
 
 
 def arrival_lines(findings: Findings) -> list[str]:
-    """Up to which arrival rate throughput follows, at each combination of the other factors."""
+    """The largest arrival rate that throughput follows, at each combination of the other factors."""
     return [
         f"{label_of(found.factors)}: {text}" if found.factors else text
         for found in findings.arrivals
@@ -21,7 +21,7 @@ def arrival_lines(findings: Findings) -> list[str]:
 
 
 def factor_lines(findings: Findings) -> list[str]:
-    """What changed each response most, or why that is unknown; of a single factor, its best level."""
+    """The factor that changed each response most, or why that is unknown; for a single factor, its best level."""
     if findings.levels is not None:
         return [levels(findings.levels)]
     return [
@@ -33,14 +33,14 @@ def factor_lines(findings: Findings) -> list[str]:
 def unexplained(found: Unexplained) -> str:
     """Why no factorial analysis explains a response."""
     if found.response is None:
-        return "Cannot tell which factor matters for a closed and an open loop together: analyse a table of each."
+        return "Cannot tell which factor matters for a closed and an open loop together. Analyse a table of each."
     if found.constant:
-        return f"No factor matters for {found.response}: it is the same in every row."
+        return f"No factor matters for {found.response}: {found.response} is the same in every row."
     return f"Cannot tell which factor matters for {found.response}: {found.reason}."
 
 
 def model_lines(findings: Findings) -> list[str]:
-    """Each configuration's best model, or why there is none; empty where clients were not varied."""
+    """Each configuration's best model, or why there is none; empty if the number of clients was not varied."""
     if len(findings.naming.counts) < 2:
         return []
     lines = []
@@ -60,7 +60,7 @@ def law_lines(found: LawReport) -> list[str]:
         others.append(f"the balance of requests between clients and {tier}")
     lines = list(laws.sentences(found)[:1])
     if others:
-        lines.append(f"Violated besides: {', '.join(dict.fromkeys(others))}.")
+        lines.append(f"Other violated laws: {', '.join(dict.fromkeys(others))}.")
     if absent := dict.fromkeys(name for names in found.absent.values() for name in names):
-        lines.append(f"Request types that never occurred in some run: {', '.join(absent)}.")
+        lines.append(f"Some run has no requests of these types: {', '.join(absent)}.")
     return lines

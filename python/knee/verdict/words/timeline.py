@@ -1,4 +1,4 @@
-"""The seconds of a run in words."""
+"""The sentences on the seconds of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from knee.verdict.timeline import LogGrowth
 
 
 def log(details: Details, naming: Naming) -> list[str]:
-    """How the stores' logs grew at the point shown first; empty without a log."""
+    """The growth of the stores' logs at the point shown first; empty without a log."""
     growth = details.logs.get(naming.chosen)
     if growth is None:
         return []
@@ -18,14 +18,14 @@ def log(details: Details, naming: Naming) -> list[str]:
 
 
 def log_growth(found: LogGrowth) -> str:
-    """What a log takes in the second half of a run, of what is live, and whether it still grows."""
+    """How large the logs are in a run's second half, how much of that is live data, and whether they still grow."""
     grew = "no more than in the first half"
     if found.high_mb > found.before_mb:
         grew = f"{found.high_mb / found.before_mb - 1:.1%} more than in the first half"
     grew += f" ({number(found.before_mb)} MB at most)"
     if found.grows:
-        grew += ": it may go on growing"
+        grew += ", and may grow further"
     return (
         f"In the second half of the run the stores' logs took {number(found.low_mb)} to {number(found.high_mb)} MB, "
-        f"{grew}. On average {number(found.live_mb)} MB of that were live."
+        f"{grew}. On average {number(found.live_mb)} MB of the logs were live data."
     )

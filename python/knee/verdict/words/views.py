@@ -1,4 +1,4 @@
-"""Throughput as clients and server see it, in words."""
+"""The sentences on throughput as clients and server see it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from knee.verdict.views import AGREE, MOVES, View
 
 
 def views(found: Sequence[View], knee: Knee) -> list[str]:
-    """What the views of one configuration show, and what they cannot tell."""
+    """The two views of one configuration's throughput, and how they change with the clients."""
     if not found:
         return []
     first, last = found[0], found[-1]
     if len(found) == 1:
         return [
-            f"At {counted(first.clients, 'client')} each client gets {quantity(first.each)} answers per second of "
-            f"waiting, and the server gets {quantity(first.server)} requests per second from all. One client count "
-            "cannot show how the two change with the clients.",
+            f"At {counted(first.clients, 'client')} each client gets {quantity(first.each)} answers per second "
+            f"spent waiting (1/R), and the server gets {quantity(first.server)} requests per second from all clients. "
+            "One client count cannot show how the two change with the clients.",
             *_disagreement(found),
         ]
-    falls = " Requests cost more with more clients, or other programs had the processors: see Resources."
+    falls = " With more clients, requests cost more, or other programs used the processors: see Resources."
     return [
-        f"A client's own throughput, answers per second of waiting, is bounded by the response time. It is "
-        f"{quantity(first.each)} at {counted(first.clients, 'client')} and {quantity(last.each)} at {last.clients}; "
-        f"{_change(first.each, last.each)}.",
-        f"The server waits for its clients instead. From its first request to its last it got "
-        f"{quantity(first.server)} requests per second at {counted(first.clients, 'client')} and "
-        f"{quantity(last.server)} at {last.clients}; {_change(first.server, last.server)}."
+        "A client sees its own throughput: answers per second spent waiting (1/R). This throughput is "
+        f"{quantity(first.each, 'answers/s')} at {counted(first.clients, 'client')} and "
+        f"{quantity(last.each, 'answers/s')} at {last.clients}: {_change(first.each, last.each)}.",
+        f"The server sees the throughput of all clients together, from its first request to its last: "
+        f"{quantity(first.server)} requests/s at {counted(first.clients, 'client')} and "
+        f"{quantity(last.server)} requests/s at {last.clients}: {_change(first.server, last.server)}."
         + (falls if _surely_falls(first.server, last.server) else ""),
         *_from_view_to_view(last, knee),
         *_disagreement(found),
@@ -37,27 +37,28 @@ def views(found: Sequence[View], knee: Knee) -> list[str]:
 
 
 def _from_view_to_view(most: View, knee: Knee) -> list[str]:
-    """Where one view turns into the other: N*."""
+    """How the two views relate, and the client count (N*) from which the server is at its capacity."""
     product = most.clients * most.each.estimate
     thinking = (
-        " Clients did not wait for the rest of the time." if most.together.estimate < (1 - MOVES) * product else ""
+        " For the rest of the time, clients did not wait." if most.together.estimate < (1 - MOVES) * product else ""
     )
     identity = (
-        f"Both count the same requests. {most.clients} clients that get {number(most.each.estimate)}/s each while they "
-        f"wait would make {number(product)}/s together; {number(most.together.estimate)}/s were made.{thinking}"
+        f"Both count the same requests. If {most.clients} clients waited all the time, at "
+        f"{number(most.each.estimate)}/s each, they would make {number(product)} requests/s together; they made "
+        f"{number(most.together.estimate)}.{thinking}"
     )
     return [f"{identity} {_at_capacity(knee)}"]
 
 
 def _at_capacity(knee: Knee) -> str:
     if knee.clients is None:
-        return "Cannot tell from how many clients on the server is at its capacity."
+        return "Cannot tell how many clients bring the server to its capacity."
     star = clients_about(knee.clients)
     if knee.status == "found":
         sure = " (with low confidence)" if knee.confidence == "low" else ""
         return (
-            f"Up to about N* = {star}{sure} the server has capacity to spare, and clients slow each other down little. "
-            "Beyond it throughput grows no more, and each further client takes its share from others."
+            f"Up to about N* = {star}{sure} the server has capacity to spare, and clients hardly slow each other down. "
+            "Beyond N*, throughput grows no more, and each further client takes its share from others."
         )
     if knee.status == "saturated from the start":
         return (
@@ -70,7 +71,7 @@ def _at_capacity(knee: Knee) -> str:
 
 
 def _disagreement(found: Sequence[View]) -> list[str]:
-    """Clients and server count the same requests over the same seconds, unless something is wrong."""
+    """A warning if clients and server did not count the same requests; empty if they did."""
     apart = {
         view.clients: view.server.estimate / view.together.estimate - 1 for view in found if view.together.estimate
     }
@@ -80,28 +81,32 @@ def _disagreement(found: Sequence[View]) -> list[str]:
     more = "more" if worst > 0 else "fewer"
     return [
         f"The server counted {abs(worst):.1%} {more} requests a second than all clients together at "
-        f"{counted(clients, 'client')}: it was not asked in the same seconds that the clients measured."
+        f"{counted(clients, 'client')}: the two did not count over the same seconds."
     ]
 
 
 def _change(first: Interval, last: Interval) -> str:
-    """The change from the fewest clients to the most, unless the repetitions may hide it."""
+    """The change from the fewest clients to the most, or why it is unknown."""
     ratio = ratio_interval(last, first)
     if math.isnan(ratio.estimate):
         return "a change from zero has no ratio"
-    moved = f"it falls to {ratio.estimate:.0%}" if ratio.estimate < 1 else f"it grows {number(ratio.estimate, 2)} times"
+    moved = (
+        f"falls to {ratio.estimate:.0%}"
+        if ratio.estimate < 1
+        else f"becomes {number(ratio.estimate, 2)} times as large"
+    )
     if ratio.low is None or ratio.high is None:
-        return f"{moved}, but one repetition cannot tell how surely"
+        return f"it {moved} (with one repetition the error is unknown)"
     if ratio.low >= 1 - MOVES and ratio.high <= 1 + MOVES:
         return "it hardly changes"
     if ratio.low <= 1 <= ratio.high:
-        return "but the repetitions differ too much to tell whether it changes"
+        return "the repetitions scatter too much to tell whether it changes"
     if ratio.estimate < 1:
-        return f"{moved} ({ratio.low:.0%} to {ratio.high:.0%})"
-    return f"{moved} ({between(ratio)})"
+        return f"it {moved} ({ratio.low:.0%} to {ratio.high:.0%})"
+    return f"it {moved} ({between(ratio)})"
 
 
 def _surely_falls(first: Interval, last: Interval) -> bool:
-    """Whether the repetitions agree on a fall, and on more than MOVES."""
+    """Whether throughput surely falls by more than MOVES."""
     ratio = ratio_interval(last, first)
     return ratio.low is not None and ratio.high is not None and ratio.high < 1 and ratio.low < 1 - MOVES
