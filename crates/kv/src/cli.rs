@@ -1,6 +1,6 @@
 //! The command line: flags in, JSON lines out.
 //!
-//! Without a subcommand it serves. `load` puts edge lists into a directory, `graph` makes one.
+//! Without a subcommand the program serves. `load` puts edge lists into a directory; `graph` makes an edge list.
 
 mod excess;
 mod graph;

@@ -1,6 +1,6 @@
-//! One request: its calls of the engine, and its answer.
+//! Executes one request on the engine, and writes its answer.
 //!
-//! The meaning of each command is a decision on the item that the engine shows. The model is memcached 1.6.18;
+//! Each command is a decision on the item that the engine shows. The semantics are those of memcached 1.6.18;
 //! a test compares the two.
 
 mod classic;
@@ -21,12 +21,12 @@ const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;
 
 /// Marks beside an item: a client declared its value outdated (meta flag `I`).
 const STALE: u8 = 1;
-/// A client won, and recaches the item.
+/// One client has the right to recache the item.
 const WON: u8 = 2;
-/// The key came in base64, and is shown so.
+/// The key came in base64, so answers encode it in base64.
 const BINARY_KEY: u8 = 4;
 
-/// Clients derive the supported commands from it: it begins with the version of memcached that has them.
+/// The answer to `version`. Clients derive the supported commands from the memcached version at its front.
 const VERSION: &str = concat!("1.6.18-knee-", env!("CARGO_PKG_VERSION"));
 
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
@@ -38,7 +38,7 @@ const DAMAGED: &[u8] = b"SERVER_ERROR the stored item is damaged\r\n";
 const BROKEN: &[u8] = b"SERVER_ERROR the log cannot be written\r\n";
 const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
-/// How a request went, for the statistics.
+/// The result of a request, for the statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) op: Op,
@@ -92,7 +92,7 @@ pub(crate) struct Progress {
     pub(crate) hits: usize,
 }
 
-/// Answers requests out of an engine.
+/// Answers requests from an engine.
 pub(crate) struct Commands<E> {
     engine: E,
     counters: Arc<Counters>,
@@ -195,8 +195,7 @@ impl<E: Engine> Commands<E> {
         Outcome::Done(answered)
     }
 
-    /// Changes an item as [`Engine::update`] does; decides again if the item changed while the change waited for
-    /// room.
+    /// Changes an item with [`Engine::update`]. If the item changed while the change waited for space, decides again.
     fn update<'c, R>(
         &mut self,
         key: &[u8],
@@ -226,7 +225,9 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Removes the value that a refused, too large one was to replace. Returns the answer if that is refused, too.
+    /// Deletes the old value after a too large new one was refused. If the engine also refuses the delete, returns
+    /// the
+    /// answer.
     pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
         let (removed, ()) = self.update_by_head(key, now, |_| (Change::Remove, ()));
         self.count(Counter::StoreTooLarge, 1);
@@ -261,7 +262,7 @@ impl<E: Engine> Commands<E> {
     }
 }
 
-/// The expiry of an item with this expiry time, from now on.
+/// Converts a protocol expiry time to an expiry.
 fn expiry(exptime: i64, now: Second) -> Expiry {
     match exptime {
         0 => Expiry::NEVER,
@@ -296,7 +297,7 @@ mod tests {
             (0, Expiry::NEVER),
             (1, Expiry::at(now + 1)),
             (2_592_000, Expiry::at(now + 2_592_000)),
-            // One second more is a second of January 1970.
+            // Above 30 days, the number is a second of the epoch, here in January 1970.
             (2_592_001, Expiry::at(2_592_001)),
             (1_800_000_000, Expiry::at(1_800_000_000)),
         ];

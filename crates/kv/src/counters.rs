@@ -1,4 +1,4 @@
-//! What `stats` shows: counters of each thread, without a lock, and facts.
+//! The numbers of `stats`: counters of each thread, without a lock, and constants.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::settings::MemcachedSettings;
 
-/// What does not change while the server runs.
+/// Constants of the running server.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) settings: MemcachedSettings,
@@ -72,10 +72,10 @@ impl Counters {
         }
     }
 
-    /// Counts on behalf of a thread, which must be the calling one.
+    /// Adds to a counter of `thread`, which must be the calling thread.
     #[inline]
     pub(crate) fn add(&self, thread: usize, counter: Counter, more: u64) {
-        // A thread's cells have one writer, so that a locked addition is not needed.
+        // Each cell has one writer, so an atomic addition is not needed.
         let cell = &self.threads[thread].0[counter as usize];
         cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
@@ -89,7 +89,7 @@ impl Counters {
         })
     }
 
-    /// Begins to count from 0.
+    /// Resets all counters to 0.
     pub(crate) fn reset(&self) {
         *self.zero.lock().unwrap_or_else(PoisonError::into_inner) = self.sums();
     }

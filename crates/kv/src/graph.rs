@@ -1,10 +1,10 @@
 //! Follower graphs: text edge lists into a store, and synthetic lists.
 //!
-//! A list has a line for each edge, `user<TAB or blanks>follower`, as the Twitter graph of Kwak et
-//! al. ("What is Twitter, a social network or a news media?", WWW 2010) has it. In the store,
-//! the key is the user in decimal. The value is the followers in the order of the list, each in decimal with a line
-//! feed behind it. [`EdgeReader`] reads a list, [`load`] puts it into a store,
-//! [`SyntheticGraph`] makes one.
+//! A list has a line `user<TAB or blanks>follower` for each edge. This is the format of the Twitter graph of Kwak et
+//! al. ("What is Twitter, a social network or a news media?", WWW 2010). In the store, the key is the user in
+//! decimal.
+//! The value has the followers in the order of the list, each in decimal with a line feed. [`EdgeReader`] reads a
+//! list, [`load`] puts a list into a store, and [`SyntheticGraph`] makes one.
 
 mod edges;
 mod load;

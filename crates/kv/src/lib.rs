@@ -1,23 +1,23 @@
-//! The key-value store: a cache over the memcached protocol, or a store that keeps versions, in memory
-//! or in a directory, over that, gRPC and honu's interface.
+//! The key-value store: a cache over the memcached protocol, or a versioned store over memcached, gRPC and honu's
+//! interface, in memory or in a directory.
 //!
-//! `knee-kv` is the default store of the lab. The cache is volatile, bounded, and so cheap that experiments measure
-//! what is in front of it. The store that keeps versions refuses writes beyond its size, has snapshots, and is
+//! `knee-kv` is the default store of experiments. The cache is volatile, bounded, and so cheap that experiments
+//! measure the systems in front of it. The versioned store refuses writes beyond its size, has snapshots, and can be
 //! durable.
 //!
 //! # Layout
 //!
-//! * [`knee_kv_cache`]: the trait of an engine, between the memcached front and the items, and the volatile engine.
-//! * [`knee_kv_store`]: the store that keeps versions, in memory or in a directory; its `Items` are an engine, too.
-//! * [`graph`]: follower graphs, from a text into a versioned store.
+//! * [`knee_kv_cache`]: the `Engine` trait between the memcached protocol and the items, and the volatile engine.
+//! * [`knee_kv_store`]: the versioned store, in memory or in a directory; its `Items` implement `Engine` as well.
+//! * [`graph`]: loads follower graphs into a versioned store.
 //! * `commands`: memcached's requests as decisions on an engine's items.
-//! * `server`: connections; batches of requests in, one write of their answers out.
+//! * `server`: connections; it answers a batch of requests with one write.
 //! * `counters`: the numbers of `stats`.
-//! * [`grpc`]: the second front of the store that keeps versions, with honu's interface.
-//! * `trace`: a line for each request of both fronts. `settings`: those of the memcached front.
-//! * [`MemcachedServer`]: the memcached front from start to end, in this process. [`cli`]: the program.
+//! * [`grpc`]: the gRPC server of the versioned store, with honu's interface.
+//! * `trace`: a line for each request of both servers. `settings`: the settings of the memcached server.
+//! * [`MemcachedServer`]: the memcached server from start to end, in this process. [`cli`]: the program.
 //!
-//! A get allocates nothing, and with one thread it locks nothing: the thread owns its engine. The value is copied
+//! A get allocates nothing. With one thread it also takes no lock: the thread owns its engine. The value is copied
 //! once, from the engine into the connection's output.
 
 pub mod cli;

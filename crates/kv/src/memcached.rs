@@ -1,4 +1,4 @@
-//! The memcached front from start to end: threads, their engine and their report.
+//! The memcached server from start to end: threads, their engine and their report.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ use crate::counters::{Counters, Facts};
 use crate::server::Server;
 use crate::settings::MemcachedSettings;
 
-/// Input of a connection beside a value: more than any line but a retrieval's.
+/// Input bytes of a connection besides a value: more than any line except a retrieval's.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a store could not start.
@@ -81,9 +81,11 @@ pub struct MemcachedServer {
 }
 
 impl MemcachedServer {
-    /// Serves a cache on `listener`, with a report, and a trace of each request if there is one.
+    /// Serves a cache on `listener`, with a report and an optional trace of each request.
     ///
-    /// `before_ready` gets the handle that ends it: a reader of the `ready` line may end it at once.
+    /// `before_ready` gets the shutdown handle before the `ready` line: a reader of that line may shut the server
+    /// down
+    /// at once.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -108,7 +110,7 @@ impl MemcachedServer {
         }
     }
 
-    /// Serves the items of a versioned store, which other fronts may serve, too.
+    /// Serves the items of a versioned store, which other servers may serve as well.
     ///
     /// # Errors
     /// When the system refuses a socket, a poll or a thread.
@@ -170,13 +172,13 @@ impl MemcachedServer {
         self.address
     }
 
-    /// A handle that ends it: requests that were read are answered, no more are read.
+    /// A shutdown handle: the server then reads no more requests, and answers those it has read.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()
     }
 
-    /// Waits until it has ended, and prints the summary.
+    /// Waits until the server has ended, and prints the summary.
     ///
     /// # Errors
     /// See [`EndError`].
@@ -184,7 +186,7 @@ impl MemcachedServer {
         self.join_with(|| ())
     }
 
-    /// Waits until it has ended, ends what else reports, and prints the summary.
+    /// Waits until the server has ended, calls `end_others`, and prints the summary.
     ///
     /// # Errors
     /// See [`EndError`].

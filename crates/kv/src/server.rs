@@ -1,4 +1,4 @@
-//! Connections: bytes in, requests answered, bytes out, and how long that took.
+//! Connections: reads requests, writes answers, and records service times.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::trace::Traced;
 
-/// Output of a connection before its client must read some: a client that does not read costs this and one
+/// Most output bytes of a connection before its client must read. A client that does not read costs this and one
 /// value.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
@@ -33,7 +33,7 @@ type VersionFigures = (knee_kv_store::Figures, knee_kv_store::CommitFigures);
 /// State of a connection between requests.
 struct Connection {
     decoder: RequestDecoder,
-    /// The retrieval at the front of the input, if it was answered in part.
+    /// The retrieval at the front of the input, if it is partly answered.
     progress: Option<Partial>,
 }
 
@@ -45,33 +45,34 @@ struct Partial {
 
 /// One thread of the server.
 ///
-/// The clock is read once for each read from a connection. The service time of its requests begins when the loop
-/// takes up its events, and ends when the last answer is in the output buffer. If the engine settles first, the
-/// clock is read once for the whole batch after that, and times begin with the batch, up to some 100 µs before a
-/// request came.
+/// The thread reads the clock once for each read from a connection. The service time of the requests begins when the
+/// event loop returns their events, and ends when the last answer is in the output buffer. An engine that syncs
+/// first has one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some 100
+/// µs
+/// before a request arrived.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,
     limits: Limits,
     calendar: Calendar,
     second: (Instant, Second),
-    /// The requests of the read at hand.
+    /// Samples of the requests of the current read.
     samples: Vec<(Op, Sample<StoreTimes>)>,
     trace: Option<Trace>,
-    /// The traces of the requests of the read at hand, and the first word of each answer.
+    /// Traces of the requests of the current read, and the first word of each answer.
     traced: Vec<(Traced, String)>,
     /// Connections with a suspended answer, to resume after this batch has been sent.
     suspended: Vec<ConnId>,
     draining: bool,
     /// `None` after the last window was cut.
     recorder: Option<Recorder<Store>>,
-    /// Whether this thread reports the engine's figures: one thread does, as the engine is shared.
+    /// Whether this thread reports the engine's figures. Only one thread does, as the engine is shared.
     reports_engine: bool,
     reported: Figures,
     reported_versions: VersionFigures,
-    /// The last reported reason why the engine takes no changes, if it takes none.
+    /// The last reported reason why the engine refuses changes; `None` while it accepts them.
     shortage: Option<String>,
-    /// Why the engine could not make answers safe, after that happened.
+    /// Why the engine could not sync, after a failure.
     unsettled: Arc<OnceLock<String>>,
 }
 
@@ -105,7 +106,7 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// The second of the batch at hand.
+    /// The second of the current batch.
     fn second(&mut self, now: Instant) -> Second {
         if self.second.0 != now {
             self.second = (now, self.calendar.second(now));
@@ -197,7 +198,7 @@ impl<E: Engine> Server<E> {
         start
     }
 
-    /// Hands the samples at hand to the recorder.
+    /// Passes the current samples to the recorder.
     fn record(&mut self, received: Instant) {
         if self.samples.is_empty() {
             return;
@@ -224,7 +225,7 @@ impl<E: Engine> Server<E> {
         self.commands.count(Counter::BytesWritten, bytes_out);
     }
 
-    /// Prints once why the engine takes no changes, and once that it takes them again.
+    /// Prints once why the engine refuses changes, and once that it accepts them again.
     fn report_shortage(&mut self) {
         let shortage = self.commands.engine().shortage();
         if shortage == self.shortage {
@@ -237,7 +238,7 @@ impl<E: Engine> Server<E> {
         self.shortage = shortage;
     }
 
-    /// Brings the gauges up to date, before a window ends.
+    /// Updates the gauges before a window ends.
     fn gauge(&mut self, io: &Io) {
         let Some(recorder) = &mut self.recorder else { return };
         recorder.connections = io.connections() as u64;
@@ -258,8 +259,7 @@ impl<E: Engine> Server<E> {
     }
 }
 
-/// The gauges of a store that keeps versions: its work since the `reported` figures is added to what is
-/// `counted` already.
+/// The gauges of a versioned store: adds its work since the `reported` figures to `counted`.
 fn version_gauges(
     (figures, commits): VersionFigures,
     (reported, commits_reported): VersionFigures,
@@ -344,7 +344,7 @@ impl<E: Engine> Handler for Server<E> {
         }
     }
 
-    /// Requests that come during a wait for the disk share it.
+    /// Requests that arrive during a sync share the next one.
     fn gathers(&mut self) -> bool {
         self.commands.engine().is_unsettled()
     }
@@ -352,7 +352,7 @@ impl<E: Engine> Handler for Server<E> {
     fn on_batch_end(&mut self, io: &mut Io) {
         // Nothing of the batch has left yet.
         if let Err(why) = self.commands.engine().settle() {
-            // Another thread may have set it first; all threads end.
+            // Another thread may have stored its reason first; all threads end.
             let _ = self.unsettled.set(why);
             self.suspended.clear();
             io.abandon();
@@ -380,7 +380,7 @@ impl<E: Engine> Handler for Server<E> {
 }
 
 impl<E: Engine> Server<E> {
-    /// Stops once all answers have left. The loop ends this after its grace period.
+    /// Stops once all answers have been sent. The event loop stops anyway after its grace period.
     fn drain(&mut self, io: &mut Io) {
         let waiting = io.ids().any(|(conn, _)| io.output_len(conn) > 0)
             || self.connections.iter().flatten().any(|connection| connection.progress.is_some());

@@ -1,18 +1,18 @@
-//! Settings of the memcached front.
+//! Settings of the memcached server.
 
 use std::time::Duration;
 
 use knee_kv_cache::MemoryLimits;
 
-/// How the memcached front serves.
+/// Settings of the memcached server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemcachedSettings {
     /// Event loops, at least 1. With one, nothing is locked.
     pub threads: usize,
-    /// Limits of the memory engine; of a versioned store, only that of the values counts.
+    /// Limits of the memory engine; a versioned store uses only the limit of values.
     pub limits: MemoryLimits,
     /// Connections served at a time; further ones are refused.
     pub connections_max: usize,
-    /// Connections without traffic for so long are closed.
+    /// A connection without traffic for this time is closed.
     pub idle_timeout: Option<Duration>,
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use knee_server::Trace;
 use knee_telemetry::{Sample, StoreTimes};
 
-/// Keys and command lines are cut here.
+/// Longest shown key or command line, in bytes; the rest is cut.
 const SHOWN_BYTES_MAX: usize = 120;
 
-/// The part of a request's line that is known before its answer.
+/// The part of a request's trace line that is known before the answer.
 #[derive(Debug)]
 pub(crate) struct Traced {
     name: &'static str,
@@ -22,7 +22,7 @@ impl Traced {
         Traced { name, shown: String::from_utf8_lossy(shown).into_owned() }
     }
 
-    /// Writes the line of a request that came at `received_unix_ns` and ended with `status`.
+    /// Writes the line of a request that arrived at `received_unix_ns` and ended with `status`.
     pub(crate) fn write(
         &self,
         trace: &Trace,

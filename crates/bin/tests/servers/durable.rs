@@ -195,7 +195,10 @@ fn flipped_bit_is_named_and_repair_leaves_it_out() {
         segment.display()
     );
     assert!(message.starts_with(&start), "{message}");
-    assert!(message.ends_with("; --repair goes on without that\n"), "{message}");
+    assert!(
+        message.ends_with("; --repair opens the store without the damaged part\n"),
+        "{message}"
+    );
     let program = directory.serve(&["--repair"]);
     let found = ask(&mut program.connect(), "get k0 k1 k2\r\n");
     assert_eq!(found, "VALUE k0 0 5\r\nvalue\r\nVALUE k2 0 5\r\nvalue\r\nEND\r\n");
@@ -229,7 +232,7 @@ fn directory_of_another_kind_is_refused() {
     let message = directory.refusal(&["--consistency", "sequential"]);
     let expected = format!(
         "knee-kv: cannot open --data {}: made with linearizable consistency; \
-         sequential was requested; use the flags that made it, or name another directory\n",
+         sequential was requested; use the flags that made the directory, or name another one\n",
         directory.path()
     );
     assert_eq!(message, expected);
@@ -238,7 +241,7 @@ fn directory_of_another_kind_is_refused() {
     std::fs::write(&manifest, "{}").unwrap();
     for flags in [&[][..], &["--repair"]] {
         let expected = format!(
-            "knee-kv: cannot open --data {}: wrong checksum; without it the segments are \
+            "knee-kv: cannot open --data {}: wrong checksum; without the manifest the segments are \
              unknown: start on a copy\n",
             manifest.display()
         );

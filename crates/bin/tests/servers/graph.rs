@@ -65,7 +65,10 @@ fn graph_is_made_loaded_and_served() {
     let (most, value) = followers.iter().max_by_key(|(_, value)| value.lines().count()).unwrap();
     assert_eq!(value.lines().count(), 400);
     let errors = said(&made("3000", "400", &list), 1);
-    assert_eq!(errors, format!("knee-kv: cannot write {list}: it exists: name another file\n"));
+    assert_eq!(
+        errors,
+        format!("knee-kv: cannot write {list}: the file exists; name another file\n")
+    );
     let other = directory.path("other.txt");
     said(&made("3000", "400", &other), 0);
     assert!(fs::read_to_string(&other).unwrap() == text, "the same arguments make the same graph");

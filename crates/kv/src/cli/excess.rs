@@ -7,7 +7,7 @@ use knee_telemetry::tell;
 
 use crate::PROGRAM;
 
-/// To be called once the keeper has started, which returns to the limit where a kill left the log a little beyond.
+/// Callers start the keeper first: it brings a log that a kill left slightly too large back to its limit.
 pub(super) fn report_excess(store: &Store, directory: &Path, mebibytes: u64) {
     let (taken, bytes_max) = store.log_bytes();
     if taken > bytes_max {

@@ -47,14 +47,14 @@ impl Graph {
         let shown = self.file.display();
         let unwritten = |error| Failure::system(&format!("cannot write {shown}"), &error);
         if fs::symlink_metadata(&self.file).is_ok() {
-            return Err(unwritten(io::Error::other("it exists: name another file")));
+            return Err(unwritten(io::Error::other("the file exists; name another file")));
         }
-        // The file appears whole.
+        // Write to a temporary name, so that the file is complete when it appears.
         let mut part = self.file.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
         let written = write(&graph, &part, &stops).and_then(|progress| {
-            // A link replaces no file, as a rename would.
+            // Unlike a rename, a link never replaces an existing file.
             fs::hard_link(&part, &self.file)?;
             Ok(progress)
         });
@@ -115,10 +115,10 @@ impl Progress<'_> {
 impl Write for Progress<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         if self.stops.load(Ordering::Acquire) {
-            return Err(io::Error::other("a signal ended it"));
+            return Err(io::Error::other("stopped by a signal"));
         }
         let written = self.file.write(text)?;
-        // An edge has a line.
+        // Each line is an edge.
         self.edges += memchr::memchr_iter(b'\n', &text[..written]).count() as u64;
         self.bytes += written as u64;
         if self.reported.elapsed() >= PROGRESS_INTERVAL {

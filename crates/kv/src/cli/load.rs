@@ -16,7 +16,7 @@ use super::store::{Order, StoreFlags, durability, write_out};
 use crate::PROGRAM;
 use crate::graph::{self, COMMIT_EDGES, LoadOptions, Progress};
 
-/// Locks of the store, which has one writer.
+/// Number of locks of the store: a load has one writer.
 const STRIPES: usize = 8;
 
 /// Loads edge lists, a line `user<TAB>follower` for each edge, into a directory.
@@ -39,10 +39,10 @@ pub(super) struct Load {
     #[arg(long, value_name = "B", default_value_t = 1 << 30,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// When a write is on the disk, as for the server.
+    /// When a write is on the disk: as the server's flag.
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
     durability: Durability,
-    /// What versions order, as for the server. [default: linearizable]
+    /// What versions order: as the server's flag. [default: linearizable]
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
 }

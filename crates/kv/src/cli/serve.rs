@@ -24,7 +24,7 @@ const SECONDS_MAX: u64 = 1_000_000_000;
 const THREADS_MAX: u64 = 256;
 /// How long old versions are kept by default.
 const HISTORY: History = History::Seconds(60);
-/// Locks of a versioned store for each thread.
+/// Locks of a versioned store per thread.
 const STRIPES_PER_THREAD: usize = 8;
 /// The default address of gRPC has honu's port.
 const GRPC_ADDRESS: &str = "127.0.0.1:3264";
@@ -51,15 +51,15 @@ pub(super) struct Serve {
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     connections_max: u64,
-    /// Connections without traffic for so many seconds are closed; 0 keeps them.
+    /// Close connections after this number of seconds without traffic; 0 keeps them.
     #[arg(long, value_name = "S", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     idle_timeout_s: u64,
     /// Keep versions in this directory, which is made if it is missing; nothing is evicted.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// When a write is on the disk: `always`, before its answer; `interval:MS`, at most so many
-    /// milliseconds later; `none`, when the system writes it.
+    /// When a write is on the disk: `always`, before its answer; `interval:MS`, at most MS milliseconds
+    /// later; `none`, when the system writes its cache.
     #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
           value_parser = durability)]
     durability: Durability,
@@ -72,16 +72,16 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
           value_parser = address)]
     grpc: Option<SocketAddr>,
-    /// Memory for the messages of all gRPC calls, in MiB; those of a connection take no more than it leaves
-    /// to others. Further calls are refused. [default: 256, or four of the largest]
+    /// Memory for the messages of all gRPC calls, in MiB. One connection takes at most what it leaves free;
+    /// further calls are refused. [default: 256, or four of the largest]
     #[arg(long, value_name = "M", requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     grpc_memory_mb: Option<u64>,
-    /// How long old versions can be read: so many seconds, as long as there is space, or `all`, until a
+    /// How long old versions can be read: a number of seconds, as long as there is space, or `all`, until a
     /// compaction. [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
     history_s: Option<History>,
-    /// Leave damaged records and segments of the directory out.
+    /// Open the directory without its damaged records and segments.
     #[arg(long, requires = "data")]
     repair: bool,
     /// Directory of the edge lists that `Init` may load; without it, none.
@@ -90,7 +90,7 @@ pub(super) struct Serve {
     /// Directory for the copies that `Backup` makes; without it, none.
     #[arg(long, value_name = "DIR", requires = "grpc")]
     backup_dir: Option<PathBuf>,
-    /// Directories in it at most; beyond it, `Backup` is refused.
+    /// Most copies in that directory; further ones are refused.
     #[arg(long, value_name = "N", default_value_t = grpc::COPIES_MAX as u64, requires = "backup_dir",
           value_parser = clap::value_parser!(u64).range(1..))]
     backups_max: u64,
@@ -107,7 +107,7 @@ fn history(text: &str) -> Result<History, String> {
         "all" => Ok(History::All),
         _ => match text.parse() {
             Ok(seconds) => Ok(History::Seconds(seconds)),
-            Err(_) => Err("it is a number of seconds, or all".into()),
+            Err(_) => Err("not a number of seconds, nor all".into()),
         },
     }
 }
@@ -121,7 +121,7 @@ impl Serve {
                 .to_string();
         raise_open_files_limit(PROGRAM, self.connections_max.saturating_add(over_grpc), flags)?;
         self.check_directories()?;
-        // Opening the store may fail, or take long: nothing is served or printed before it is done.
+        // Open the store first, because this may fail or take long.
         let store = self.store()?;
         let keeper = match &store {
             Some(store) => {
@@ -144,7 +144,7 @@ impl Serve {
         let on_ready = |shutdown: Shutdown| {
             let other = grpc.as_ref().map(grpc::GrpcServer::shutdown);
             if let Some(grpc) = &grpc {
-                // Neither front is served without the other.
+                // When one protocol's server ends, the other ends as well.
                 let shutdown = shutdown.clone();
                 grpc.on_end(move || shutdown.begin());
             }
@@ -272,7 +272,7 @@ impl Serve {
         if let Some(mebibytes) = self.grpc_memory_mb {
             settings.messages_bytes_max = mebibytes as usize * MIB;
         }
-        // One of the largest comes while another connection's is answered, and leaves as much as it takes.
+        // One largest message arrives while another connection's is answered, and leaves as much memory as it takes.
         let bytes_min = 3 * settings.message_bytes_max;
         if settings.messages_bytes_max < bytes_min {
             return Err(Failure::usage(format!(

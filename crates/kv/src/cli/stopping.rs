@@ -1,4 +1,4 @@
-//! Subcommands that a signal ends early.
+//! Stops a subcommand early on a signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use knee_server::program::{Failure, on_signals};
 
-/// The exit code of a command that a signal ended, as of shells after SIGINT.
+/// The exit code of a command that a signal stopped: the code of shells after SIGINT.
 const STOPPED: u8 = 130;
 
 /// The interval of lines that report progress.

@@ -1,4 +1,4 @@
-//! The store that keeps versions, as flags describe it.
+//! Opens the versioned store that the flags describe.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::stopping::PROGRESS_INTERVAL;
 use crate::PROGRAM;
 
 pub(super) const MIB: usize = 1 << 20;
-/// Sizes of a log's segments: the smallest takes the largest piece of a value.
+/// Smallest segment of a log, in bytes: it fits the largest piece of a value.
 const SEGMENT_BYTES_MIN: usize = 2 << 20;
 const SEGMENT_BYTES_MAX: usize = 64 << 20;
-/// The least number of segments, unless they were smaller than the smallest.
+/// A log has at least this number of segments, unless they would be smaller than `SEGMENT_BYTES_MIN`.
 const SEGMENTS_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -34,9 +34,9 @@ pub(super) fn durability(text: &str) -> Result<Durability, String> {
         None if text == "none" => Ok(Durability::None),
         Some(("interval", ms)) => match ms.parse() {
             Ok(1..) => Ok(Durability::Interval(ms.parse().unwrap_or(u32::MAX))),
-            _ => Err(format!("{ms:?} is no number of milliseconds from 1 on")),
+            _ => Err(format!("{ms:?} is not a number of milliseconds, at least 1")),
         },
-        _ => Err("it is one of always, interval:MS and none, as in interval:100".into()),
+        _ => Err("not one of always, none and interval:MS, such as interval:100".into()),
     }
 }
 
@@ -82,7 +82,7 @@ impl StoreFlags<'_> {
         let value_bytes_max = self.value_bytes_max as usize;
         let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
         let segment_bytes = share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        // Two of the largest values: one replaces the other.
+        // Two of the largest values, so that one can replace the other.
         let bytes_min = 2 * (value_bytes_max + segment_bytes);
         if bytes_max < bytes_min {
             return Err(Failure::usage(format!(
@@ -100,7 +100,7 @@ impl StoreFlags<'_> {
     }
 }
 
-/// Writes what the store has not written yet, at the end of the process.
+/// Writes everything to the disk, at the end of the process.
 pub(super) fn write_out(store: &Store) -> Result<(), Failure> {
     store.write_out().map_err(|error| Failure {
         message: format!("the log cannot be written: {error}; the last writes may be lost"),
@@ -108,7 +108,7 @@ pub(super) fn write_out(store: &Store) -> Result<(), Failure> {
     })
 }
 
-/// Reports once a second how much of a directory was read.
+/// Reports the progress of a recovery once a second.
 fn report_opening(path: &Path) -> impl FnMut(Opening) {
     let mut reported = Instant::now();
     let mut began = (Pass::Check, reported);
@@ -143,12 +143,14 @@ fn report_opening(path: &Path) -> impl FnMut(Opening) {
 fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
     match error {
         DirectoryError::Damaged(file, _) if file.ends_with("MANIFEST") => {
-            "; without it the segments are unknown: start on a copy"
+            "; without the manifest the segments are unknown: start on a copy"
         }
-        DirectoryError::Damaged(..) if !repairs => "; --repair goes on without that",
+        DirectoryError::Damaged(..) if !repairs => {
+            "; --repair opens the store without the damaged part"
+        }
         DirectoryError::Damaged(..) => "",
         DirectoryError::InUse(_) => "; end that one, or name another directory",
-        DirectoryError::Other(..) => "; use the flags that made it, or name another directory",
+        DirectoryError::Other(..) => "; use the flags that made the directory, or name another one",
         DirectoryError::Io(_, error) => match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
                 "; name a directory, or a free name"
@@ -157,7 +159,7 @@ fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
                 "; make this user its owner, or name another directory"
             }
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                "; make room, or name a directory on another disk"
+                "; free some space, or name a directory on another disk"
             }
             _ => "",
         },

@@ -7,9 +7,9 @@ use knee_telemetry::Op;
 use super::{Answered, Commands, NON_NUMERIC, Outcome, Progress, counter_value, expiry};
 use crate::counters::Counter;
 
-/// `cache_memlimit` takes no less, in MiB.
+/// Smallest `cache_memlimit`, in MiB.
 const MEMLIMIT_MB_MIN: u32 = 8;
-/// `cache_memlimit` takes more than this for bytes given by mistake.
+/// Largest `cache_memlimit`, in MiB: a larger number is probably in bytes.
 const MEMLIMIT_MB_MAX: u32 = 1_000_000_000;
 
 /// The condition of a storage command.
@@ -17,7 +17,7 @@ pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     /// The token to hold; 0 for none, except with `cas`.
     pub(super) cas: u64,
-    /// A `cas` with an older token than the item's is taken, and leaves it stale.
+    /// A `cas` with a token older than the item's succeeds, and marks the item as stale.
     pub(super) older_cas_is_stale: bool,
 }
 
@@ -107,7 +107,7 @@ impl<E: Engine> Commands<E> {
             }
             let before = out.len();
             let mut show = |item: Option<&Item<'_>>| {
-                // The engine may show it again, after a concurrent change.
+                // After a concurrent change, the engine may call this again.
                 out.truncate(before);
                 let Some(item) = item else { return false };
                 let cas = with_cas.then_some(item.version);
@@ -133,7 +133,7 @@ impl<E: Engine> Commands<E> {
             let hit = match shown {
                 Ok(hit) => hit,
                 Err(refused) => {
-                    // The part that was sent has no end, so the client sees that it is not whole.
+                    // The part already sent has no end line, so the client sees that the answer is incomplete.
                     self.fail(refused, start, out);
                     *progress = Progress::default();
                     return Outcome::Done(Answered::failed(Op::Get));
@@ -181,8 +181,7 @@ impl<E: Engine> Commands<E> {
         Answered::written(Op::Set, outcome.is_err(), verdict.held())
     }
 
-    /// Makes the change of a storage command, given as the put it would be for `set`, if its
-    /// condition holds.
+    /// Executes a storage command if its condition holds. `change` is the put that a plain `set` would do.
     pub(super) fn store_if(
         &mut self,
         key: &[u8],
@@ -281,11 +280,13 @@ impl<E: Engine> Commands<E> {
         Answered { error, ..Answered::looked_up(Op::Other, sum != Sum::NotFound) }
     }
 
-    /// Adds to or subtracts from a counter, whose token must be `cas` unless that is 0, and gives
-    /// it a new expiry if there is one.
+    /// Adds to or subtracts from a counter. Unless `cas` is 0, it must be the counter's token. Sets a new expiry if
+    /// one
+    /// is given.
     ///
-    /// Sums wrap at 2^64, differences stop at 0. A result that is no longer than the value it
-    /// replaces is padded with blanks to its length, and the item remains the same one.
+    /// Sums wrap at 2^64, differences stop at 0. A result that is not longer than the old value is padded with blanks
+    /// to
+    /// the old length, and the item is changed in place.
     pub(super) fn add_delta(
         &mut self,
         verb: ArithVerb,
@@ -323,7 +324,7 @@ impl<E: Engine> Commands<E> {
                 };
                 (change, Sum::Is { value, version: 0, old_expiry: item.expiry })
             });
-            // By another thread, while this change waited for room.
+            // Another thread may have changed the item while this change waited for space.
             if decided.0 != Err(Refused::Changed) {
                 break decided;
             }
@@ -346,7 +347,7 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Returns false when that was refused.
+    /// Executes `flush_all`. Returns false if the engine refused.
     pub(super) fn flush_all(&mut self, delay: i64, now: Second, out: &mut Vec<u8>) -> bool {
         let at = expiry(delay, now).second().unwrap_or(now);
         let cleared = self.engine.clear(at, now);

@@ -19,7 +19,7 @@ impl<E: Engine> Commands<E> {
         let key = meta.key_bytes(&mut scratch);
         let vivify = meta.has(b'N');
         let (version, hit) = self.update(key, now, |item| {
-            // The engine may ask again, after a concurrent change.
+            // After a concurrent change, the engine may call this again.
             out.truncate(start);
             let Some(item) = item else {
                 let change = if vivify {
@@ -45,7 +45,7 @@ impl<E: Engine> Commands<E> {
         let failed = match version {
             Err(refused @ (Refused::Damaged | Refused::Broken)) => Some(refused),
             Err(refused) if hit => Some(refused),
-            // An item that could not be made is a miss as well.
+            // If the engine refuses the new item, the answer is a miss.
             _ => None,
         };
         if let Some(refused) = failed {
@@ -67,7 +67,7 @@ impl<E: Engine> Commands<E> {
                 };
                 show_item(meta, key, &item, true, now, out);
                 if !meta.has(b'u') {
-                    // The client that made it has seen it. This answer holds even if the item is gone by now.
+                    // Mark the new item as read by this client. The answer holds even if the item is gone by now.
                     let _ = self.engine.update(key, now, |_| (Change::Read, ()));
                 }
             }
@@ -98,7 +98,7 @@ impl<E: Engine> Commands<E> {
             b'E' => StoreVerb::Add,
             b'A' => StoreVerb::Append,
             b'P' => StoreVerb::Prepend,
-            // With a token, both ask for that token to hold.
+            // With a token, append and prepend need no further condition.
             b'R' if !meta.has(b'C') => StoreVerb::Replace,
             _ if meta.has(b'C') => StoreVerb::Cas,
             _ => StoreVerb::Set,
@@ -203,7 +203,7 @@ impl<E: Engine> Commands<E> {
                 (Sum::NotFound, Some(initial)) => {
                     match self.create_counter(meta, key, initial, now) {
                         Some(created) => break (sum, Some(created)),
-                        // Another thread was faster: now there is something to count.
+                        // Another thread has made the counter: try again.
                         None => continue,
                     }
                 }
@@ -291,7 +291,7 @@ impl<E: Engine> Commands<E> {
             } else {
                 out.extend_from_slice(key);
             }
-            // memcached counts what is left of an item's time below zero, and -1 is none.
+            // memcached prints the remaining time as a negative number, and -1 without an expiry.
             let exp = item.expiry.second().map_or(-1, |end| i64::from(now) - i64::from(end));
             // Writing to a vector cannot fail.
             let _ = write!(

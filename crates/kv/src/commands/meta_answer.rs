@@ -5,7 +5,7 @@ use knee_proto::{Meta, MetaFlag, encode};
 
 use super::{BINARY_KEY, STALE, WON, expiry};
 
-/// The expiry of an item after the flags, in their order.
+/// The expiry of an item after all flags have been applied in order.
 pub(super) fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: Second) -> Expiry {
     meta.flags().fold(before, |end, flag| match flag.letter {
         b'T' => expiry(meta.options.exptime, now),
@@ -14,8 +14,8 @@ pub(super) fn expiry_after(meta: &Meta<'_>, before: Expiry, created: bool, now: 
     })
 }
 
-/// Appends the answer to an `mg` that found or `created` the item. Returns whether this client won, and so
-/// recaches it. The flags apply in their order.
+/// Appends the answer to an `mg` that found or `created` the item. Returns whether this client won the right to
+/// recache the item. The flags apply in order.
 pub(super) fn show_item(
     meta: &Meta<'_>,
     key: &[u8],
@@ -112,8 +112,7 @@ pub(super) fn show_counter(
 fn show_time_left(end: Expiry, now: Second, out: &mut Vec<u8>) {
     match end.second() {
         None => encode::meta_flag(b't', b"-1", out),
-        // An expired item is shown only to the request that expired it; memcached counts below zero there, in
-        // 32 bits.
+        // Only the request that expired an item sees it expired; memcached's 32-bit difference wraps there.
         Some(end) => encode::meta_flag_number(b't', end.wrapping_sub(now).into(), out),
     }
 }

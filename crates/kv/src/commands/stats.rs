@@ -19,9 +19,9 @@ impl<E: Engine> Commands<E> {
             b"settings" => self.settings(out),
             b"items" => self.item_stats(out),
             b"slabs" => self.slab_stats(out),
-            // As of a memcached that does not track them.
+            // The answer of a memcached that does not track sizes.
             b"sizes" => encode::stat("sizes_status", "disabled", out),
-            // It lists the items of a size class; there are no classes.
+            // `cachedump` lists the items of a size class; this engine has no classes.
             b"cachedump" => match (words.next(), words.next()) {
                 (Some(class), Some(limit))
                     if counter_value(class).is_some() && counter_value(limit).is_some() => {}
@@ -34,7 +34,7 @@ impl<E: Engine> Commands<E> {
                     return false;
                 }
             },
-            // Counting by key prefix is accepted and not done: its dump is empty.
+            // Counting by key prefix is accepted but has no effect: the dump is empty.
             b"detail" => match words.next().unwrap_or_default() {
                 b"on" | b"off" => {
                     out.extend_from_slice(encode::OK);

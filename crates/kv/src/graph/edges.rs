@@ -1,4 +1,4 @@
-//! Text edge lists, read as a stream.
+//! Reads text edge lists as a stream.
 
 use std::io::{self, Read};
 
@@ -21,11 +21,11 @@ pub struct Edge {
 /// A line that is neither an edge nor a comment nor empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineError {
-    /// Its number, from 1 on.
+    /// The line's number, counted from 1.
     pub line: u64,
     /// What the reader expected instead.
     pub expected: &'static str,
-    /// Its beginning.
+    /// The beginning of the line.
     pub found: String,
 }
 
@@ -33,7 +33,7 @@ const USER: &str = "the number of a user, of at most 64 bits";
 const SEPARATOR: &str = "a tab or blank after the user";
 const FOLLOWER: &str = "the number of a follower, of at most 64 bits";
 const END: &str = "nothing after the follower";
-const LINE_END: &str = "its end within 4096 bytes";
+const LINE_END: &str = "a line of at most 4096 bytes";
 /// A line without one may be the beginning of a longer line.
 const LINE_FEED: &str = "a line feed at the end of the list";
 
@@ -49,7 +49,7 @@ impl std::fmt::Display for LineError {
 pub enum ReadEdgesError {
     /// The input cannot be read.
     Io(io::Error),
-    /// A line is no edge.
+    /// A line is not an edge.
     Line(LineError),
 }
 
@@ -70,7 +70,7 @@ impl std::fmt::Display for ReadEdgesError {
 
 impl std::error::Error for ReadEdgesError {}
 
-/// How much of an input was read, in whole lines.
+/// A position in an input, at the end of a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Position {
     /// Bytes, line ends included.
@@ -85,9 +85,9 @@ pub struct Position {
 
 /// Reads the edges of a text of any length, in constant memory.
 ///
-/// A line is `user<TAB or blanks>follower`, both unsigned decimal numbers of at most 64 bits; blanks
-/// around them, empty lines and those that begin with `#` do not matter. Every line ends in LF or CRLF, the last
-/// one too: otherwise it may be incomplete.
+/// A line is `user<TAB or blanks>follower`, both unsigned decimal numbers of at most 64 bits. The reader ignores
+/// blanks around the numbers, empty lines, and lines that begin with `#`. Every line ends in LF or CRLF. A last line
+/// without a line feed is an error, as it may be incomplete.
 #[derive(Debug)]
 pub struct EdgeReader<R> {
     input: R,
@@ -102,7 +102,7 @@ pub struct EdgeReader<R> {
 }
 
 impl<R: Read> EdgeReader<R> {
-    /// From the beginning of an input.
+    /// Reads an input from its beginning.
     pub fn new(input: R) -> EdgeReader<R> {
         EdgeReader {
             input,
@@ -115,8 +115,8 @@ impl<R: Read> EdgeReader<R> {
         }
     }
 
-    /// From the position of an earlier reader of the same input. Reads what lies before it again, to compare the
-    /// checksum: `None` if the input differs.
+    /// Resumes at the position of an earlier reader of the same input. Reads the bytes before the position again, to
+    /// compare the checksum: `None` if the input differs.
     ///
     /// # Errors
     /// When the input cannot be read.
@@ -136,7 +136,7 @@ impl<R: Read> EdgeReader<R> {
         Ok((checksum == position.checksum).then_some(reader))
     }
 
-    /// The position behind the last edge that was returned.
+    /// The position after the last returned edge.
     pub fn position(&mut self) -> Position {
         self.digest();
         self.position
@@ -151,7 +151,7 @@ impl<R: Read> EdgeReader<R> {
     /// The next edge; `None` at the end.
     ///
     /// # Errors
-    /// See [`ReadEdgesError`]. After a wrong line the next call reads the line behind it.
+    /// See [`ReadEdgesError`]. After a wrong line the next call reads the following line.
     pub fn next_edge(&mut self) -> Result<Option<Edge>, ReadEdgesError> {
         loop {
             let rest = &self.buffer[self.start..self.end];
@@ -229,7 +229,7 @@ fn without_blanks(line: &[u8]) -> &[u8] {
     &line[blanks..]
 }
 
-/// The number at the front, and the rest.
+/// Splits the text into the number at its front and the rest.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = text.split_at(digits);
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a few bytes at a time.
+    /// A reader that returns a few bytes at a time.
     struct Pieces<'a> {
         bytes: &'a [u8],
         sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,
@@ -314,12 +314,12 @@ mod tests {
         let (found, _) = all(&b"# twitter\r\n1\t2\r\n\r\n1;3\n2 4\n2 5"[..]);
         assert_eq!(found[0], Ok(Edge { user: 1, follower: 2 }));
         assert_eq!(
-            found[1].as_ref().expect_err("it is wrong").to_string(),
+            found[1].as_ref().expect_err("no separator").to_string(),
             "line 4: expected a tab or blank after the user, in \"1;3\""
         );
         assert_eq!(found[2], Ok(Edge { user: 2, follower: 4 }));
         assert_eq!(
-            found[3].as_ref().expect_err("it may go on").to_string(),
+            found[3].as_ref().expect_err("no line feed").to_string(),
             "line 6: expected a line feed at the end of the list, in \"2 5\""
         );
     }
@@ -327,8 +327,8 @@ mod tests {
     #[test]
     fn endless_line_is_refused_in_constant_memory() {
         let mut reader = EdgeReader::new(io::repeat(b'1'));
-        let error = reader.next_edge().expect_err("it does not end");
-        assert!(error.to_string().starts_with("line 1: expected its end within 4096 bytes"));
+        let error = reader.next_edge().expect_err("no end of the line");
+        assert!(error.to_string().starts_with("line 1: expected a line of at most 4096 bytes"));
         let comment = [b"#".repeat(LINE_BYTES_MAX + 1), b"\n1 2\n".to_vec()].concat();
         let (found, _) = all(&comment[..]);
         assert!(matches!(&found[0], Err(LineError { expected: LINE_END, .. })));
@@ -395,8 +395,8 @@ mod tests {
                 let _ = reader.next_edge();
             }
             let position = reader.position();
-            let resumed = EdgeReader::resume(&text[..], position).expect("it can be read");
-            let mut resumed = resumed.expect("it is the same");
+            let resumed = EdgeReader::resume(&text[..], position).expect("a readable input");
+            let mut resumed = resumed.expect("the same input");
             let mut rest = Vec::new();
             while let Some(next) = resumed.next_edge().transpose() {
                 rest.push(next.ok());
@@ -406,9 +406,9 @@ mod tests {
             if position.bytes > 0 {
                 let mut other = text.clone();
                 other[flip.index(position.bytes as usize)] ^= 1;
-                prop_assert!(EdgeReader::resume(&other[..], position).expect("it can be read").is_none());
+                prop_assert!(EdgeReader::resume(&other[..], position).expect("a readable input").is_none());
                 let short = &text[..position.bytes as usize - 1];
-                prop_assert!(EdgeReader::resume(short, position).expect("it can be read").is_none());
+                prop_assert!(EdgeReader::resume(short, position).expect("a readable input").is_none());
             }
         }
     }

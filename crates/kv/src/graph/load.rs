@@ -1,4 +1,4 @@
-//! An edge list into a store, in commits that each record their position in the list.
+//! Loads an edge list into a store, in commits that each record their position in the list.
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -14,11 +14,11 @@ use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
 
 /// Edges of a commit by default.
 ///
-/// A million edges of a list that is grouped by user took 353 ms of processor time in commits of
-/// 2^10, 154 of 2^14, 127 of 2^16, 122 of 2^18 and 135 of 2^20, each commit synced (the lists of
+/// A million edges of a list grouped by user took 353 ms of processor time in commits of 2^10 edges, 154 ms with
+/// 2^14, 127 ms with 2^16, 122 ms with 2^18 and 135 ms with 2^20. Each commit was synced (the lists of
 /// `crates/bench/benches/graph.rs`, medians of nine interleaved runs on two shared cores). An unordered
-/// list gains from larger ones, 603 ms of 2^16 against 241 of 2^18: every commit adds a record to nearly every
-/// user.
+/// list gains from larger commits, 603 ms with 2^16 against 241 ms with 2^18: every commit adds a record to nearly
+/// every user.
 pub const COMMIT_EDGES: usize = 1 << 16;
 /// The prefix of the key with the position of a loaded list; the list's name follows. No user's key has it.
 pub const MARK_PREFIX: &str = "load:";
@@ -28,18 +28,18 @@ pub const MARK_PREFIX: &str = "load:";
 pub struct LoadOptions<'a> {
     /// The name of the list: a load resumes where the last load of this name ended.
     pub name: &'a str,
-    /// Edges of a commit, at least 1, and of memory: 200 bytes each at most.
+    /// Edges of a commit, at least 1. Each takes at most 200 bytes of memory.
     pub commit_edges: usize,
-    /// The clock: a load may take hours.
+    /// The clock, called for each commit: a load may take hours.
     pub now: fn() -> Second,
 }
 
-/// The progress of a load. All of it is safe.
+/// The progress of a load, all of it synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The loaded part of the list.
     pub position: Position,
-    /// The part that earlier loads did.
+    /// The part that earlier loads had loaded.
     pub resumed: Position,
     /// The time of this load so far.
     pub elapsed: Duration,
@@ -52,7 +52,7 @@ impl Progress {
         self.per_s(self.position.edges - self.resumed.edges)
     }
 
-    /// Bytes of the list that this load takes in a second.
+    /// Bytes of the list that this load reads in a second.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         self.per_s(self.position.bytes - self.resumed.bytes)
@@ -64,24 +64,24 @@ impl Progress {
     }
 }
 
-/// Why a load ended early. What it loaded before stays, and another load resumes behind it.
+/// Why a load ended early. The loaded part stays; another load resumes after it.
 #[derive(Debug)]
 pub enum LoadError {
     /// The list cannot be read.
     Io(io::Error),
-    /// A line of it is wrong.
+    /// A line of the list is wrong.
     Line(LineError),
-    /// It does not begin with the list that was loaded under its name before.
+    /// The list's beginning differs from the part loaded earlier under this name.
     Changed(Position),
     /// Another load of this name is running.
     Concurrent,
-    /// The key with its position was deleted during the load, perhaps with all others.
+    /// The key with the list's position was deleted during the load, alone or by a flush.
     Cleared,
-    /// The key with the position of this name holds something else.
+    /// The key for the list's position has another value.
     Mark,
     /// A user has more followers than a value holds.
     TooLarge(u64),
-    /// The store does not take it.
+    /// The store refused a write.
     Write(WriteError),
 }
 
@@ -140,7 +140,7 @@ impl std::fmt::Display for LoadError {
             ),
             LoadError::Write(WriteError::Damage(damage)) => damage.fmt(f),
             LoadError::Write(WriteError::Log(why)) => {
-                write!(f, "the store takes nothing more: {why}")
+                write!(f, "the store refuses writes: {why}")
             }
             LoadError::Write(error) => write!(f, "the store refuses: {error:?}"),
         }
@@ -149,11 +149,11 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Appends the followers of a list to their users' values. Calls `report` after every commit, once it is safe;
-/// `report` may end the load.
+/// Appends the followers of a list to their users' values. Calls `report` after every synced commit; `report` may
+/// end the load.
 ///
-/// Each commit records its position in the list. A load that was cut off at any point can be repeated and neither
-/// loses nor doubles an edge. It reads the loaded part again, to check that the list is the same.
+/// Each commit records its position in the list. So a load that was cut off at any point can be repeated, and neither
+/// loses nor doubles an edge. The repeated load reads the loaded part again, to check that the list is the same.
 ///
 /// # Errors
 /// See [`LoadError`].
@@ -187,7 +187,7 @@ pub fn load(
     }
 }
 
-/// The store as a load writes to it.
+/// The destination of a load.
 #[derive(Debug)]
 struct Target<'a> {
     store: &'a Store,
@@ -219,9 +219,9 @@ impl<'a> Target<'a> {
         Ok(Some((shown.version, position)))
     }
 
-    /// Appends edges, up to this position of the list, and waits until they are safe.
+    /// Appends edges up to this position of the list, and syncs the commit.
     fn commit(&mut self, edges: &mut [Edge], position: Position) -> Result<(), LoadError> {
-        // Stable: the followers of a user stay in their order. Ordered edges cost nothing.
+        // A stable sort keeps the order of a user's followers, and takes linear time if the edges are sorted.
         edges.sort_by_key(|edge| edge.user);
         self.text.clear();
         let mut parts = Vec::new();

@@ -24,7 +24,7 @@ pub struct SyntheticGraph {
     edges: u64,
     theta: f64,
     seed: u64,
-    /// From a user's number to the rank.
+    /// Maps a user's number to the rank.
     ranks: Stride,
 }
 
@@ -35,7 +35,7 @@ pub enum Impossible {
     Exponent(f64),
     /// Edges need two users.
     TooFewUsers(u64),
-    /// The first in rank would need so many followers, more than there are users.
+    /// The user of rank 1 would need this number of followers, more than there are users.
     TooManyEdges(u64),
 }
 
@@ -43,9 +43,9 @@ impl std::fmt::Display for Impossible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Impossible::Exponent(exponent) => {
-                write!(f, "an exponent of {exponent}: it has to be finite and more than 1")
+                write!(f, "exponent {exponent}: not finite, or not more than 1")
             }
-            Impossible::TooFewUsers(users) => write!(f, "{users} users: it takes at least 2"),
+            Impossible::TooFewUsers(users) => write!(f, "{users} users: a graph needs at least 2"),
             Impossible::TooManyEdges(followers) => write!(
                 f,
                 "the first user would need {followers} followers, more than there are users: take \
@@ -58,7 +58,7 @@ impl std::fmt::Display for Impossible {
 impl std::error::Error for Impossible {}
 
 impl SyntheticGraph {
-    /// A graph of users 1..=`users` with `edges`, the same for the same arguments.
+    /// A graph of the users 1..=`users` with `edges`. The same arguments give the same graph.
     ///
     /// # Errors
     /// See [`Impossible`].
@@ -81,7 +81,7 @@ impl SyntheticGraph {
         if most >= users { Err(Impossible::TooManyEdges(most)) } else { Ok(graph) }
     }
 
-    /// A graph in which the first in rank has so many followers.
+    /// A graph in which the user of rank 1 has `largest` followers.
     ///
     /// # Errors
     /// See [`Impossible`].
@@ -102,13 +102,13 @@ impl SyntheticGraph {
         self.edges
     }
 
-    /// Followers of the user of this rank, from 1 on.
+    /// Number of followers of the user of this rank, counted from 1.
     #[must_use]
     pub fn followers_of_rank(&self, rank: u64) -> u64 {
         self.edges_up_to(rank) - self.edges_up_to(rank - 1)
     }
 
-    /// Followers of this user.
+    /// Number of followers of this user.
     #[must_use]
     pub fn followers(&self, user: u64) -> u64 {
         self.followers_of_rank(self.ranks.at(user) + 1)
@@ -140,7 +140,7 @@ impl SyntheticGraph {
         })
     }
 
-    /// Writes it as a text that [`EdgeReader`](super::EdgeReader) reads.
+    /// Writes the graph as a text that [`EdgeReader`](super::EdgeReader) reads.
     ///
     /// # Errors
     /// Those of `out`.
@@ -161,13 +161,13 @@ impl SyntheticGraph {
     }
 }
 
-/// The area under x^−θ from ½ on.
+/// The integral of x^−θ from ½ to `x`.
 fn area(theta: f64, x: f64) -> f64 {
     let power = 1.0 - theta;
     if power.abs() < 1e-9 { (2.0 * x).ln() } else { (x.powf(power) - 0.5_f64.powf(power)) / power }
 }
 
-/// All numbers below a bound, each once, in steps that share no factor with it.
+/// A permutation of the numbers below a bound, in steps that are coprime to the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stride {
     bound: u64,
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn twitters_graph_has_users_with_millions_of_followers() {
         let (users, edges, exponent) = TWITTER;
-        let graph = SyntheticGraph::new(users, edges, exponent, 1).expect("there is one");
+        let graph = SyntheticGraph::new(users, edges, exponent, 1).expect("a graph");
         let beyond_a_million = (1..).take_while(|&r| graph.followers_of_rank(r) > 1_000_000);
         let beyond_a_million = beyond_a_million.count();
         assert!((5..100).contains(&beyond_a_million), "{beyond_a_million}");
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn tail_has_the_exponent() {
         for asked in [2.0, 2.276, 3.0] {
-            let graph = SyntheticGraph::new(200_000, 2_000_000, asked, 7).expect("there is one");
+            let graph = SyntheticGraph::new(200_000, 2_000_000, asked, 7).expect("a graph");
             let mut followers = vec![0; 200_001];
             for edge in graph.edges() {
                 followers[edge.user as usize] += 1;
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn followers_and_popular_users_are_spread_evenly() {
-        let graph = SyntheticGraph::new(100_000, 1_000_000, 2.276, 3).expect("there is one");
+        let graph = SyntheticGraph::new(100_000, 1_000_000, 2.276, 3).expect("a graph");
         let (mut follows, mut popular) = ([0_u64; 100], [0_u64; 10]);
         for edge in graph.edges() {
             follows[(edge.follower - 1) as usize / 1000] += 1;
@@ -270,14 +270,13 @@ mod tests {
     #[test]
     fn most_popular_user_has_the_exact_followers() {
         for (users, largest) in [(2, 1), (1000, 1), (1000, 999), (41_700_000, 2_997_469)] {
-            let graph =
-                SyntheticGraph::with_largest(users, largest, 2.276, 1).expect("there is one");
+            let graph = SyntheticGraph::with_largest(users, largest, 2.276, 1).expect("a graph");
             assert_eq!(graph.followers_of_rank(1), largest, "{users} users");
         }
         // The exponent gives the number of edges.
         for (exponent, millions) in [(2.276, 102.9), (2.0, 16.0), (1.9, 8.4)] {
-            let graph = SyntheticGraph::with_largest(1_200_001, 1_200_000, exponent, 1)
-                .expect("there is one");
+            let graph =
+                SyntheticGraph::with_largest(1_200_001, 1_200_000, exponent, 1).expect("a graph");
             assert_eq!(graph.followers_of_rank(1), 1_200_000, "{exponent}");
             assert!((graph.count() as f64 / 1e6 - millions).abs() < 0.05, "{}", graph.count());
         }
@@ -309,13 +308,13 @@ mod tests {
             prop_assert!(all.is_sorted_by_key(|edge| edge.user));
             prop_assert_eq!(&all, &graph.edges().collect::<Vec<_>>());
             let ranked: Vec<u64> = (1..=users).map(|rank| graph.followers_of_rank(rank)).collect();
-            // But for rounding.
+            // In order, except for rounding.
             prop_assert!(ranked.windows(2).all(|two| two[0] + 1 >= two[1]));
             let mut text = Vec::new();
-            graph.write_to(&mut text).expect("memory takes it");
+            graph.write_to(&mut text).expect("writes to memory succeed");
             let mut reader = crate::graph::EdgeReader::new(&text[..]);
             let mut read = Vec::new();
-            while let Some(edge) = reader.next_edge().expect("it is a list") {
+            while let Some(edge) = reader.next_edge().expect("a valid list") {
                 read.push(edge);
             }
             prop_assert_eq!(read, all);

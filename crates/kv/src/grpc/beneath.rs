@@ -1,4 +1,4 @@
-//! Names in requests: files and directories beneath a directory of the server.
+//! Checks names in requests: files and directories beneath a directory of the server.
 
 use std::fs::File;
 use std::io::ErrorKind;

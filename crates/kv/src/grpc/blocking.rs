@@ -2,8 +2,8 @@
 
 use tonic::Status;
 
-/// Runs long work to its end, even if its call is cancelled. It must own what it needs, its share of the
-/// messages' memory included.
+/// Runs long work to its end, even if its call is cancelled. So the work must own its data, including its share of
+/// the memory for messages.
 pub(super) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Status> {

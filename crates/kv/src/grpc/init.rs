@@ -1,4 +1,4 @@
-//! `Init`: an edge list of the server's into the store.
+//! `Init`: loads an edge list of the server into the store.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) struct Loads(Arc<Mutex<()>>);
 /// A running load, as its stream sees it.
 struct Loading {
     progress: watch::Receiver<Option<Progress>>,
-    /// `None` after its outcome was sent. A load that was stopped has no outcome.
+    /// `None` after its outcome was sent. A stopped load has no outcome.
     load: Option<JoinHandle<Result<Option<Progress>, LoadError>>>,
 }
 
@@ -48,7 +48,7 @@ impl Loads {
         let list = blocking(move || open_beneath(&directory, &name)).await??;
         let (reports, progress) = watch::channel(None);
         let load = tokio::task::spawn_blocking(move || {
-            // Held to the end of the load, even if the client leaves.
+            // Hold the turn to the end of the load, even if the client leaves.
             let _turn = turn;
             let stops = || reports.is_closed() || *ending.borrow();
             let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now };

@@ -14,12 +14,12 @@ pub(super) trait Question: Message {
     /// The call's name, for operations of type `other`.
     const NAME: &'static str = "other";
 
-    /// Its key, or what else identifies it in a trace.
+    /// Its key, or another property that identifies it in a trace.
     fn key(&self) -> &[u8] {
         &[]
     }
 
-    /// Keys in it; those of a stream are counted in its answers.
+    /// Number of keys; the keys of a stream are counted in its answers.
     fn items(&self) -> u32 {
         1
     }
@@ -27,7 +27,7 @@ pub(super) trait Question: Message {
 
 /// An answer, or a message of a stream.
 pub(super) trait Answer: Message {
-    /// Entries in it.
+    /// Number of entries.
     fn entries(&self) -> u32 {
         0
     }

@@ -1,4 +1,4 @@
-//! Calls as the windows of the process and the trace record them.
+//! Records calls in the windows and the trace.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Windows of `reporter`, for a server with so many threads, and a line of `trace` for each call.
+    /// Windows of `reporter` for a server with `threads`, and a line of `trace` for each call.
     pub fn new(reporter: &mut Reporter<Store>, threads: usize, trace: Option<Trace>) -> Telemetry {
         let recorders = recorders(reporter, threads, |_| StoreGauges::default());
         Telemetry { recorders, trace }
@@ -90,7 +90,7 @@ impl Unserved for Meter {
     }
 }
 
-/// The operation that a call of this path is.
+/// The operation of a call with this path.
 fn operation(path: &str) -> Op {
     match path.rsplit('/').next().unwrap_or_default() {
         "Read" | "ReadAt" | "GetValue" => Op::Read,
@@ -114,7 +114,7 @@ enum Found {
     Miss,
 }
 
-/// A running call. Its drop records it: as cancelled, unless it was answered.
+/// A running call. Its drop records the call; without an answer, as cancelled.
 #[derive(Debug)]
 pub(super) struct Call {
     meter: Arc<Meter>,
@@ -128,17 +128,17 @@ pub(super) struct Call {
     traced: Option<Traced>,
     /// The bytes of its messages; `None` in tests of handlers.
     share: Option<Arc<Share>>,
-    /// The part of them that its answer takes so far.
+    /// Bytes of `share` that the answer has reserved so far.
     answer_bytes: usize,
 }
 
 impl Call {
-    /// Takes more than the request's bytes.
+    /// Reserves memory beyond the request's bytes.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Status> {
         self.share.as_ref().map_or(Ok(()), |share| share.take(bytes))
     }
 
-    /// Takes room for an answer of so many bytes, less what was taken for it before.
+    /// Reserves memory for an answer of `bytes`, less the bytes already reserved for the answer.
     pub(super) fn take_answer(&mut self, bytes: usize) -> Result<(), Status> {
         if bytes > CALL_BYTES.max(self.answer_bytes) {
             self.take(bytes - self.answer_bytes)?;
@@ -147,7 +147,7 @@ impl Call {
         Ok(())
     }
 
-    /// Copies a piece of a value into the answer, if there is room. Returns whether to go on.
+    /// Copies a piece of a value into the answer, if memory is left. Returns whether to go on.
     pub(super) fn copy(&mut self, piece: &[u8], value: &mut Result<Vec<u8>, Status>) -> bool {
         if let Ok(copied) = value {
             match self.take_answer(copied.len() + piece.len()) {
@@ -182,7 +182,7 @@ impl Call {
         }
     }
 
-    /// Ends the call with a reply that carries the code itself, and repeats the key, which may be large.
+    /// Ends the call with a reply that contains the code itself, and repeats the key, which may be large.
     pub(super) fn replied<R: Message>(
         mut self,
         code: Code,
@@ -205,7 +205,7 @@ impl Call {
         status
     }
 
-    /// Notes the code, the answer's bytes, and whether the key existed.
+    /// Records the code, the answer's bytes, and whether the key existed.
     fn came_to(&mut self, code: Code, bytes_out: usize, is_there: bool) {
         self.code = code;
         self.bytes_out += bytes_out as u64;
@@ -229,8 +229,9 @@ impl Call {
         Counted { stream, call: self }
     }
 
-    /// A failed condition counts as a miss, not an error, as in memcached. A client that leaves a watch, a history
-    /// or a load is no error either.
+    /// A failed condition counts as a miss, not an error, as in memcached. It is also not an error if a client leaves
+    /// a
+    /// watch, a history or a load.
     fn is_error(&self) -> bool {
         let left_early = self.code == Code::Cancelled && self.op == Op::Other;
         self.code != Code::Ok && self.found != Found::Miss && !left_early
@@ -252,7 +253,7 @@ impl Drop for Call {
             error: self.is_error(),
         };
         meter.shards.record(|recorder| {
-            // Calls such as `Stats` are no load.
+            // Calls such as `Stats` do not count as load.
             if self.op != Op::Other {
                 recorder.gauges.requested(received_unix_ns);
             }
@@ -264,7 +265,7 @@ impl Drop for Call {
     }
 }
 
-/// A stream that is recorded as one call, at its end, with the entries that the client took.
+/// A stream, recorded as one call at its end, with the entries that the client received.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
     stream: S,
@@ -309,13 +310,13 @@ mod tests {
         request.extensions_mut().insert(Arc::clone(&share));
         let (mut call, _) = meter.call(Op::Read, request);
         let mut value = Ok(Vec::new());
-        assert!(call.copy(&[1; 10 << 10], &mut value), "a small answer has room");
+        assert!(call.copy(&[1; 10 << 10], &mut value), "a small answer fits");
         assert!(call.copy(&[2; 90 << 10], &mut value));
-        // Its answer takes the same bytes, and some more.
-        call.take_answer((100 << 10) + 50).expect("most of it was taken before");
+        // The answer reserves the same bytes, and 50 more.
+        call.take_answer((100 << 10) + 50).expect("most of the bytes are reserved");
         assert_eq!(value.as_ref().map(Vec::len).ok(), Some(100 << 10));
-        share.take((100 << 10) - 50).expect("nothing is taken twice");
+        share.take((100 << 10) - 50).expect("no byte is reserved twice");
         assert!(!call.copy(&[3; 110 << 10], &mut value));
-        assert_eq!(value.expect_err("there is no room").code(), Code::ResourceExhausted);
+        assert_eq!(value.expect_err("no memory is left").code(), Code::ResourceExhausted);
     }
 }

@@ -1,8 +1,8 @@
 //! Predicates of scans: expressions of the Common Expression Language (CEL).
 //!
-//! The interpreter has no limit of its own. The limits here: no loops (the environment has no macros), no
-//! regular expressions, a limited length, and few mentions of the value, so that no concatenation grows
-//! beyond a multiple of it. Parser and interpreter recurse, and need [`STACK_BYTES`].
+//! The interpreter has no limits of its own. The limits here: no loops (the environment has no macros), no
+//! regular expressions, a limited length, and few mentions of the value. The last one bounds a concatenation by a
+//! multiple of the value. Parser and interpreter recurse, and need [`STACK_BYTES`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,9 +16,9 @@ use knee_kv_cache::engine::Version;
 
 /// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1024;
-/// How often the text of an expression may contain `value`.
+/// Most occurrences of `value` in the text of an expression.
 const MENTIONS_MAX: usize = 8;
-/// Twice what the deepest expression takes without optimisation.
+/// Twice the stack that the deepest expression takes in a build without optimisation.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 /// Error messages of the interpreter repeat values; they are cut here.
 const ERROR_CHARS_MAX: usize = 200;
@@ -27,7 +27,7 @@ const ERROR_CHARS_MAX: usize = 200;
 #[derive(Debug)]
 pub(super) struct Predicate(Program);
 
-/// A key in one of its versions, as an expression sees it.
+/// A version of a key, as the input of an expression.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'a> {
     pub(super) key: &'a [u8],
@@ -103,12 +103,12 @@ mod tests {
     /// Runs a test on a thread like those of the runtime.
     fn with_stack(run: impl FnOnce() + Send + 'static) {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
-        thread.expect("a thread").join().expect("it does not panic");
+        thread.expect("a thread").join().expect("no panic");
     }
 
     fn evaluate(expression: &str) -> Result<bool, String> {
         let predicate = Predicate::compile(expression).map_err(|s| s.message().to_owned())?;
-        let predicate = predicate.expect("it is not empty");
+        let predicate = predicate.expect("a predicate");
         predicate.holds(ITEM).map_err(|status| status.message().to_owned())
     }
 
@@ -152,7 +152,7 @@ mod tests {
         });
     }
 
-    /// A stack that overflows ends the process, and this test with it.
+    /// A stack overflow would end the process, and so fail this test.
     #[test]
     fn deepest_predicate_fits_the_stack() {
         with_stack(|| {

@@ -20,7 +20,7 @@ fn shown(key: &[u8]) -> String {
     format!("'{}{more}'", front.escape_ascii())
 }
 
-/// Refuses keys that cannot be.
+/// Refuses keys that are empty or too long.
 pub(super) fn check_key(key: &[u8]) -> Result<(), Status> {
     match key.len() {
         0 => Err(Status::invalid_argument("the key is empty")),
@@ -31,7 +31,7 @@ pub(super) fn check_key(key: &[u8]) -> Result<(), Status> {
     }
 }
 
-/// Refuses ranges that no key can be in.
+/// Refuses ranges that contain no key.
 pub(super) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Status> {
     for (name, bound) in [("start", start), ("end", end)] {
         if bound.len() > KEY_BYTES_MAX {
@@ -98,7 +98,7 @@ pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
     }
 }
 
-/// Why there is no copy in `directory`. The message leaves out the server's own path.
+/// The status for a failed copy in `directory`. The message leaves out the server's own path.
 pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     let shown = directory.escape_debug();
     match error {
@@ -133,7 +133,7 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     }
 }
 
-/// Why `writes` failed.
+/// The status for failed `writes`.
 pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
     let key = |index: usize| shown(writes[index].key);
     match *error {

@@ -1,4 +1,4 @@
-//! Answers wait here until the commits that they show are on the disk.
+//! Holds answers back until the commits that they reflect are synced.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::refusal::unwritable;
 
-/// One thread that syncs for all calls, so that none blocks a thread of the runtime. Calls that come during a
+/// One thread that syncs for all calls, so that no call blocks a thread of the runtime. Calls that arrive during a
 /// sync share the next one.
 #[derive(Debug, Clone)]
 pub(super) struct Safe {
@@ -51,7 +51,7 @@ impl Safe {
         let _ = self.waiting.send(None);
     }
 
-    /// Waits until a commit is as safe as the store's durability says. Most reads need not wait.
+    /// Waits until a commit is as durable as configured. Most reads need not wait.
     pub(super) async fn wait(&self, sequence: u64) -> Result<(), Status> {
         if self.store.synced() >= sequence {
             return Ok(());
@@ -79,7 +79,7 @@ fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>) {
         let last = turn.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
         let outcome = store.sync(last);
         for Waiting { sequence, answer } in turn {
-            // If the disk failed, some commits may have been safe before.
+            // The disk failed, but this commit may have been synced before.
             let safe = if outcome.is_ok() { Ok(()) } else { store.sync(sequence) };
             // Sending fails if the call was cancelled.
             let _ = answer.send(safe);

@@ -1,8 +1,8 @@
-//! Keys of all stripes in one order, as fast as the reader takes them.
+//! Scans the keys of all stripes in one order, as fast as the client reads.
 //!
-//! Each stripe returns its keys in order, some at a time; they wait in a buffer for their turn. A batch is made
-//! when the connection has room for it. Between batches nothing runs and no lock is held. A scan takes
-//! [`BUFFER_BYTES`], one batch and one value, however slow its reader is.
+//! Each stripe returns its keys in order, a few at a time, into a buffer; the scan merges the buffers. It makes a
+//! batch when the connection has space for one. Between batches nothing runs and no lock is held. A scan takes
+//! [`BUFFER_BYTES`], one batch and one value, however slow its client is.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,14 +28,13 @@ use super::refusal::{check_range, damaged};
 use super::safe::Safe;
 use super::tally::Tally;
 
-/// Bytes in the buffers of all stripes, and a key for each of them.
+/// Bytes in the buffers of all stripes together; one key per stripe may exceed them.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A batch is sent when it has so many bytes, or one larger entry.
+/// A batch is sent when it has this number of bytes, or one larger entry.
 const BATCH_BYTES: usize = 64 << 10;
-/// Bytes in one step on a blocking thread; between steps a reader that left is noticed.
+/// Bytes in one step on a blocking thread. Between steps the scan notices a client that has left.
 const STEP_BYTES: usize = 4 << 20;
-/// Bytes after which the scan yields the processor: otherwise a put that has just come waits for some
-/// milliseconds.
+/// Bytes after which the scan yields the processor: otherwise a new put would wait for some milliseconds.
 const TURN_BYTES: usize = 16 << 10;
 /// The cost of a key beside its value, in bytes.
 const KEY_COST_BYTES: usize = 64;
@@ -50,10 +49,11 @@ pub(super) struct Scan {
     tally: Arc<Tally>,
     /// The snapshot of an atomic scan.
     kept: Option<Kept>,
-    /// Copied: the request's own key holds the whole request, whose memory is given back with the first batch.
+    /// The end of the range, copied: the request's own key would keep the whole request in memory after the first
+    /// batch.
     end: Vec<u8>,
     predicate: Option<Predicate>,
-    /// The last commit that it has seen so far.
+    /// The last commit that the scan has seen so far.
     seen: u64,
     /// Entries left to send.
     left: u64,
@@ -69,7 +69,7 @@ pub(super) struct Scan {
 #[derive(Debug)]
 struct Stripe {
     found: VecDeque<Found>,
-    /// Where to go on; `None` after the last key.
+    /// The key to resume at; `None` after the last key.
     from: Option<Vec<u8>>,
     keys_max: usize,
 }
@@ -108,13 +108,13 @@ impl Ord for Head {
     }
 }
 
-/// The snapshot of an atomic scan, which keeps what was replaced since.
+/// The snapshot of an atomic scan; it keeps the versions replaced since.
 #[derive(Debug)]
 struct Kept {
     snapshot: Snapshot,
     /// The second of the call: keys that expire later stay in the scan.
     now: Second,
-    /// The end of its life, however fast its reader is.
+    /// When the snapshot is dropped, however fast the client reads.
     until: Instant,
 }
 
@@ -129,7 +129,7 @@ struct Step {
     is_over: bool,
 }
 
-/// A scan with what its stream needs.
+/// A scan with the state of its stream.
 struct Reading {
     scan: Scan,
     safe: Safe,
@@ -182,7 +182,7 @@ impl Scan {
         })
     }
 
-    /// Its batches, each made when the connection asks for it, and sent once it is safe.
+    /// The stream of batches. Each batch is made when the connection polls, and sent once its commits are synced.
     pub(super) fn batches(
         self,
         safe: Safe,
@@ -207,10 +207,10 @@ impl Scan {
             )),
             Some(kept) => self.step_at(Some(&kept.snapshot), kept.now),
         };
-        // What was looked at behind that may have been anything.
+        // Reads after the snapshot was dropped may have seen any state.
         if kept.as_ref().is_some_and(|kept| !kept.snapshot.is_kept()) {
             return Err(Status::aborted(
-                "the store has no space left for its snapshot, which was let go: begin anew",
+                "the store had no space left, and dropped the scan's snapshot: start again",
             ));
         }
         let snapshot = kept.as_ref().map_or(0, |kept| kept.snapshot.sequence());
@@ -284,7 +284,7 @@ impl Scan {
             Some(_) => *keys_max,
         };
         let (mut bytes, mut seen_bytes) = (0, keys_asked * KEY_COST_BYTES);
-        // Whether a key found no room.
+        // Whether a key did not fit the buffer.
         let mut is_over = false;
         let visit = |visited: &Visited<'_>| {
             let &Visited { key, shown, .. } = visited;
@@ -364,7 +364,7 @@ impl Reading {
             self = reading;
             let Step { entries, seen, snapshot, is_over } = step?;
             self.is_over = is_over;
-            // The end of the scan must be safe, too.
+            // The commits behind the end of the scan must be synced, too.
             if !entries.is_empty() || is_over {
                 self.safe.wait(seen).await?;
             }
@@ -376,7 +376,7 @@ impl Reading {
     }
 }
 
-/// A key in one of its versions, as a message.
+/// Converts a version of a key to a message.
 pub(super) fn entry(
     key: impl Into<Bytes>,
     value: impl Into<Bytes>,

@@ -20,7 +20,7 @@ use super::service::Service;
 use super::settings::GrpcSettings;
 use super::storage::Honu;
 
-/// Threads for scans and other calls that take long, at most.
+/// Most threads for scans and other long calls.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 /// A running server.
@@ -76,7 +76,7 @@ impl GrpcServer {
         Ok(GrpcServer { running, safe, meter, syncing, address })
     }
 
-    /// Calls a function at the end, expected or not.
+    /// Calls a function when the server ends, even after a failure.
     pub fn on_end(&self, ended: impl FnOnce() + Send + 'static) {
         self.running.on_end(ended);
     }
@@ -87,17 +87,18 @@ impl GrpcServer {
         self.address
     }
 
-    /// A handle that ends it.
+    /// A handle that shuts the server down.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.running.shutdown()
     }
 
-    /// Waits until it has ended, and has let go of the store, except for a compaction that outlasts the grace
-    /// period.
+    /// Waits until the server has ended and released the store. A compaction that outlasts the grace period still
+    /// holds
+    /// the store.
     ///
     /// # Errors
-    /// When it failed, or ended without being asked to.
+    /// When the server failed, or ended without a shutdown.
     pub fn join(self) -> io::Result<()> {
         let GrpcServer { running, safe, meter, syncing, .. } = self;
         let ended = running.join();

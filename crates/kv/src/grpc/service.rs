@@ -33,7 +33,7 @@ use super::write::{Refused, Tried, Turn, written, written_at_once};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
-/// What a change of a bulk put takes beside its bytes: 512 for the write, its outcome and its place, and the
+/// Memory of a change in a bulk put besides its bytes: 512 bytes for the write, its outcome and its place, and the
 /// decoded message, in a vector of at most twice its length.
 const CHANGE_BYTES: usize = 512 + 2 * size_of::<kv::Change>();
 
@@ -45,18 +45,18 @@ pub(super) struct Service {
     tally: Arc<Tally>,
     pub(super) meter: Arc<Meter>,
     settings: Arc<GrpcSettings>,
-    /// Places for further scans.
+    /// Permits for scans.
     scans: Arc<Semaphore>,
-    /// Places for further watches.
+    /// Permits for watches.
     watches: Arc<Semaphore>,
     loads: Loads,
-    /// One call at a time makes segments. The others wait here and not on the threads that scans need.
+    /// One call at a time makes segments. The others wait here, not on the threads that scans need.
     making: Arc<Mutex<()>>,
     /// One compaction at a time.
     compacting: Arc<Mutex<()>>,
     /// One copy at a time.
     copying: Arc<Mutex<()>>,
-    /// Whether the server ends.
+    /// Whether the server is shutting down.
     ending: watch::Receiver<bool>,
 }
 
@@ -84,7 +84,7 @@ impl Service {
         }
     }
 
-    /// The newest version of a key and its value, once it is safe; `None` for a missing key.
+    /// The newest version of a key and its value, once synced; `None` for a missing key.
     pub(super) async fn newest(
         &self,
         key: Bytes,
@@ -100,7 +100,7 @@ impl Service {
         Ok(shown.found.map(|shown| entry(key, value, &shown)))
     }
 
-    /// Writes, and waits until the writes are safe.
+    /// Writes, and waits until the writes are synced.
     pub(super) async fn write(
         &self,
         writes: &[Write<'_>],
@@ -120,27 +120,28 @@ impl Service {
         }
     }
 
-    /// Makes the segments that a write needs, which takes the disk some milliseconds, away from the runtime's
-    /// threads. A write that found none keeps its turn to make some until it has written.
+    /// Makes the segments that a write needs on a blocking thread, as this takes the disk some milliseconds. A write
+    /// that
+    /// found none keeps its turn to make some until it has written.
     async fn make_ready(&self, room: Room) -> Result<Option<Turn>, Status> {
         if self.store.is_ready_for(room) {
             return Ok(None);
         }
         let turn = Arc::clone(&self.making).lock_owned().await;
-        // The call that had the turn before may have made more than it needed.
+        // The previous call may have made enough segments.
         if self.store.is_ready_for(room) {
             return Ok(Some(turn));
         }
         let store = self.store.clone();
         let made = blocking(move || {
-            // A failure shows in the write, unless the write needs no segment.
+            // The write reports a failure, unless it needs no segment.
             let _ = store.make_ready_for(room);
             turn
         });
         made.await.map(Some)
     }
 
-    /// The outcome of a write, once it is safe.
+    /// The outcome of a write, once synced.
     async fn settled(&self, outcome: Result<Committed, Refused>) -> Result<WriteResponse, Status> {
         match outcome {
             Ok(committed) => {
@@ -185,7 +186,7 @@ impl Service {
         }
     }
 
-    /// A part of a key's past, from a version on, once it is safe.
+    /// A part of a key's history, from a version on, once synced.
     async fn past(&self, key: &Bytes, from: Version) -> Result<Vec<Past>, Status> {
         let (store, key) = (self.store.clone(), key.clone());
         let past = blocking(move || store.history(&key, from, HISTORY_PART)).await?;
@@ -204,7 +205,7 @@ impl Service {
         if first.is_empty() {
             return Err(missing(&key));
         }
-        // The request's own key holds the whole request, whose memory is given back with the first message.
+        // Copy the key: the request's own key would keep the whole request in memory after the first message.
         let (service, key) = (self.clone(), Bytes::copy_from_slice(&key));
         Ok(unfold(Some((Some(first), 0)), move |state| {
             let (service, key) = (service.clone(), key.clone());
@@ -352,7 +353,7 @@ impl Service {
 
     pub(super) async fn compacted(&self) -> Result<CompactResponse, Status> {
         let store = self.store.clone();
-        // Held to the end of the compaction, even if the client leaves.
+        // Hold the turn to the end of the compaction, even if the client leaves.
         let turn = Arc::clone(&self.compacting).lock_owned().await;
         let compacted = blocking(move || {
             let _turn = turn;
@@ -387,7 +388,7 @@ mod tests {
     use super::super::write::put;
     use super::*;
 
-    /// A key that is not copied holds the whole request that it came in.
+    /// A key that is not copied would keep the whole request in memory.
     #[tokio::test]
     async fn stream_holds_nothing_of_its_request() {
         let options = StoreOptions {
@@ -396,7 +397,7 @@ mod tests {
             value_bytes_max: 1000,
             segment_bytes: 4096,
         };
-        let store = Store::in_memory(options, 1 << 20).expect("there is memory");
+        let store = Store::in_memory(options, 1 << 20).expect("a store");
         let meter = Arc::new(Meter::new(1, Telemetry::default()));
         let (safe, _) = Safe::new(store.clone(), Arc::clone(&meter.shards)).expect("a thread");
         let settings = GrpcSettings::for_values(1000);
@@ -404,11 +405,11 @@ mod tests {
         let key = Bytes::from(b"key".to_vec());
         let value = kv::Value::default();
         let action = put(&value, 1);
-        service.write_one(&key, Condition::Always, action, None, 1).await.expect("it is put");
+        service.write_one(&key, Condition::Always, action, None, 1).await.expect("a put");
         let request = HistoryRequest { key: key.clone() };
-        let history = service.history_of(request).await.expect("it is known");
+        let history = service.history_of(request).await.expect("a history");
         let request = ScanRequest { end: key.clone(), ..ScanRequest::default() };
-        let scan = service.scan_of(request, false).await.expect("there is a place");
+        let scan = service.scan_of(request, false).await.expect("a permit");
         assert!(key.is_unique());
         drop((history, scan));
     }

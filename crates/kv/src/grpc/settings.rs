@@ -1,34 +1,36 @@
-//! Settings of the gRPC front.
+//! Settings of the gRPC server.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Defaults of the memory for messages: at least so much, and so many of the largest.
+/// The default memory for messages: at least these bytes, and this number of largest messages.
 const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
-/// Room that a message has beside one value.
+/// Bytes of a message besides one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// The default limit of connections.
 pub const CONNECTIONS_MAX: usize = 1024;
 /// The default limit of copies.
 pub const COPIES_MAX: usize = 16;
 
-/// How the gRPC front serves.
+/// Settings of the gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// Threads that serve connections, at least 1.
     pub threads: usize,
     /// The second part of the versions that honu's interface prints.
     pub pid: u64,
-    /// Largest request: at least a value and some room beside it, see [`GrpcSettings::for_values`].
+    /// Largest request, in bytes: more than the largest value, see [`GrpcSettings::for_values`].
     pub message_bytes_max: usize,
-    /// Memory for the messages of all calls, from the first byte of a request to the last one of its answer.
-    /// Those of a connection take no more than it leaves to others; further calls are refused. Three of the
-    /// largest at least, so that one is taken while another is answered.
+    /// Memory for the messages of all calls, in bytes, from the first byte of a request to the last one of its
+    /// answer.
+    /// One connection may take as much as it leaves free for others; further calls are refused. The minimum is three
+    /// of
+    /// the largest messages, so that one can arrive while another is answered.
     pub messages_bytes_max: usize,
     /// Connections served at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// A new connection that does not begin HTTP/2 for so long is closed.
+    /// A new connection that does not begin HTTP/2 within this time is closed.
     pub silence_max: Duration,
     /// Calls of one connection that are served at a time; further ones wait.
     pub streams_max: u32,
@@ -40,19 +42,20 @@ pub struct GrpcSettings {
     pub init_dir: Option<PathBuf>,
     /// Directory for the copies that `Backup` makes; without it, none.
     pub backup_dir: Option<PathBuf>,
-    /// Directories in it at most.
+    /// Most copies in `backup_dir`.
     pub copies_max: usize,
-    /// A connection is closed when its client leaves a request unfinished, or an answer unread, for so long while
-    /// no other call of the connection goes on.
+    /// A connection is closed when its client leaves a request unfinished, or an answer unread, for this time while
+    /// no
+    /// other call of the connection makes progress.
     pub reader_idle_max: Duration,
-    /// An atomic scan that runs for longer is ended, as it keeps what was replaced since it began.
+    /// Longest atomic scan: its snapshot keeps all versions that are replaced during the scan.
     pub snapshot_age_max: Duration,
-    /// The time that running calls have at the end of the server.
+    /// The time that running calls have to finish at shutdown.
     pub grace: Duration,
 }
 
 impl GrpcSettings {
-    /// Settings for values of at most so many bytes.
+    /// Default settings for values of at most `value_bytes_max`.
     #[must_use]
     pub fn for_values(value_bytes_max: usize) -> GrpcSettings {
         let message_bytes_max = (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES;

@@ -1,7 +1,7 @@
 //! honu's interface: the service `rpc.Storage`.
 //!
-//! As in honu, the reply carries the error and the call's status is OK, except for messages without room or
-//! that cannot be decoded.
+//! As in honu, the reply contains the error, and the call's status is OK. Exceptions are messages that exceed the
+//! memory or cannot be decoded.
 
 use knee_kv_cache::engine::{Expiry, Version};
 use knee_kv_store::calendar::now;
@@ -13,10 +13,10 @@ use tonic::{Code, Request, Response, Status};
 
 use super::service::Service;
 
-/// honu's server answers this unless it logs when a write reached its replicas.
+/// honu's server answers this unless it tracks when a write reached its replicas.
 const NOT_TRACKED: &str = "warning: replicas are not tracking visibility";
 
-/// The service, and the number at the end of its versions.
+/// The service, and the process id in its versions.
 #[derive(Debug)]
 pub(super) struct Honu {
     pub(super) service: Service,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Counters that all calls share. They are read one by one, so they may disagree a little.
+/// Counters that all calls share. They are read one by one, so they may be slightly inconsistent.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) reads: AtomicU64,
@@ -11,13 +11,13 @@ pub(super) struct Tally {
     pub(super) scans: AtomicU64,
     pub(super) scan_entries: AtomicU64,
     pub(super) scan_bytes: AtomicU64,
-    /// Nanoseconds of the Unix epoch; 0 is never.
+    /// Time of the first call, in nanoseconds of the Unix epoch; 0 before it.
     pub(super) first_call_unix_ns: AtomicU64,
     pub(super) last_call_unix_ns: AtomicU64,
 }
 
 impl Tally {
-    /// Counts a call that came now.
+    /// Counts a call.
     pub(super) fn call(&self, counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `Watch`: changes of a range's keys, as fast as the client reads.
+//! `Watch`: streams the changes of keys in a range, as fast as the client reads.
 //!
-//! A commit puts an event into the channel of each watch and never waits: a full channel ends its watch. Events
-//! leave the channel once they are safe.
+//! A commit puts an event into the channel of each watch and never waits: a full channel ends its watch. An event
+//! leaves the channel once its commit is synced.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::blocking::blocking;
 use super::refusal::check_range;
 use super::safe::Safe;
 
-/// Bytes in a channel at most, unless one event is larger.
+/// Most bytes in a channel, unless one event is larger.
 const CHANNEL_BYTES: usize = 4 << 20;
 /// Bytes of events in one message.
 const BATCH_BYTES: usize = 64 << 10;
-/// Bytes of an event beside its key and value.
+/// Bytes of an event besides its key and value.
 const EVENT_COST_BYTES: usize = 128;
 
 /// A running watch.
@@ -30,11 +30,11 @@ pub(super) struct Watch {
     store: Store,
     safe: Safe,
     id: u64,
-    /// Closed after it was full.
+    /// The channel; closed after it was full.
     events: mpsc::UnboundedReceiver<Sent>,
-    /// The next event, taken from the channel to look at it.
+    /// The next event, already taken from the channel.
     next: Option<Sent>,
-    /// The commit after which it begins.
+    /// The commit after which the watch begins.
     from: u64,
     begun: bool,
     ending: watch::Receiver<bool>,
@@ -45,14 +45,14 @@ pub(super) struct Watch {
 struct Sent {
     sequence: u64,
     event: kv::Event,
-    /// Its bytes of the channel.
+    /// The bytes of the channel that the event takes.
     _room: OwnedSemaphorePermit,
 }
 
 /// The events of one message.
 struct Batch {
     response: WatchResponse,
-    /// The last commit with an event in it, perhaps not with all of its events.
+    /// The last commit with an event in the batch; further events of that commit may be missing.
     seen: u64,
 }
 
@@ -72,19 +72,19 @@ impl Watch {
         let listener = move |event: Event| {
             let (sequence, event) = (event.sequence, message(event, values));
             let bytes = cost(&event).min(CHANNEL_BYTES) as u32;
-            // The store drops a listener without room, and the channel closes.
+            // If the channel is full, the store drops the listener, and the channel closes.
             Arc::clone(&room)
                 .try_acquire_many_owned(bytes)
                 .is_ok_and(|room| send.send(Sent { sequence, event, _room: room }).is_ok())
         };
         let id = store.watch((Bound::Included(start.to_vec()), end), Box::new(listener));
-        // Read after the registration: of a commit before that, the channel may have only a part.
+        // Read the last commit after the registration: the channel may have only a part of an earlier commit.
         let from = store.last();
         let (next, begun) = (None, false);
         Ok(Watch { store, safe, id, events, next, from, begun, ending, _place: place })
     }
 
-    /// Its messages.
+    /// The stream of messages.
     pub(super) fn responses(self) -> impl Stream<Item = Result<WatchResponse, Status>> + Send {
         unfold(Some(self), |watch| async {
             let mut watch = watch?;
@@ -123,7 +123,7 @@ impl Watch {
                     "client too slow: events were lost; read the range again, and watch from there",
                 ));
             }
-            // Read after an event came: the channel has all events of complete commits.
+            // Read the last commit after an event arrived: the channel then has all events up to that commit.
             let store = self.store.clone();
             let last = blocking(move || store.last()).await?;
             if let Some(batch) = self.take(last) {
@@ -132,7 +132,7 @@ impl Watch {
         }
     }
 
-    /// The next events up to the commit `last`, which is complete.
+    /// Takes the next events up to the complete commit `last`.
     fn take(&mut self, last: u64) -> Option<Batch> {
         let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);
         while bytes < BATCH_BYTES && self.next_sequence().is_some_and(|next| next <= last) {
@@ -143,7 +143,7 @@ impl Watch {
                 events.push(event);
             }
         }
-        // The last commit may have more events: in the channel, or lost where the channel was full.
+        // The last commit may have more events: in the channel, or lost because the channel was full.
         let is_part = match self.next_sequence() {
             Some(next) => next == seen,
             None => self.events.is_closed(),

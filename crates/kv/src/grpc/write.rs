@@ -1,4 +1,4 @@
-//! The writes in messages.
+//! Executes the writes in messages.
 
 use knee_kv_cache::engine::{Expiry, Second};
 use knee_kv_store::calendar::now;
@@ -48,7 +48,7 @@ fn idle(index: usize) -> Refused {
 /// Why a write failed.
 pub(super) struct Refused {
     pub(super) status: Status,
-    /// The commit that the status shows, or 0.
+    /// The commit that the status reflects, or 0.
     pub(super) sequence: u64,
     /// Whether the log was full.
     pub(super) is_full: bool,
@@ -57,9 +57,9 @@ pub(super) struct Refused {
 /// The outcome of an attempt at a bulk put.
 pub(super) enum Tried {
     Done(Result<Committed, Refused>),
-    /// It needs new segments, and had no turn to make them.
+    /// The write needs new segments, and has no turn to make them.
     Unready(BulkPutRequest),
-    /// The log had too little room.
+    /// The log had too little space.
     Full(BulkPutRequest, Room, Refused),
 }
 
@@ -75,14 +75,14 @@ pub(super) fn written(
         is_full: error.is_full(),
         sequence: match error {
             WriteError::Condition { sequence, .. } => sequence,
-            // It shows the size of the value, and that the conditions hold.
+            // This error reflects the size of the value, and that the conditions hold.
             WriteError::TooLarge { .. } => store.last(),
             _ => 0,
         },
     })
 }
 
-/// Makes a bulk put, or gives it back if it needs new segments without a turn, or room.
+/// Executes a bulk put. Returns the request if it needs space, or new segments without a turn.
 pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<Turn>) -> Tried {
     let now = now();
     let writes = bulk
@@ -101,7 +101,7 @@ pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<
             drop(writes);
             return Tried::Unready(bulk);
         }
-        // Before it locks its keys, which calls on the runtime's own threads may need.
+        // Make segments before the write locks its keys: calls on the runtime's threads may need those locks.
         let _ = store.make_ready_for(room);
     }
     match written(store, &writes, bulk.request, now) {
