@@ -12,7 +12,7 @@ use crate::operation::{Answer, ClientId, QueueId, Request};
 pub trait Database: Send + Sync + 'static {
     /// Answers a request. An answered change is durable, and visible to later requests.
     ///
-    /// A dropped future may have begun its request: then the request is done all the same, and its arrivals are
+    /// A dropped future may have begun its request. The request is then completed nevertheless, and its arrivals are
     /// announced.
     fn call(
         &self,
@@ -20,12 +20,14 @@ pub trait Database: Send + Sync + 'static {
         stages: &mut Stages,
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
-    /// What arrives from now on, some time after it can be seen, also messages that come back from a lease; `None` when
-    /// some of it was missed. Some may be lost all the same: so waiting calls poll as well.
+    /// Subscribes to later arrivals, including messages whose lease ended. An arrival is announced after its message
+    /// is
+    /// visible. `None` reports missed arrivals. Arrivals may also be lost without a report, so waiting calls poll as
+    /// well.
     fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>>;
 }
 
-/// A message that is ready, or a queue that is gone.
+/// A ready message, or a deleted queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// Its queue.
@@ -34,16 +36,16 @@ pub struct Arrival {
     pub receiver: ClientId,
 }
 
-/// When a request passed through, on the monotonic clock.
+/// The times of a request's stages, on the monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stages {
-    /// It had a connection to the database.
+    /// When the request got a connection to the database.
     pub connected: Option<Instant>,
-    /// The database had answered.
+    /// When the database had answered.
     pub answered: Option<Instant>,
 }
 
-/// Why a request was not answered. The text is for the person who reads it.
+/// Why a request failed. The text is for a human reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The request is wrong in itself.
@@ -54,11 +56,11 @@ pub enum Failure {
     NotMigrated(String),
     /// This server lacks access, or rights.
     NotAllowed(String),
-    /// There is no room.
+    /// The database is full.
     Full(String),
-    /// It cannot be done now; nothing was done.
+    /// The request cannot be done now; nothing was done.
     Unavailable(String),
-    /// The connection was lost during the call, which may be done.
+    /// The connection was lost during the call, which may have taken effect.
     Unknown(String),
     /// No connection was free in time; nothing was done.
     TooLate(String),

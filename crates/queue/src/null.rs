@@ -9,11 +9,11 @@ use tokio::sync::broadcast;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, ClientId, Counts, MessageId, Outgoing, QueueId, Request, Stored};
 
-/// Answers as if everything was done, and keeps only the last message. Every read, remove and lease has it, with a new
-/// number and as the client's own, and it stays. So answers are as long as those of a database with a message for
-/// each client.
+/// Answers every request as done, and stores only the last message. Every read, remove and lease returns this message
+/// with a new number, addressed to the client. So answers are as long as those of a database with a message for each
+/// client.
 ///
-/// Nothing is looked up, and there is no pool of connections to wait for.
+/// No request does a look-up, or waits for a connection.
 #[derive(Debug)]
 pub struct Null {
     /// The next message's, client's or queue's number.
@@ -58,13 +58,13 @@ impl Null {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let arrived_at_us = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
             let last = Arc::new(Last { sender, queue, arrived_at_us, content });
-            // The message before it is freed without the lock.
+            // The previous message is freed after the lock is released.
             let _before = self.lock().replace(last);
         }
         numbers
     }
 
-    /// The last message, as a new one of a client in a queue.
+    /// The last message as a new message to a client in a queue.
     fn message(&self, last: &Last, receiver: ClientId, queue: QueueId) -> Stored {
         let &Last { sender, arrived_at_us, ref content, .. } = last;
         let (id, content) = (self.number(), content.clone());
@@ -76,7 +76,7 @@ impl Null {
             Request::RegisterMiddleware
             | Request::RegisterClient { .. }
             | Request::CreateQueue { .. } => {
-                // It may wrap: these numbers are not looked up.
+                // The number may wrap: no request looks it up.
                 Answer::Id(self.number() as u32)
             }
             Request::DeleteQueue { .. } => Answer::Done,
@@ -84,7 +84,7 @@ impl Null {
             Request::ListQueues { .. } => {
                 Answer::Queues(self.last().iter().map(|last| last.queue).collect())
             }
-            // Behind it there is no other.
+            // No message follows the only one.
             Request::Read { after: 1.., .. } => Answer::Messages(Vec::new()),
             Request::Read { receiver, queue, .. } | Request::Remove { receiver, queue, .. } => {
                 let last = self.last();

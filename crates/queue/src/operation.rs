@@ -8,25 +8,25 @@ pub type ClientId = u32;
 pub type MiddlewareId = u32;
 /// A queue. Numbers are never used twice.
 pub type QueueId = u32;
-/// A message. Numbers are never used twice; of one queue and receiver they grow in the order of
-/// arrival: a message whose send was answered before another's began has the lower one.
+/// A message. Numbers are never used twice. Within one queue and receiver they grow in the order of arrival: a
+/// message whose send was answered before another send began has the lower number.
 pub type MessageId = u64;
 
 /// The receiver of messages that any client may take.
 pub const ANYBODY: ClientId = 0;
 
-/// What a queue is made with.
+/// The settings of a new queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// Where messages go whose attempts are used up; without it, they are leased for ever.
+    /// The queue for messages without attempts left; without such a queue, messages can be leased for ever.
     pub dead_letters: Option<QueueId>,
     /// Leases of a message that may end without an acknowledgement, at least 1.
     pub attempts_max: u32,
-    /// Older messages are removed.
+    /// The age at which messages are removed.
     pub retention: Option<Duration>,
 }
 
-/// A message as it is sent.
+/// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     /// A client, or [`ANYBODY`].
@@ -37,29 +37,29 @@ pub struct Outgoing {
     pub content: String,
 }
 
-/// A message as it is kept.
+/// A message in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// Its number.
     pub id: MessageId,
-    /// Who sent it.
+    /// The sender.
     pub sender: ClientId,
     /// A client, or [`ANYBODY`].
     pub receiver: ClientId,
-    /// Where it is now: after its last attempt, in the dead letters.
+    /// The queue that has it now; after its last attempt, the queue of dead letters.
     pub queue: QueueId,
-    /// Microseconds since 1970, by the database's clock.
+    /// The time of arrival in microseconds since 1970, by the database's clock.
     pub arrived_at_us: i64,
-    /// As it was sent.
+    /// The content, as sent.
     pub content: String,
 }
 
-/// A message in one of its attempts.
+/// A lease: a message in one of its attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The message.
     pub message: MessageId,
-    /// Counted from 1.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
 }
 
@@ -70,26 +70,26 @@ pub enum Request {
     RegisterMiddleware,
     /// A number for a client of a middleware.
     RegisterClient {
-        /// The middleware it asked.
+        /// The middleware.
         middleware: MiddlewareId,
     },
     /// A new queue.
     CreateQueue {
-        /// Who wants it.
+        /// The creator.
         creator: ClientId,
-        /// How it is to be.
+        /// Its settings.
         settings: QueueSettings,
     },
-    /// Makes a queue and what is in it go away.
+    /// Deletes a queue and its messages.
     DeleteQueue {
-        /// Which.
+        /// The queue.
         queue: QueueId,
     },
     /// Sends messages, all or none.
     Send {
-        /// Who sends.
+        /// The sender.
         sender: ClientId,
-        /// In the order in which they arrive.
+        /// The messages, in the order of arrival.
         messages: Vec<Outgoing>,
     },
     /// The queues with messages for a client.
@@ -103,11 +103,11 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// Only those with higher numbers.
+        /// Only messages with higher numbers are read.
         after: MessageId,
-        /// How many at most.
+        /// Most messages.
         count: u32,
-        /// No further one once those before it have so many bytes of content.
+        /// No message follows once the earlier ones have this number of bytes of content.
         content_bytes_max: u64,
     },
     /// The oldest message from a sender to a client, of any queue.
@@ -123,9 +123,9 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// How many at most.
+        /// Most messages.
         count: u32,
-        /// No further one once those before it have so many bytes of content.
+        /// No message follows once the earlier ones have this number of bytes of content.
         content_bytes_max: u64,
     },
     /// Hides the oldest messages of a queue for a client for a time.
@@ -134,28 +134,28 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// How many at most.
+        /// Most messages.
         count: u32,
-        /// No further one once those before it have so many bytes of content.
+        /// No message follows once the earlier ones have this number of bytes of content.
         content_bytes_max: u64,
-        /// For how long.
+        /// The duration of the leases.
         visibility: Duration,
     },
     /// Ends leases, and removes their messages.
     Acknowledge {
-        /// Which.
+        /// The leases.
         leases: Vec<Lease>,
     },
     /// Ends leases, and puts their messages back.
     Release {
-        /// Which.
+        /// The leases.
         leases: Vec<Lease>,
     },
     /// Lets leases end later.
     Extend {
-        /// Which.
+        /// The leases.
         leases: Vec<Lease>,
-        /// Counted from now.
+        /// The new duration, from now.
         visibility: Duration,
     },
     /// How many messages, clients and queues there are.
@@ -163,7 +163,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it alters nothing, so that it may be made again when its answer is lost.
+    /// Whether the request changes nothing, and so can be repeated after a lost answer.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(
             self,
@@ -175,12 +175,12 @@ impl Request {
     }
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The number of what was registered or made.
+    /// The number of the new client, middleware or queue.
     Id(u32),
-    /// It is done.
+    /// The request is done.
     Done,
     /// The numbers of the messages sent.
     Sent(Vec<MessageId>),
@@ -190,13 +190,13 @@ pub enum Answer {
     Messages(Vec<Stored>),
     /// Leased messages, oldest first, each with its attempt.
     Leased(Vec<(Stored, u32)>),
-    /// Leases that had ended already.
+    /// The leases that had already ended.
     Ended(Vec<Lease>),
-    /// How many there are.
+    /// Counts of the database.
     Counts(Counts),
 }
 
-/// How many there are.
+/// Counts of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Messages, also leased ones.

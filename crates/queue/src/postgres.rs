@@ -3,14 +3,14 @@
 //! # Layout
 //!
 //! * `sql/`, `migrate`: the schema and its functions, and their installation.
-//! * `options`: how messages are kept. `address`: where the database is, and as which user. `tls`: encryption.
+//! * `options`: options of the database. `address`: the database's address and user. `tls`: encryption.
 //! * `pool`, `statements`: connections, and their prepared statements.
-//! * `calls`: requests as calls of functions. `outlasting`: calls that survive their client. `combine`: waiting
-//!   requests, put together into one call.
-//! * `floors`: where a remove begins.
+//! * `calls`: requests as calls of functions. `outlasting`: calls that survive their client. `combine`: combines
+//! waiting requests into one call.
+//! * `floors`: the numbers at which removes begin.
 //! * `keeper`: leases that end, retention, deleted queues.
 //! * `notifier`: arrivals, here and at other servers.
-//! * `shared`: what requests and background jobs share.
+//! * `shared`: state that requests and background jobs share.
 //! * `failure`: errors.
 
 mod address;
@@ -44,9 +44,9 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// One for leases that end, and one for the other keeping.
+/// Connections for background jobs: one to end leases, and one for the other jobs.
 const UPKEEP_CONNECTIONS: usize = 2;
-/// To notify other servers.
+/// Connections that notify other servers.
 const NOTIFYING_CONNECTIONS: usize = 1;
 
 /// Installs the schema in an empty database; answers whether it was missing.
@@ -69,7 +69,7 @@ impl Postgres {
     /// Checks that the database is there and has the schema.
     ///
     /// # Errors
-    /// When it is not or has not; when it refuses the user.
+    /// When the database or the schema is missing, or the database refuses the user.
     pub async fn open(options: &Options) -> Result<Postgres, Failure> {
         let address = Address::read(options)?;
         migrate::check(&address).await?;

@@ -1,4 +1,4 @@
-//! Slots that are granted in the order of their requests: workers of the middleware, connections of a pool.
+//! Slots, granted in the order of the requests: workers of the middleware, connections of a pool.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ pub(crate) struct Slots {
     semaphore: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
-    /// When a slot was released last.
+    /// When the last slot was released.
     released: Mutex<Instant>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Slot {
     _permit: OwnedSemaphorePermit,
 }
 
-/// `waiting_max` requests wait for a slot already.
+/// The error when `waiting_max` requests already wait for a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overloaded {
     pub(crate) waiting_max: usize,
@@ -41,7 +41,7 @@ impl Slots {
         })
     }
 
-    /// A slot that is free now, unless another request waits for it.
+    /// A free slot, unless another request waits for one.
     pub(crate) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
         let permit = Arc::clone(&self.semaphore).try_acquire_owned().ok()?;
         Some(Slot { slots: Arc::clone(self), since: Instant::now(), _permit: permit })
@@ -75,7 +75,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // The permit is released afterwards.
+        // The permit is released after this.
         *self.slots.released.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         };
         assert!((before..=after).contains(&held.since()), "busy from the release on");
         drop(first);
-        // The first waiter has left its place.
+        // The first waiter has given up its place.
         assert!(pin!(slots.take()).poll(&mut context).is_pending());
         drop(held);
         assert!(matches!(second.as_mut().poll(&mut context), Poll::Ready(Ok(_))));

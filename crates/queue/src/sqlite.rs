@@ -2,11 +2,11 @@
 //!
 //! # Layout
 //!
-//! * `file`: opened by one process, and with this version's tables.
+//! * `file`: opens the file for one process, and checks or creates the tables.
 //! * `changes`: requests that write. `reads`: requests that do not. `keeping`: leases that end, retention, and messages
 //!   of deleted queues.
-//! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: threads that read
-//!   beside it.
+//! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: threads that
+//! read at the same time.
 //! * `failure`, `time`: errors and times of SQLite.
 
 mod changes;
@@ -35,7 +35,7 @@ use crate::upkeep::Report;
 /// Arrivals that are kept for a slow subscriber.
 const ARRIVALS_MAX: usize = 4096;
 
-/// How messages are kept.
+/// Options of the database.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The file, which is created if it is missing; without one messages are in memory.
@@ -53,7 +53,7 @@ pub struct Sqlite {
     /// Without a file, only the writer sees the messages.
     readers: Option<Readers>,
     arrivals: broadcast::Sender<Option<Arrival>>,
-    /// Keeps other processes out of the file.
+    /// The lock that excludes other processes from the file.
     _lock: Option<File>,
 }
 
@@ -61,7 +61,7 @@ impl Sqlite {
     /// Opens or creates the file.
     ///
     /// # Errors
-    /// When another process uses it, or when it is another file or of another version.
+    /// When another process uses the file, or the file has another format or version.
     pub fn open(options: &Options) -> Result<Sqlite, Failure> {
         let lock = options.file.as_deref().map(file::lock).transpose()?;
         let mut connection = file::connect(options.file.as_deref())?;

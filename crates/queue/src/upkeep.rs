@@ -8,7 +8,7 @@ use knee_server::Trace;
 
 use crate::database::Failure;
 
-/// A job without a client that could be answered.
+/// A background job; no client receives its failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Job {
     EndLeases,
@@ -30,7 +30,7 @@ impl fmt::Display for Job {
     }
 }
 
-/// Reports a failure when it is new or has another reason, and its end. A job that fails is tried again.
+/// Reports a failure when it begins, changes its reason, or ends. A failed job is tried again.
 #[derive(Debug)]
 pub(crate) struct Report {
     log: Trace,
@@ -42,7 +42,7 @@ impl Report {
         Report { log, failing: Mutex::default() }
     }
 
-    /// Reports what is new after an attempt.
+    /// Reports a change after an attempt.
     pub(crate) fn after(&self, job: Job, done: Result<(), Failure>) {
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         match done {

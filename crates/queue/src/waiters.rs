@@ -1,4 +1,4 @@
-//! Calls that wait for a message. An arrival wakes the call that has waited longest among those that may have it.
+//! Calls that wait for a message. An arrival wakes the longest-waiting call that may receive the message.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::database::Arrival;
 use crate::operation::{ANYBODY, ClientId, QueueId};
 
-/// Many waiting calls look less often: all of them look at most 500 times a second.
+/// Poll interval per waiting call: all calls together poll at most 500 times a second.
 const POLL_INTERVAL_EACH: Duration = Duration::from_millis(2);
 
 /// The waiting calls of a server.
@@ -17,7 +17,7 @@ const POLL_INTERVAL_EACH: Duration = Duration::from_millis(2);
 pub(crate) struct Waiters {
     places: Mutex<Places>,
     waiters_max: usize,
-    /// A waiting call looks for a message this often without a notification: one may be lost.
+    /// A waiting call polls at this interval, because a notification may be lost.
     poll_interval: Duration,
 }
 
@@ -28,7 +28,7 @@ struct Places {
     count: usize,
 }
 
-/// `waiters_max` calls wait already.
+/// The error when `waiters_max` calls already wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany {
     pub(crate) waiters_max: usize,
@@ -39,7 +39,7 @@ impl Waiters {
         Arc::new(Waiters { places: Mutex::default(), waiters_max, poll_interval })
     }
 
-    /// A place for a call that waits in a queue for messages to a receiver or to anybody.
+    /// Registers a call that waits in a queue for messages to a receiver or to anybody.
     pub(crate) fn enter(
         self: &Arc<Waiters>,
         queue: QueueId,
@@ -55,14 +55,15 @@ impl Waiters {
         Ok(Place { waiters: Arc::clone(self), queue, receiver, own, anybody })
     }
 
-    /// Wakes a call that may have the message.
+    /// Wakes a call that may receive the message.
     pub(crate) fn arrived(&self, Arrival { queue, receiver }: Arrival) {
         if let Some((notify, _)) = self.lock().by_key.get(&(queue, receiver)) {
             notify.notify_one();
         }
     }
 
-    /// Any message may have arrived: wakes one call for each queue and receiver. A call that finds one wakes the next.
+    /// Arrivals were missed: wakes one call for each queue and receiver. A call that finds a message wakes the next
+    /// one.
     pub(crate) fn missed_arrivals(&self) {
         self.lock().by_key.values().for_each(|(notify, _)| notify.notify_one());
     }

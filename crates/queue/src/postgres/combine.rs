@@ -1,5 +1,5 @@
-//! Requests that wait for a connection, combined into one call with one commit. Each is answered by itself: if the
-//! database refuses the call, each request is made alone, and an impossible one fails no other.
+//! Combines requests that wait for a connection into one call with one commit. Each request has its own answer. If
+//! the database refuses the call, each request is repeated alone, so that one bad request does not fail the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,9 @@ use super::shared::Shared;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Outgoing, Request};
 
-/// Content of one call, in bytes: a small request should not wait for the megabytes of others.
+/// Most bytes of content in one call: a small request should not wait for the megabytes of others.
 const BYTES_MAX: usize = 4 << 20;
-/// Messages of one call, which has to end within the limit of calls.
+/// Most messages in one call, so that the call ends within its time limit.
 const MESSAGES_MAX: usize = 1000;
 
 /// Requests that wait for a connection, by kind.
@@ -28,7 +28,7 @@ pub(super) struct Combiner {
     removes: Mutex<Waiting>,
 }
 
-/// By number, in the order of their arrival.
+/// Waiting jobs by number, in the order of their arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: BTreeMap<u64, Job>,
@@ -58,7 +58,7 @@ impl Combiner {
         Combiner { shared, most, sends, removes }
     }
 
-    /// Waits for a connection, or for an earlier request that takes this one along.
+    /// Waits for a connection, or until an earlier request includes this one in its call.
     pub(super) async fn call(
         &self,
         request: Request,
@@ -84,8 +84,9 @@ impl Combiner {
                 return finish(replied.await, stages);
             }
         };
-        // In a task: this future may be dropped, and the call has requests of others. If this request is taken along
-        // at this moment, the call may have nothing to do.
+        // Use a task: this future may be dropped, but the call has other clients' requests. If another call includes
+        // this
+        // request right now, this call may be empty.
         tokio::spawn(answer(Arc::clone(&self.shared), held, claim.jobs(self.most)));
         finish(replied.await, stages)
     }
@@ -102,8 +103,8 @@ fn finish(
     reply.answer
 }
 
-/// A job that waits, or has been taken along. Its owner waits for a connection, so that no job waits without one. The
-/// drop withdraws a waiting job.
+/// A job that waits, or that another call has included. Its owner waits for a connection, so each waiting job has
+/// a future that will run it. The drop withdraws a waiting job.
 #[derive(Debug)]
 struct Claim<'w> {
     waiting: &'w Mutex<Waiting>,
@@ -119,13 +120,12 @@ impl Claim<'_> {
         Claim { waiting, number }
     }
 
-    /// The job, unless it was taken along.
+    /// Withdraws the job, unless another call has included it.
     fn withdraw(&self) -> Option<Job> {
         lock(self.waiting).jobs.remove(&self.number)
     }
 
-    /// At most `most` jobs in their order: this one, which uses up its connection, and the first of the others that fit
-    /// into one call.
+    /// At most `most` jobs in order: this one, and the first of the others that fit into the same call.
     fn jobs(&self, most: usize) -> Vec<Job> {
         let mut waiting = lock(self.waiting);
         let mut taken: Vec<_> = waiting.jobs.remove_entry(&self.number).into_iter().collect();
@@ -184,7 +184,7 @@ async fn answer(shared: Arc<Shared>, held: Held, jobs: Vec<Job>) {
     drop(held);
     for (Job { reply, .. }, done) in jobs.into_iter().zip(done.drain(..)) {
         let answer = shared.announced(done);
-        // The client may have left.
+        // The send fails if the client has left.
         let _ = reply.send(Reply { answer, connected, answered });
     }
 }
@@ -245,7 +245,7 @@ async fn remove(shared: &Shared, held: &Held, jobs: &[Job]) -> Result<Each, Fail
         .collect();
     let (mut receivers, mut queues, mut leases) = (Vec::new(), Vec::new(), Vec::new());
     let (mut floors, mut floors_anybodys, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
-    // The number of each call and its floors; or why it is not made.
+    // The number of each call and its floors, or the reason why it is not made.
     let mut calls = Vec::with_capacity(wanted.len());
     for &(receiver, queue) in &wanted {
         let numbers = client_number(receiver).and_then(|r| Ok((r, queue_number(queue)?)));
@@ -282,7 +282,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// How many of these sends, of `(messages, bytes)` each, go into the call of the first one.
+    /// Number of sends, given as `(messages, bytes)`, that fit into one call with the first one.
     fn taken(sends: &[(usize, usize)]) -> usize {
         let waiting = Mutex::default();
         let claims: Vec<_> = sends
@@ -306,7 +306,7 @@ mod tests {
         // A large one is made alone.
         assert_eq!(taken(&[(1, BYTES_MAX + 1), (1, 1)]), 1);
         assert_eq!(taken(&[(1001, 1), (1, 1)]), 1);
-        // In order: a later one does not overtake.
+        // A later send does not overtake an earlier one.
         assert_eq!(taken(&[(1, 1), (1001, 1), (1, 1)]), 1);
     }
 }

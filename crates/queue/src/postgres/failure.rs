@@ -1,4 +1,4 @@
-//! What PostgreSQL's errors mean to the client (PostgreSQL's documentation, appendix A).
+//! Converts PostgreSQL's errors for the client (PostgreSQL's documentation, appendix A).
 
 use std::error::Error as _;
 use std::io;
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{self, CertificateError};
 
 use crate::database::Failure;
 
-/// Of a connection attempt. The server's text is not repeated: it may contain a part of the address.
+/// The failure of a connection attempt. The server's text is left out: it may contain a part of the address.
 pub(super) fn connecting(error: &Error) -> Failure {
     let Some(code) = error.code() else {
         let why = handshake(error).unwrap_or_else(|| text(error));

@@ -1,14 +1,16 @@
-//! Floors: numbers below which no message of a queue and receiver is ready, so that a remove does not pass all that was
-//! removed before.
+//! Floors: numbers below which no message of a queue and receiver is ready. A remove begins at its floor, so that it
+//! does not walk over the index entries of removed messages.
 //!
-//! Index entries of removed rows stay until vacuum takes them away, which it may not while an old snapshot is open. A
-//! floor holds for three reasons:
+//! Index entries of removed rows stay until vacuum deletes them, which it cannot do while an old snapshot is open. A
+//! floor is correct for three reasons:
 //!
-//! * It is at most the lowest number that was seen ready, even if another call was removing it: an undone remove gives
-//!   back nothing below.
-//! * It is at most one above the highest *decided* number: all sends up to there have ended, so that no message appears
-//!   below. The log that gives these numbers is on the disk: they are not given again after a crash.
-//! * A message that is put back raises its queue's epoch in the same transaction, and a floor holds in one epoch.
+//! * It is at most the lowest number seen ready, even if another call was removing that message. So a remove that is
+//! rolled back restores no message below the floor.
+//! * It is at most one above the highest *decided* number. All sends with numbers up to that one have ended, so no
+//! message appears below the floor. The write-ahead log of these numbers is on the disk, so a crash does not reissue
+//! them.
+//! * A message that returns to its queue raises the queue's epoch in the same transaction. A floor is valid in one
+//! epoch only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::operation::{ClientId, QueueId};
 
-/// Floors that are kept. Beyond that all are dropped, which costs each pair one walk.
+/// Most floors. Above this number all floors are dropped, and each pair of queue and receiver walks its index once.
 const FLOORS_MAX: usize = 200_000;
 
 /// A number, and its epoch.
@@ -31,9 +33,9 @@ pub(super) struct Floor {
 pub(super) struct Horizon {
     /// Transactions before this one have ended.
     pub(super) settled: i64,
-    /// The log is on the disk up to here.
+    /// The position up to which the write-ahead log is on the disk.
     pub(super) flushed: i64,
-    /// Numbers up to this one were given to transactions before `next`, as the log says before `logged`.
+    /// Numbers up to this one belong to transactions before `next`. The write-ahead log records this before `logged`.
     pub(super) last: i64,
     pub(super) next: i64,
     pub(super) logged: i64,
@@ -43,7 +45,7 @@ pub(super) struct Horizon {
 #[derive(Debug, Default)]
 pub(super) struct Floors {
     known: Mutex<Known>,
-    /// Counts answers that could raise a floor: without a new one, the horizon is not needed.
+    /// Counts answers that could raise a floor. Without a new answer, no horizon is read.
     answers: AtomicU64,
 }
 
@@ -51,13 +53,13 @@ pub(super) struct Floors {
 struct Known {
     floors: HashMap<(QueueId, ClientId), Floor>,
     decided: i64,
-    /// Horizons whose numbers are not decided yet, oldest first.
+    /// Horizons whose numbers are not yet decided, oldest first.
     horizons: VecDeque<Horizon>,
-    /// How often all floors were dropped.
+    /// Number of times that all floors were dropped.
     losses: u64,
 }
 
-/// The floors at the beginning of a call.
+/// The floors of one call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     pub(super) own: Floor,
@@ -67,7 +69,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// The epoch of the floors: they hold together or not at all.
+    /// The epoch of both floors: they are valid together or not at all.
     pub(super) fn epoch(&self) -> i64 {
         self.own.epoch
     }
@@ -78,7 +80,7 @@ impl Floors {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a call begins, for the receiver's messages and for anybody's.
+    /// The floors at which a call begins, for the receiver's messages and for anybody's.
     pub(super) fn begin(&self, queue: QueueId, receiver: ClientId) -> Begun {
         let known = self.known();
         let of = |receiver| known.floors.get(&(queue, receiver)).copied().unwrap_or_default();
@@ -91,7 +93,7 @@ impl Floors {
         Begun { own, anybodys, decided: known.decided, losses: known.losses }
     }
 
-    /// Learns from an answer: the lowest numbers that were seen ready, in an epoch.
+    /// Raises floors from an answer: the lowest numbers seen ready, and their epoch.
     pub(super) fn raise(
         &self,
         queue: QueueId,
@@ -120,19 +122,19 @@ impl Floors {
         }
     }
 
-    /// How many answers there were.
+    /// Number of answers so far.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// How often all floors were dropped, as of now.
+    /// Number of times that all floors were dropped so far.
     pub(super) fn losses(&self) -> u64 {
         self.known().losses
     }
 
-    /// Learns what is decided, from a horizon of after the last loss.
+    /// Updates the decided number from a horizon. `losses` shows whether the horizon was read after the last loss.
     pub(super) fn learn(&self, horizon: Horizon, losses: u64) {
-        /// Horizons that are kept: one every 250 ms, for some minutes of an open transaction.
+        /// Most horizons: one every 250 ms, for some minutes of an open transaction.
         const HORIZONS_MAX: usize = 1000;
         let mut known = self.known();
         if known.losses != losses {
@@ -146,13 +148,13 @@ impl Floors {
             known.horizons.pop_front();
         }
         if known.horizons.len() == HORIZONS_MAX {
-            // The new one decides more, but later than those before.
+            // Replace the newest horizon: the new one decides more numbers, but later.
             known.horizons.pop_back();
         }
         known.horizons.push_back(horizon);
     }
 
-    /// Drops all floors: a connection was lost, perhaps with its server and what was not on the disk.
+    /// Drops all floors after a lost connection: the server may have crashed, and lost data that was not on the disk.
     pub(super) fn forget(&self) {
         let mut known = self.known();
         *known = Known { losses: known.losses + 1, ..Known::default() };

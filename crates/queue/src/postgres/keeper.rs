@@ -1,7 +1,7 @@
 //! Background jobs end leases, remove expired messages, clean up deleted queues and raise the floors (see `floors.rs`).
 //! Every server attempts each job; a lock in the database lets one server at a time run it.
 //!
-//! Leases end in a task of their own, so that they do not wait for the other jobs.
+//! A separate task ends leases, so that this does not wait for the other jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,20 @@ use crate::upkeep::Job;
 
 /// The interval of each job.
 const TICK: Duration = Duration::from_millis(250);
-/// Messages of one transaction, so that it is short.
+/// Messages of one transaction; a small number keeps it short.
 const BATCH: i32 = 500;
-/// How long removing expired messages may delay the horizon.
+/// Longest delay of the horizon by removing expired messages.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long a job looks for expired messages in each tick. Rounds follow each other, so this is a small part of a tick.
+/// Time per tick to search for expired messages: a small part of a tick, as one round follows another.
 const LOOKING: Duration = Duration::from_millis(10);
 
 /// A walk over the pairs of receiver and queue that have ready messages, some of them in each tick.
 #[derive(Debug)]
 struct Round {
-    /// The last pair that is done.
+    /// The last finished pair.
     receiver: i32,
     queue: i32,
-    /// Deleted queues. The end of the round removes their messages, unless the round passed over some.
+    /// Deleted queues. The end of the round removes their messages, unless the round skipped some messages.
     gone: Vec<i32>,
     passed_over: bool,
 }
@@ -64,7 +64,7 @@ async fn end_some(database: &Shared) -> Result<bool, Failure> {
     Ok(rows.len() >= BATCH as usize)
 }
 
-/// Looks at the horizon and removes expired messages, without end.
+/// Reads the horizon and removes expired messages, in an endless loop.
 pub(super) async fn keep(database: Arc<Shared>) {
     let mut ticks = ticks();
     let mut answers = 0;
@@ -77,13 +77,13 @@ pub(super) async fn keep(database: Arc<Shared>) {
                 report.after(Job::RaiseFloors, look(&held, &database, &mut answers).await);
                 report.after(Job::RemoveExpired, sweep(&held, &mut round).await);
             }
-            // Expired messages are not removed either, for the same reason.
+            // The same failure prevents the removal of expired messages.
             Err(failed) => report.after(Job::RaiseFloors, Err(failed)),
         }
     }
 }
 
-/// Goes on with the round, or begins one. The next round repeats what fails.
+/// Continues the round, or begins one. The next round repeats a failed step.
 async fn sweep(held: &Held, round: &mut Option<Round>) -> Result<(), Failure> {
     let functions = held.statements();
     let mut at = match round.take() {
@@ -121,7 +121,7 @@ async fn begin_round(held: &Held) -> Result<Option<Round>, Failure> {
     Ok(needed.then_some(Round { receiver: 0, queue: 0, gone, passed_over: false }))
 }
 
-/// Looks at the horizon if that can raise a floor.
+/// Reads the horizon if that can raise a floor.
 async fn look(held: &Held, database: &Shared, answers: &mut u64) -> Result<(), Failure> {
     let seen = database.floors.answers();
     if seen == *answers {

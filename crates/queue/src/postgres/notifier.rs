@@ -1,4 +1,4 @@
-//! Arrivals: this server's own calls are woken at once, those of other servers by NOTIFY.
+//! Announces arrivals: to waiting calls of this server at once, to other servers by NOTIFY.
 //!
 //! NOTIFY locks the whole database until its commit is on the disk. If each send notified, sends would commit one by
 //! one. So the server notifies afterwards, once for many messages. A notification may be lost: waiting calls also poll
@@ -22,15 +22,15 @@ use super::pool::Pool;
 use crate::database::{Arrival, Failure};
 use crate::upkeep::{Job, Report};
 
-/// Arrivals that are kept for a slow subscriber.
+/// Most arrivals queued for a slow subscriber.
 const ARRIVALS_MAX: usize = 16 * 1024;
 /// Pairs of queue and receiver in one notification, of at most 22 bytes each: PostgreSQL takes 8,000 bytes.
 const PAIRS_MAX: usize = 300;
-/// Pairs that are kept for the next notifications. If there are more, all servers look for all messages.
+/// Most pairs queued for the next notifications. Above this number, all servers search for all messages.
 const PENDING_MAX: usize = 3000;
-/// Between two notifications, so that a busy server makes at most 50 a second.
+/// Time between two notifications: a busy server sends at most 50 a second.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(20);
-/// Between two attempts to listen.
+/// Time between two attempts to listen.
 const LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Wakes waiting calls, here and at other servers.
@@ -39,9 +39,9 @@ pub(super) struct Notifier {
     /// This server's name. Each of its notifications starts with it, so that the sender ignores its own.
     name: String,
     arrivals: broadcast::Sender<Option<Arrival>>,
-    /// Arrivals that other servers have not been notified of. One wakes a call there, and that call the next one.
+    /// Arrivals not yet announced to other servers. Each wakes a call there, and that call wakes the next one.
     pending: Mutex<HashSet<Arrival>>,
-    /// Something is pending.
+    /// Notified when `pending` has an entry.
     more: Notify,
 }
 
@@ -55,12 +55,12 @@ impl Notifier {
         }
     }
 
-    /// What arrives from now on, here and at other servers.
+    /// Subscribes to later arrivals, here and at other servers.
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Option<Arrival>> {
         self.arrivals.subscribe()
     }
 
-    /// Messages have arrived by a call of this server.
+    /// Announces messages that a call of this server sent.
     pub(super) fn arrived(&self, arrivals: &[Arrival]) {
         if arrivals.is_empty() {
             return;
@@ -108,7 +108,7 @@ impl Notifier {
         }
     }
 
-    /// Arrivals at other servers were not heard.
+    /// Reports that arrivals at other servers were missed.
     fn missed(&self) {
         let _ = self.arrivals.send(None);
     }
@@ -123,7 +123,7 @@ fn pair(text: &str) -> Option<Arrival> {
     Some(Arrival { queue: queue.parse().ok()?, receiver: receiver.parse().ok()? })
 }
 
-/// Notifies other servers, without end.
+/// Notifies other servers, in an endless loop.
 pub(super) async fn notify(notifier: Arc<Notifier>, pool: Arc<Pool>, report: Arc<Report>) {
     loop {
         for text in notifier.next().await {
@@ -138,7 +138,7 @@ async fn notify_once(pool: &Arc<Pool>, text: &str) -> Result<(), Failure> {
     change(&held, &held.statements().notify_arrivals, &[&text]).await.map(drop)
 }
 
-/// Listens to other servers, without end: connects again when the connection is lost.
+/// Listens to other servers, in an endless loop; reconnects after a lost connection.
 pub(super) async fn listen(notifier: Arc<Notifier>, address: Address, report: Arc<Report>) {
     loop {
         let Err(lost) = listen_once(&notifier, &address, &report).await;

@@ -1,4 +1,4 @@
-//! Calls that are done to their end, though their client may leave.
+//! Completes calls even if their client leaves.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// A future that goes on in a task of its own when it is dropped before its end. Until then it is part of its caller's
-/// task, which saves a task and two wake-ups for each call.
+/// A future that continues in its own task when it is dropped early. Until then it runs in its caller's task, which
+/// saves a task and two wake-ups for each call.
 pub(super) struct Outlasting<F>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -46,7 +46,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     fn drop(&mut self) {
-        // At the end of the runtime it is dropped.
+        // Without a runtime, at shutdown, the future is dropped.
         if let (Some(future), Ok(runtime)) = (self.goes_on.take(), Handle::try_current()) {
             runtime.spawn(future);
         }

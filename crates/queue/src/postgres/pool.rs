@@ -1,7 +1,7 @@
-//! A pool of connections, in the order of the requests.
+//! A pool of connections, granted in the order of the requests.
 //!
-//! It is a pool of its own because waiting requests are combined (see `combine`), and because a lost connection voids
-//! the floors.
+//! This is not a library's pool, because waiting requests are combined (see `combine`), and because a lost connection
+//! voids the floors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +27,7 @@ pub(super) struct Pool {
     slots: Arc<Slots>,
     /// How long a request waits for a slot.
     wait: Duration,
-    /// The last one in is the first one out, so that superfluous ones grow old.
+    /// A stack: superfluous connections at its bottom grow old and are closed.
     idle: Mutex<Vec<Idle>>,
     floors: Arc<Floors>,
 }
@@ -42,9 +42,9 @@ struct Idle {
 struct Connection {
     client: Client,
     statements: Statements,
-    /// It sends and receives.
+    /// The task that sends and receives.
     task: AbortHandle,
-    /// Whether the task has been aborted, which takes a moment.
+    /// Whether the task was told to abort; the abort takes effect later.
     is_given_up: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl Pool {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// When none comes free in time, or none can be opened.
+    /// When no connection becomes free in time, or none can be opened.
     pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
         let Ok(Ok(slot)) = timeout(self.wait, self.slots.take()).await else {
             return Err(Failure::TooLate(format!(
@@ -101,7 +101,7 @@ impl Pool {
             let since = slot.since();
             return Ok(Held { connection: Some(connection), since, pool, _slot: slot });
         }
-        // In a task: if its request leaves, the connection is for the next one.
+        // Use a task: if the request is dropped, the next one gets the connection.
         let opened = tokio::spawn(async move {
             let connection = Some(pool.open().await?);
             Ok(Held { connection, since: Instant::now(), pool, _slot: slot })
@@ -126,7 +126,7 @@ impl Pool {
         let forgets = Forgets(Arc::clone(&self.floors));
         let task = tokio::spawn(async move {
             let _forgets = forgets;
-            // Its errors are those of the calls.
+            // The calls report its errors.
             let _ = connection.await;
         });
         let task = task.abort_handle();
@@ -155,7 +155,7 @@ impl Held {
         self.connection.as_ref().expect("it is there until the drop")
     }
 
-    /// Since when it is busy.
+    /// When the connection became busy.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
@@ -164,7 +164,7 @@ impl Held {
         &self.connection().statements
     }
 
-    /// Calls a function, within the time for an answer. A connection that takes no further call is closed.
+    /// Calls a function, within the time limit for an answer. Closes an unusable connection.
     pub(super) async fn rows(
         &self,
         function: &Statement,
@@ -172,7 +172,7 @@ impl Held {
     ) -> Result<Result<Vec<Row>, Error>, Elapsed> {
         let Connection { client, task, is_given_up, .. } = self.connection();
         let called = timeout(self.pool.address.answer_max(), client.query(function, values)).await;
-        // It closes itself, but the next request would have it before that.
+        // The connection closes itself, but the next request might get it before that.
         if called.as_ref().map_or(true, |rows| rows.as_ref().is_err_and(failure::ends_connection)) {
             is_given_up.store(true, Ordering::Relaxed);
             task.abort();
@@ -191,7 +191,7 @@ impl Drop for Held {
     }
 }
 
-/// Closes connections that were unused for long, except for one.
+/// Closes all but one of the connections that were unused for `idle_max`.
 async fn close_idle(pool: Weak<Pool>, idle_max: Duration) {
     loop {
         sleep(idle_max / 2).await;

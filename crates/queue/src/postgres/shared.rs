@@ -1,4 +1,4 @@
-//! What requests and background jobs share.
+//! State that requests and background jobs share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// The connections to a database, and what is known of it.
+/// The connections to a database, and their shared state.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// For requests.
@@ -26,7 +26,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Answers a request by a connection of its own.
+    /// Answers a request with a connection of its own.
     pub(super) async fn call(
         self: &Arc<Shared>,
         request: Request,
@@ -34,7 +34,7 @@ impl Shared {
     ) -> Result<Answer, Failure> {
         let request = Arc::new(request);
         let answer = self.call_once(&request, stages).await;
-        // An idle connection may have been lost. A read can be asked again.
+        // An idle connection may have been lost. Repeat a read.
         if request.only_reads() && matches!(answer, Err(Failure::Unknown(_))) {
             return self.call_once(&request, stages).await.map_err(failure::done_nothing);
         }
@@ -49,8 +49,8 @@ impl Shared {
         let held = self.pool.take().await?;
         stages.connected = Some(held.since());
         let (shared, asked) = (Arc::clone(self), Arc::clone(request));
-        // The client may leave. The database goes on, so the call keeps its connection to the end, and its arrivals
-        // are announced.
+        // The client may leave, but the database completes the call. So the call keeps its connection to the end, and
+        // announces its arrivals.
         let call = async move {
             let done = calls::answer(&held, &shared.floors, &asked).await;
             let answer = shared.announced(done);
@@ -63,7 +63,7 @@ impl Shared {
         answer
     }
 
-    /// The answer of a call whose arrivals are announced.
+    /// Announces the arrivals of a call; returns its answer.
     pub(super) fn announced(&self, done: Result<Done, Failure>) -> Result<Answer, Failure> {
         let Done { answer, arrivals } = done?;
         self.notifier.arrived(&arrivals);
