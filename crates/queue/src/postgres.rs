@@ -6,7 +6,7 @@
 //! * `options`: options of the database. `address`: the database's address and user. `tls`: encryption.
 //! * `pool`, `statements`: connections, and their prepared statements.
 //! * `calls`: requests as calls of functions. `outlasting`: calls that survive their client. `combine`: combines
-//! waiting requests into one call.
+//!   waiting requests into one call.
 //! * `floors`: the numbers at which removes begin.
 //! * `keeper`: leases that end, retention, deleted queues.
 //! * `notifier`: arrivals, here and at other servers.

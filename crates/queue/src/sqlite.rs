@@ -6,7 +6,7 @@
 //! * `changes`: requests that write. `reads`: requests that do not. `keeping`: leases that end, retention, and messages
 //!   of deleted queues.
 //! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: threads that
-//! read at the same time.
+//!   read at the same time.
 //! * `failure`, `time`: errors and times of SQLite.
 
 mod changes;

@@ -5,12 +5,12 @@
 //! floor is correct for three reasons:
 //!
 //! * It is at most the lowest number seen ready, even if another call was removing that message. So a remove that is
-//! rolled back restores no message below the floor.
+//!   rolled back restores no message below the floor.
 //! * It is at most one above the highest *decided* number. All sends with numbers up to that one have ended, so no
-//! message appears below the floor. The write-ahead log of these numbers is on the disk, so a crash does not reissue
-//! them.
+//!   message appears below the floor. The write-ahead log of these numbers is on the disk, so a crash does not reissue
+//!   them.
 //! * A message that returns to its queue raises the queue's epoch in the same transaction. A floor is valid in one
-//! epoch only.
+//!   epoch only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
