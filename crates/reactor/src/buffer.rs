@@ -1,10 +1,9 @@
 //! Output buffers and the pool they come from.
 
-/// What the drained buffers that a thread keeps may take together.
+/// Most bytes of drained buffers that a thread keeps.
 const POOL_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A buffer that has grown beyond this goes back to the allocator instead of the pool. Sixteen
-/// values of a page each shall fit: the allocator returns such a buffer to the kernel, and every
-/// page of the next one is a fault.
+/// A larger buffer returns to the allocator instead of the pool. The limit fits sixteen values of a page each. The
+/// allocator returns a buffer of this size to the kernel, so that each page of the next one would cost a fault.
 const POOLED_BYTES_MAX: usize = 256 * 1024;
 
 /// Drained buffers for reuse. Idle connections own none.
@@ -51,7 +50,7 @@ impl Output {
         &self.bytes[self.sent..]
     }
 
-    /// The buffer to append to; only ever extend it, its front may have been sent.
+    /// The buffer to append to. Only extend it: its front may have been sent.
     pub(crate) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();
@@ -65,8 +64,9 @@ impl Output {
         if self.sent == self.bytes.len() {
             self.release(pool);
         } else if self.sent >= POOLED_BYTES_MAX && self.sent >= self.len() {
-            // A buffer must not grow as long as its peer lags. Moving no more than was sent since
-            // the last time keeps the cost in proportion to the bytes, however far behind it is.
+            // Drop the sent bytes, so that the buffer of a lagging peer does not grow for ever. This moves no more
+            // bytes than
+            // were sent since the last move, so the cost is proportional to the traffic.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }

@@ -1,4 +1,4 @@
-//! One thread's loop: wait, read, tell the handler, write.
+//! One thread's loop: waits, reads, calls the handler, writes.
 
 use std::io;
 use std::net::TcpStream as StdTcpStream;
@@ -13,19 +13,19 @@ use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 1024;
-/// Receives from one connection before the others get their turn.
+/// Receives from one connection before the others have their turn.
 const RECEIVES_MAX: usize = 4;
 /// Missing input larger than this is received straight into the connection's own buffer; smaller
 /// pieces go through the scratch buffer, so that the connection keeps only what it needs.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
-/// How often a batch that gathers looks for more, and for how long: what it has answered first waits.
+/// How often, and for how long, a gathering batch looks for more events: its first answers wait for this time.
 const GATHERS_MAX: usize = 8;
 const GATHERING_MAX: Duration = Duration::from_micros(100);
-/// Connections accepted before those that stand get their turn.
+/// Connections accepted before the open ones have their turn.
 const ACCEPTS_MAX: usize = 64;
-/// What is left of a connection's input may stay in a buffer of this capacity, however little it is.
+/// The unconsumed input of a connection may stay in a buffer of this capacity, even if it is shorter.
 const HELD_BYTES_MIN: usize = 4 * 1024;
-/// How long accepting rests when the process is out of descriptors.
+/// Pause in accepting when the process is out of descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Timer keys of the loop itself; handlers use smaller ones.
@@ -33,20 +33,19 @@ const SWEEP: u64 = u64::MAX;
 const GRACE_OVER: u64 = u64::MAX - 1;
 const ACCEPT_AGAIN: u64 = u64::MAX - 2;
 
-/// What a program does with its connections: one value per thread, called by that thread only.
+/// The program's callbacks: one value per thread, called by that thread only.
 ///
-/// A connection's story is `on_open`, any number of `on_data`, perhaps `on_end`, and exactly one
-/// `on_close`; one that never stood (a failed [`Io::connect`]) has only `on_close`.
+/// A connection gets `on_open`, any number of `on_data`, perhaps `on_end`, and exactly one
+/// `on_close`. A failed [`Io::connect`] gets only `on_close`.
 pub trait Handler {
     /// The loop begins.
     fn on_start(&mut self, _io: &mut Io) {}
 
-    /// A connection stands.
+    /// A connection is open.
     fn on_open(&mut self, io: &mut Io, conn: ConnId, origin: Origin);
 
-    /// Input, in order. Returns how many bytes were consumed; the rest is shown again, with more
-    /// behind it. Leaving bytes means "this is not complete", unless `conn` was paused: then they
-    /// are shown again after [`Io::resume`].
+    /// Handles input, in order. Returns the number of consumed bytes. Unconsumed bytes are an incomplete request: the
+    /// next call shows them again with more input. If `conn` was paused, that call follows [`Io::resume`].
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize;
 
     /// The peer will send no more, but may still read.
@@ -57,7 +56,7 @@ pub trait Handler {
     /// Output that had exceeded the high-water mark has fallen to the low one.
     fn on_drained(&mut self, _io: &mut Io, _conn: ConnId) {}
 
-    /// The connection is gone; `conn` names nothing any more.
+    /// The connection is closed; `conn` is no longer valid.
     fn on_close(&mut self, io: &mut Io, conn: ConnId, origin: Origin, why: Close);
 
     /// A timer set with this key has come due. Keys are below `u64::MAX - 8`.
@@ -66,22 +65,24 @@ pub trait Handler {
     /// Another thread has called [`Waker::wake`](crate::Waker::wake).
     fn on_wake(&mut self, _io: &mut Io) {}
 
-    /// Whether the end of the batch at hand costs so much that what has come since it began is to be
-    /// in it, some times over, for some 100 µs. Nothing of it leaves before its end all the same, and
-    /// all of it has the time at which it began.
+    /// Whether the end of this batch is so expensive that the batch should also include events that have arrived
+    /// since it
+    /// began. The loop then looks for more events several times, for some 100 µs. Output still leaves at the end of
+    /// the batch, and all of the batch has the time of its beginning.
     fn gathers(&mut self) -> bool {
         false
     }
 
-    /// All events at hand were handled; what was written leaves after this.
+    /// All events of the batch were handled. The loop sends the output after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
-    /// What the batch wrote has been given to the kernel, as far as it took it: the time to stamp
-    /// replies with. What is written here leaves with the next batch.
+    /// The batch's output was passed to the kernel, as far as the kernel accepts it: the time for timestamps of
+    /// replies.
+    /// Output that is written here leaves with the next batch.
     fn on_batch_sent(&mut self, _io: &mut Io) {}
 
-    /// A shutdown has begun; nothing more is accepted. Call [`Io::stop`] when what was promised is
-    /// done, at the latest within [`Config::shutdown_grace`](crate::Config::shutdown_grace).
+    /// A shutdown has begun, and no connection is accepted any more. Call [`Io::stop`] when all started work is done,
+    /// within [`Config::shutdown_grace`](crate::Config::shutdown_grace).
     fn on_shutdown(&mut self, io: &mut Io) {
         io.stop();
     }
@@ -95,13 +96,13 @@ pub(crate) struct EventLoop<H> {
     pub(crate) io: Io,
     pub(crate) inbox: Receiver<StdTcpStream>,
     pub(crate) handler: H,
-    /// Accepting is interrupted until its timer comes due.
+    /// Whether accepting is paused until its timer fires.
     pub(crate) accept_rests: bool,
-    /// The handler knows of the shutdown.
+    /// Whether the handler has been notified of the shutdown.
     pub(crate) shutdown_told: bool,
-    /// The connections being read again: kept, so that a batch allocates nothing.
+    /// The connections to read again: a kept buffer, so that a batch allocates nothing.
     pub(crate) reading: Vec<u32>,
-    /// The connections being flushed, kept as well.
+    /// The connections to flush: also a kept buffer.
     pub(crate) flushing: Vec<u32>,
 }
 
@@ -112,7 +113,7 @@ impl<H: Handler> EventLoop<H> {
 
         let now = Instant::now();
         self.io.now = now;
-        // A time-out that the clock cannot count to, from any time of this process on, is none.
+        // An idle time-out that would overflow the clock counts as no time-out.
         let countable = |idle: &Duration| now.checked_add(idle.saturating_mul(2)).is_some();
         self.io.config.idle_timeout = self.io.config.idle_timeout.filter(countable);
         if let Some(idle) = self.io.config.idle_timeout {
@@ -177,7 +178,7 @@ impl<H: Handler> EventLoop<H> {
         Ok(())
     }
 
-    /// Tells the handler of events, and shows it what is left to read.
+    /// Passes events to the handler, and the remaining input.
     fn take_up(&mut self, events: &Events, scratch: &mut Vec<u8>) {
         for event in events {
             match event.token() {
@@ -208,8 +209,7 @@ impl<H: Handler> EventLoop<H> {
         self.reading = reading;
     }
 
-    /// Sends what was written in this batch and buries what was closed, until neither makes more
-    /// of the other.
+    /// Sends the batch's output and removes closed connections, repeatedly, because each step may cause the other.
     fn finish_batch(&mut self) {
         while !self.io.dirty.is_empty() || !self.io.closing.is_empty() {
             let mut flushing = std::mem::take(&mut self.flushing);
@@ -236,7 +236,7 @@ impl<H: Handler> EventLoop<H> {
     }
 
     fn on_event(&mut self, index: u32, event: &mio::event::Event, scratch: &mut Vec<u8>) {
-        // An event of this batch may concern a connection that an earlier one of it has closed.
+        // An earlier event of this batch may have closed the connection.
         let Some((conn, connection)) = self.io.at(index) else { return };
         if connection.closing {
             return;
@@ -256,7 +256,7 @@ impl<H: Handler> EventLoop<H> {
                 None => {}
             }
             connection.connecting = false;
-            // Fails only on a socket that is gone, which the next read will tell.
+            // This fails only on a closed socket; the next read reports that.
             let _ = connection.stream.set_nodelay(true);
             self.handler.on_open(&mut self.io, conn, origin);
         } else if event.is_error()
@@ -268,7 +268,7 @@ impl<H: Handler> EventLoop<H> {
         connection.hung_up |= event.is_read_closed();
         if event.is_writable() {
             connection.writable = true;
-            // What this batch has written leaves at its end.
+            // Output of this batch leaves at its end.
             if !connection.output.is_empty() && !connection.dirty {
                 self.flush(index);
             }
@@ -281,7 +281,7 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Shows the handler what was left and what the kernel has, as long as it may be shown.
+    /// Passes unconsumed and new input to the handler, unless the connection is paused or congested.
     fn read(&mut self, index: u32, scratch: &mut Vec<u8>) {
         for _ in 0..RECEIVES_MAX {
             let read_bytes = self.io.config.read_bytes;
@@ -292,7 +292,7 @@ impl<H: Handler> EventLoop<H> {
                 return;
             }
             if connection.dirty && connection.output.len() > high {
-                // More of it once this batch has been sent, if the kernel takes that.
+                // Read more once this batch has been sent, if the kernel accepts the output.
                 return self.io.enqueue(index);
             }
             if std::mem::take(&mut connection.show_again) && !connection.input.is_empty() {
@@ -322,8 +322,8 @@ impl<H: Handler> EventLoop<H> {
                 }
                 Ok(received) => {
                     connection.last_active = now;
-                    // Drained, by the rule for edge-triggered streams; but an end of input that
-                    // was already announced brings no further edge.
+                    // A short read means that an edge-triggered stream is drained. But an end of
+                    // input that was already announced brings no further edge.
                     if received < asked && !connection.hung_up {
                         connection.readable = false;
                     }
@@ -387,14 +387,14 @@ impl<H: Handler> EventLoop<H> {
         consumed
     }
 
-    /// Keeps what is left of `input` behind its first `consumed` bytes.
+    /// Keeps the input behind its first `consumed` bytes.
     fn keep(&mut self, conn: ConnId, mut input: Vec<u8>, mut consumed: usize) {
         let bytes_max = self.io.config.input_bytes_max;
         let Some(connection) = self.io.get_mut(conn) else { return };
         let rest = input.len() - consumed;
         let needed = rest.max(connection.wanted);
         if input.capacity() > HELD_BYTES_MIN && needed < input.capacity() / 4 {
-            // Ten thousand half-sent requests must not hold ten thousand of the largest buffers.
+            // Shrink the buffer: ten thousand half-sent requests must not hold ten thousand of the largest buffers.
             let mut fitting = Vec::with_capacity(needed);
             fitting.extend_from_slice(&input[consumed..]);
             self.io.pool.give(std::mem::replace(&mut input, fitting));
@@ -408,7 +408,7 @@ impl<H: Handler> EventLoop<H> {
     }
 
     fn accept(&mut self) {
-        // One timer ends the pause; connections that arrive in it must not set more timers.
+        // One timer ends the pause; connections that arrive during the pause set no further timers.
         if self.accept_rests {
             return;
         }
@@ -421,7 +421,7 @@ impl<H: Handler> EventLoop<H> {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    // Out of descriptors or memory: those waiting stay in the backlog.
+                    // Out of descriptors or memory: waiting connections stay in the backlog.
                     return self.rest_from_accepting(ACCEPT_BACKOFF);
                 }
             }
@@ -435,11 +435,11 @@ impl<H: Handler> EventLoop<H> {
         self.io.timer(self.io.now + rest, ACCEPT_AGAIN);
     }
 
-    /// Hands an accepted connection to the thread whose turn it is.
+    /// Passes an accepted connection to the next thread in turn.
     fn deal(&mut self, stream: TcpStream) {
         let shared = &self.io.shared;
         if shared.accepted() >= self.io.config.connections_max {
-            // A courtesy to a peer that is turned away: it may not be read.
+            // The refused peer may not read this text.
             let _ = io::Write::write(&mut &stream, self.io.config.refusal);
             return;
         }
@@ -462,7 +462,7 @@ impl<H: Handler> EventLoop<H> {
     fn adopt(&mut self, stream: TcpStream) {
         match self.io.insert(stream, Origin::Accepted, false) {
             Ok(conn) => self.handler.on_open(&mut self.io, conn, Origin::Accepted),
-            // The peer is gone already, or the kernel is out of memory for it.
+            // The peer has already left, or the kernel is out of memory.
             Err(_) => {
                 self.io.shared.accepted.fetch_sub(1, Ordering::Relaxed);
             }
@@ -471,7 +471,7 @@ impl<H: Handler> EventLoop<H> {
 
     fn close(&mut self, conn: ConnId, why: Close) {
         if matches!(why, Close::Local) {
-            // What the kernel takes at once still leaves.
+            // Output that the kernel accepts at once is still sent.
             self.io.flush_last(conn);
         }
         if let Some(connection) = self.io.remove(conn) {
@@ -502,7 +502,7 @@ impl<H: Handler> EventLoop<H> {
         for conn in expired {
             self.io.close_because(conn, Close::Idle);
         }
-        // Not for each connection that will time out next: a sweep looks at all of them.
+        // One timer for all connections, not one each: a sweep checks all of them.
         self.io.timer(next.max(now + idle / 8), SWEEP);
     }
 }

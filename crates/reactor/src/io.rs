@@ -1,4 +1,4 @@
-//! What a handler may do, and what the loop knows of every connection.
+//! The operations of a handler, and the state of every connection.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use crate::buffer::{Output, Pool};
 use crate::shared::Shared;
 use crate::timer::Timers;
 
-/// Tokens of the poll that are no connections.
+/// Tokens of the poll that are not connections.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const TIMER: Token = Token(usize::MAX - 1);
 pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
@@ -22,18 +22,18 @@ pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
 pub struct Config {
     /// One receive reads at most this many bytes into the thread's scratch buffer.
     pub read_bytes: usize,
-    /// Unconsumed input of a connection; beyond it the connection is closed.
-    /// Must exceed the largest request the handler accepts.
+    /// Most unconsumed input of a connection, in bytes; beyond it the connection is closed.
+    /// Must exceed the largest request that the handler accepts.
     pub input_bytes_max: usize,
-    /// An accepted connection with more than this waiting to be sent is not read from…
+    /// An accepted connection with more unsent output than this is not read from…
     pub output_high_water_bytes: usize,
-    /// …until no more than this is waiting.
+    /// …until its unsent output is at most this.
     pub output_low_water_bytes: usize,
-    /// Accepted connections of the whole group; further ones are refused.
+    /// Most accepted connections of the whole group; further ones are refused.
     pub connections_max: usize,
     /// The text that a refused connection gets before it is closed.
     pub refusal: &'static [u8],
-    /// An accepted connection without traffic in either direction for so long is closed.
+    /// An accepted connection without traffic in either direction for this time is closed.
     pub idle_timeout: Option<Duration>,
     /// A shutdown that the handler has not completed within this time is cut short.
     pub shutdown_grace: Duration,
@@ -54,8 +54,8 @@ impl Default for Config {
     }
 }
 
-/// Names a connection of this loop. An id outlives its connection harmlessly: whatever is done with
-/// it afterwards has no effect, even when the slot serves another connection.
+/// Names a connection of this loop. An operation on a closed connection's id has no effect, even when its slot serves
+/// another connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId {
     pub(crate) index: u32,
@@ -70,7 +70,7 @@ impl ConnId {
         self.index as usize
     }
 
-    /// The id as one number, to be a timer's key or to cross threads.
+    /// The id as one number, for a timer's key or for another thread.
     #[must_use]
     pub fn to_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -95,13 +95,13 @@ pub enum Origin {
 /// Why a connection ended.
 #[derive(Debug)]
 pub enum Close {
-    /// The handler closed it, or the peer did and the handler left it at that.
+    /// The handler closed it, or the peer closed it and the handler did not keep it open.
     Local,
     /// No traffic for [`Config::idle_timeout`].
     Idle,
-    /// More unconsumed input than [`Config::input_bytes_max`].
+    /// The unconsumed input exceeded [`Config::input_bytes_max`].
     Overflow,
-    /// It never stood: the connect failed.
+    /// The connect failed.
     Refused(io::Error),
     /// The kernel reported an error.
     Failed(io::Error),
@@ -111,40 +111,42 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) generation: u32,
     pub(crate) origin: Origin,
-    /// Input that was left, its first `consumed` bytes gone; without memory between requests.
+    /// Unconsumed input behind the first `consumed` bytes; it has no memory between requests.
     pub(crate) input: Vec<u8>,
-    /// Moving the rest to the front for each request taken of many would cost more than they do.
+    /// Consumed bytes at the front of `input`. Moving the rest to the front after each request would cost more than
+    /// handling the request.
     pub(crate) consumed: usize,
-    /// So much input has to be there before the handler wants to see it.
+    /// Bytes of input that must be there before the handler is called.
     pub(crate) wanted: usize,
     pub(crate) output: Output,
     pub(crate) last_active: Instant,
     pub(crate) connecting: bool,
-    /// The kernel may have input: an edge was seen and not yet read to its end.
+    /// Whether the kernel may have input: an edge was seen, and the input was not yet read to its end.
     pub(crate) readable: bool,
-    /// The peer will send no more; known before the last bytes are read.
+    /// Whether the peer will send no more; known before the last bytes are read.
     pub(crate) hung_up: bool,
-    /// The end of the input was read, and the handler knows.
+    /// Whether the end of the input was read and reported to the handler.
     pub(crate) ended: bool,
     pub(crate) writable: bool,
     pub(crate) paused: bool,
-    /// Unconsumed input was held back by a pause or by congestion: show it before reading more.
+    /// Whether a pause or congestion held back unconsumed input, to show before reading more.
     pub(crate) show_again: bool,
-    /// Above the high-water mark, not yet below the low one.
+    /// Whether output exceeded the high-water mark, and has not yet fallen to the low one.
     pub(crate) congested: bool,
     pub(crate) close_when_sent: bool,
-    /// In the list of connections to close at the end of the batch: nothing more is shown of it.
+    /// Whether the connection closes at the end of the batch; the handler gets no more input of it.
     pub(crate) closing: bool,
-    /// In the list of connections to flush.
+    /// Whether it is in the list of connections to flush.
     pub(crate) dirty: bool,
-    /// In the list of connections to read without waiting for an event.
+    /// Whether it is in the list of connections to read without waiting for an event.
     pub(crate) queued: bool,
 }
 
 impl Connection {
     pub(crate) fn may_deliver(&self) -> bool {
-        // Two peers that each refuse to read until the other does would wait for ever. The one that
-        // accepted gives in to no peer, the one that connected bounds by itself what it sends.
+        // Two peers that each stop reading until the other reads would deadlock. So only the accepting side stops;
+        // the
+        // connecting side bounds its own output.
         let congested = self.congested && self.origin == Origin::Accepted;
         !(self.paused || congested || self.connecting || self.close_when_sent || self.closing)
     }
@@ -155,7 +157,7 @@ pub(crate) enum Slot {
     Open(Box<Connection>),
 }
 
-/// What a [`Handler`](crate::Handler) may do from within a call.
+/// The operations of a [`Handler`](crate::Handler) within a callback.
 pub struct Io {
     pub(crate) registry: Registry,
     pub(crate) config: Config,
@@ -176,13 +178,13 @@ pub struct Io {
 }
 
 impl Io {
-    /// The time at which the current batch of events was taken up.
+    /// The time at which the current batch began.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Which thread of the group this is, from 0.
+    /// The number of this thread in the group, from 0.
     #[must_use]
     pub fn thread(&self) -> usize {
         self.thread
@@ -194,7 +196,7 @@ impl Io {
         self.open
     }
 
-    /// Connections the group has accepted and not closed yet, over all threads.
+    /// Open accepted connections of all threads of the group.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.accepted()
@@ -212,19 +214,20 @@ impl Io {
         self.get(conn)?.stream.peer_addr().ok()
     }
 
-    /// Begins to connect. [`Handler::on_open`](crate::Handler::on_open) tells when it stands,
-    /// [`Handler::on_close`](crate::Handler::on_close) with [`Close::Refused`] when it fails; what
-    /// is written before is sent as soon as it stands.
+    /// Begins to connect. Success calls [`Handler::on_open`](crate::Handler::on_open); failure calls
+    /// [`Handler::on_close`](crate::Handler::on_close) with [`Close::Refused`]. Output written before is sent once
+    /// the
+    /// connection is open.
     ///
     /// # Errors
-    /// When no socket can be had (too many open files, no route).
+    /// When the system refuses a socket (too many open files, no route).
     pub fn connect(&mut self, address: SocketAddr, tag: u64) -> io::Result<ConnId> {
         let stream = TcpStream::connect(address)?;
         self.insert(stream, Origin::Connected(tag), true)
     }
 
-    /// The bytes waiting to be sent to `conn`, to append to; they leave with the end of the batch.
-    /// Extend only: the front may be on its way already. `None` when the connection is closed.
+    /// The unsent output of `conn`, to append to; it is sent at the end of the batch.
+    /// Only extend it: its front may have been sent. `None` when the connection is closed.
     #[must_use]
     pub fn output(&mut self, conn: ConnId) -> Option<&mut Vec<u8>> {
         let Io { slots, pool, dirty, .. } = self;
@@ -239,22 +242,22 @@ impl Io {
         Some(connection.output.tail(pool))
     }
 
-    /// Appends to the output of `conn`; without effect when it is closed.
+    /// Appends to the output of `conn`; no effect on a closed connection.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) {
         if let Some(output) = self.output(conn) {
             output.extend_from_slice(bytes);
         }
     }
 
-    /// How many bytes wait to be sent to `conn`.
+    /// Bytes of unsent output of `conn`.
     #[must_use]
     pub fn output_len(&self, conn: ConnId) -> usize {
         self.get(conn).map_or(0, |connection| connection.output.len())
     }
 
-    /// Says that [`Handler::on_data`](crate::Handler::on_data) is to be called again only with so
-    /// many bytes at hand, what was left unconsumed included. More than
-    /// [`Config::input_bytes_max`] is never there: the connection is closed on the way.
+    /// Calls [`Handler::on_data`](crate::Handler::on_data) again only once there are `bytes` of input, including
+    /// unconsumed
+    /// ones. With more than [`Config::input_bytes_max`], the connection is closed first.
     pub fn want(&mut self, conn: ConnId, bytes: usize) {
         let beyond = self.config.input_bytes_max.saturating_add(1);
         if let Some(connection) = self.get_mut(conn) {
@@ -269,7 +272,7 @@ impl Io {
         }
     }
 
-    /// Reads from `conn` again, beginning with what was left unconsumed.
+    /// Reads from `conn` again, beginning with the unconsumed input.
     pub fn resume(&mut self, conn: ConnId) {
         if let Some(connection) = self.get_mut(conn)
             && connection.paused
@@ -280,13 +283,12 @@ impl Io {
         }
     }
 
-    /// Closes `conn` at the end of the batch; of what waits, only what the kernel takes at once is
-    /// sent.
+    /// Closes `conn` at the end of the batch. Only output that the kernel accepts at once is sent.
     pub fn close(&mut self, conn: ConnId) {
         self.close_because(conn, Close::Local);
     }
 
-    /// Closes `conn` as soon as what waits has been sent; nothing more is read from it.
+    /// Closes `conn` once its output has been sent; no more input is read.
     pub fn close_when_sent(&mut self, conn: ConnId) {
         if let Some(connection) = self.get_mut(conn) {
             connection.close_when_sent = true;
@@ -302,7 +304,7 @@ impl Io {
         self.timers.add(at, key);
     }
 
-    /// Takes no more connections; the listening socket is closed.
+    /// Accepts no more connections, and closes the listening socket.
     pub fn stop_accepting(&mut self) {
         if let Some(mut listener) = self.listener.take() {
             // Deregistration fails only for a descriptor that is not registered.
@@ -316,8 +318,9 @@ impl Io {
         self.stopping = true;
     }
 
-    /// Ends this thread's loop with the current batch, and sends nothing more: what waits is
-    /// dropped, that of earlier batches included, and every connection is closed.
+    /// Ends this thread's loop with the current batch. Drops all unsent output, including that of earlier batches,
+    /// and
+    /// closes every connection.
     pub fn abandon(&mut self) {
         self.stop();
         let Io { slots, pool, .. } = self;
@@ -445,7 +448,7 @@ impl Io {
 
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Box<Connection>> {
         self.get(conn)?;
-        // Wrapping is harmless: it takes 2^32 connections on one slot to meet an old id again.
+        // Wrapping is harmless: an old id recurs only after 2^32 connections on one slot.
         let freed = Slot::Free { generation: conn.generation.wrapping_add(1) };
         match std::mem::replace(&mut self.slots[conn.index()], freed) {
             Slot::Open(mut connection) => {
@@ -460,19 +463,19 @@ impl Io {
         }
     }
 
-    /// One last attempt to send what waits for `conn`, which is about to be closed.
+    /// Tries once more to send the output of `conn`, which is about to be closed.
     pub(crate) fn flush_last(&mut self, conn: ConnId) {
         if let Some(connection) = self.get_mut(conn)
             && connection.writable
             && !connection.output.is_empty()
         {
-            // Whether it fails or is cut short, the connection closes now.
+            // The connection closes now, even after a failed or short write.
             let _ = connection.stream.write(connection.output.pending());
         }
     }
 
-    /// Sends what waits for the connection at `index`, as far as the kernel takes it.
-    /// Returns whether output fell below the low-water mark with this.
+    /// Sends the output of the connection at `index`, as far as the kernel accepts it.
+    /// Returns whether the output thereby fell to the low-water mark.
     pub(crate) fn flush(&mut self, index: u32) -> bool {
         let low = self.config.output_low_water_bytes;
         let high = self.config.output_high_water_bytes;
@@ -528,8 +531,8 @@ pub(crate) fn receive(
     buffer.reserve(bytes_max);
     let start = buffer.len();
     let spare = &mut buffer.spare_capacity_mut()[..bytes_max];
-    // SAFETY: the pointer and length describe memory that belongs to the vector and that nothing
-    // else refers to; the kernel writes at most that many bytes.
+    // SAFETY: the pointer and length describe memory of the vector that has no other reference; the kernel writes at
+    // most that many bytes.
     let received = unsafe {
         libc::recv(stream.as_raw_fd(), spare.as_mut_ptr().cast::<libc::c_void>(), spare.len(), 0)
     };

@@ -1,28 +1,28 @@
 //! A thread-per-core event loop over epoll: connections, buffers, timers.
 //!
-//! Each thread owns its connections, buffers and timers outright, so that nothing on the path of a
-//! request takes a lock. What a system call costs decides the shape: a send on loopback costs
-//! about 4 µs of CPU, a ready receive 0.5 µs, an epoll event 0.15 µs. Therefore
+//! Each thread owns its connections, buffers and timers, so that no request takes a lock. The costs of system calls
+//! determine the design: a send on loopback costs about 4 µs of CPU, a ready receive 0.5 µs, an epoll event 0.15 µs.
+//! Therefore
 //!
 //! * interest is registered once, edge-triggered, for both directions, and never changed;
-//! * a short read is taken as "drained", which saves the receive that would say so;
-//! * output is only appended while a batch of events is handled, and every connection that has any
+//! * a short read counts as "drained", which saves a further receive;
+//! * output is only appended while a batch of events is handled, and every connection with output
 //!   gets one write at the end of the batch: requests that arrive together leave together;
 //! * an idle connection owns no buffer: input is read into one scratch buffer per thread, and only
 //!   an unfinished tail is kept, in a buffer of its size; output buffers come from a pool and return when drained.
 //!
-//! Memory is bounded whatever a peer does: unconsumed input up to [`Config::input_bytes_max`];
-//! a peer that does not read its answers is not read from once [`Config::output_high_water_bytes`]
-//! are waiting for it.
+//! Memory is bounded: unconsumed input by [`Config::input_bytes_max`]; and a peer that does not read its answers is
+//! not
+//! read from once [`Config::output_high_water_bytes`] of output are unsent.
 //!
 //! # Layout
 //!
 //! * [`Handler`] is what a program implements: one value per thread, with a method for each event.
-//! * [`Io`] is what it may do in return: write, pause, close, connect, set timers.
+//! * [`Io`] has the handler's operations: write, pause, close, connect, set timers.
 //! * [`Group`] runs one loop per thread and deals accepted connections to them in turn.
 //! * [`Shutdown`] ends a group from outside: a signal, a test, another thread.
 //! * [`process`] ties the life of a process to signals and to its parent.
-//! * [`Alarm`] is the timer itself, for a loop that is not this one.
+//! * [`Alarm`] is the timer alone, for other event loops.
 //!
 //! The kernel interface (mio, `timerfd`) stays behind these names.
 

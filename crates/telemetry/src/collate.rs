@@ -19,9 +19,9 @@ pub(crate) const GRACE: Duration = Duration::from_millis(500);
 pub(crate) struct Second<R: Role> {
     /// The wall-clock second.
     pub(crate) second: u64,
-    /// Its beginning, on the wall clock; later than `second` where the process began within it.
+    /// The beginning on the wall clock; later than `second` if the process started within the second.
     pub(crate) from_unix_ns: u64,
-    /// How much of it the process lived through.
+    /// The part of the second in which the process ran, in seconds.
     pub(crate) seconds: f64,
     pub(crate) ops: OpWindows,
     pub(crate) reading: R::Reading,
@@ -30,17 +30,17 @@ pub(crate) struct Second<R: Role> {
     pub(crate) cpu: Vec<(usize, Duration)>,
 }
 
-/// Collects windows into seconds, and gives the seconds out in ascending order.
+/// Merges windows into seconds, and returns the seconds in ascending order.
 ///
-/// A second is complete when every thread has reported it or a later one, or has ended. An
-/// incomplete one is given out after [`GRACE`]; what arrives for it afterwards counts in the
-/// earliest second that is still open, so that nothing is lost and nothing counts twice.
+/// A second is complete when every thread has reported it or a later one, or has ended. An incomplete second is
+/// returned after [`GRACE`]. A window that arrives later counts in the earliest second that is still open, so that no
+/// request is lost or counted twice.
 #[derive(Debug)]
 pub(crate) struct Collator<R: Role> {
     pool: Arc<Pool>,
     threads: Vec<Progress>,
     open: BTreeMap<u64, Open<R>>,
-    /// The last second given out, and the wall-clock time that the seconds so far reach to.
+    /// The last returned second, and the wall-clock end of the returned seconds.
     given: Option<(u64, u64)>,
 }
 
@@ -52,9 +52,9 @@ struct Progress {
 
 #[derive(Debug)]
 struct Open<R: Role> {
-    /// When the first of its windows arrived; a second later where that one was late.
+    /// When its first window arrived; one second later for a late window.
     since: Instant,
-    /// By thread.
+    /// The windows by thread.
     windows: BTreeMap<usize, Window<R>>,
 }
 
@@ -75,7 +75,7 @@ impl<R: Role> Collator<R> {
         let progress = &mut self.threads[window.thread];
         progress.reached = progress.reached.max(Some(second));
         progress.ended |= window.last;
-        // Its own time was given out: it waits for those whose second this is.
+        // A late window: wait for the windows that belong to this second.
         let since = if second > window.second() { now + Duration::from_secs(1) } else { now };
         let open =
             self.open.entry(second).or_insert_with(|| Open { since, windows: BTreeMap::new() });
@@ -125,8 +125,9 @@ impl<R: Role> Collator<R> {
             merged.connections += window.connections;
             merged.cpu.push((window.thread, window.cpu));
         }
-        // A late window reaches back over seconds that were given out already: their time must
-        // not count twice. (A wall clock that was set back is no such case.)
+        // A late window covers seconds that were already returned: their time must not count twice. (This does not
+        // apply
+        // to a wall clock that was set back.)
         if let Some((_, reached_ns)) = self.given
             && (from_unix_ns..to_unix_ns).contains(&reached_ns)
         {
@@ -140,7 +141,7 @@ impl<R: Role> Collator<R> {
 }
 
 impl<R: Role> Second<R> {
-    /// Gives back the memory of a second that has been printed.
+    /// Returns the memory of a printed second to the pool.
     pub(crate) fn recycle(self, pool: &Pool) {
         for window in self.ops.into_iter().flatten() {
             pool.give(window);

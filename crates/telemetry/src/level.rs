@@ -1,4 +1,4 @@
-//! A number that holds for a time: queue length, busy workers.
+//! A value that changes over time: queue length, busy workers.
 
 use std::time::Instant;
 
@@ -7,9 +7,8 @@ use crate::stage::elapsed_ns;
 
 /// A gauge that is weighted by time: it integrates its value over the window.
 ///
-/// The value may be negative, so that threads which share one queue can each keep their own
-/// balance (put in − taken out): integrals add up over the threads, and so does the value. Only
-/// the maximum does not; over several threads it is an upper bound.
+/// The value may be negative, so that threads that share one queue can each keep their own balance (puts − takes).
+/// Integrals and values add up over the threads. The sum of the maxima is only an upper bound.
 #[derive(Debug)]
 pub struct Level {
     value: i64,
@@ -58,7 +57,7 @@ impl Level {
         self.area_ns += i128::from(change) * i128::from(late_ns);
     }
 
-    /// Ends the window at `now`, begins the next one, and tells what the ended one saw.
+    /// Ends the window at `now`, begins the next one, and returns the reading of the ended one.
     pub(crate) fn read(&mut self, now: Instant) -> LevelReading {
         self.set(now, self.value);
         let reading = LevelReading {
@@ -74,7 +73,7 @@ impl Level {
     }
 }
 
-/// What a [`Level`] did within a window.
+/// The reading of a [`Level`] over a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LevelReading {
     /// Integral of the value over time, in value · seconds.
@@ -93,7 +92,7 @@ impl LevelReading {
         if self.seconds > 0.0 { self.area_s / self.seconds } else { self.end as f64 }
     }
 
-    /// Takes in a later window of the same level.
+    /// Appends a later window of the same level.
     pub(crate) fn then(&mut self, later: &LevelReading) {
         self.area_s += later.area_s;
         self.seconds += later.seconds;
@@ -101,7 +100,7 @@ impl LevelReading {
         self.max = self.max.max(later.max);
     }
 
-    /// Takes in another thread's share of the same level over the same time.
+    /// Adds another thread's reading of the same level over the same time.
     pub(crate) fn beside(&mut self, other: &LevelReading) {
         self.area_s += other.area_s;
         self.seconds = self.seconds.max(other.seconds);

@@ -1,6 +1,6 @@
 //! The types of operation that are counted apart.
 
-/// What a request asked for, as coarse as the report tells requests apart.
+/// The type of a request, as the report distinguishes types.
 ///
 /// The first few are those of the memcached protocol; then a versioned store's own, then a
 /// message queue's.

@@ -17,8 +17,8 @@ use crate::window::Window;
 /// If the clocks drift further apart than this within a window, the wall clock was set.
 const CLOCK_STEP_NS: u64 = 500_000_000;
 
-/// Windows of one thread that wait for the reporter, which may wait for the reader of standard output. Beyond
-/// them a window goes on until there is room: nothing is lost, and memory is bounded.
+/// Most windows of one thread that wait for the reporter, which may itself wait for the reader of standard output.
+/// Beyond this, the current window continues until there is space: no request is lost, and memory is bounded.
 const WAITING_MAX: usize = 8;
 
 /// One completed request.
@@ -27,7 +27,7 @@ pub struct Sample<T> {
     /// How long its stages took: [`MiddlewareTimes`](crate::MiddlewareTimes),
     /// [`StoreTimes`](crate::StoreTimes) or [`LoadTimes`](crate::LoadTimes).
     pub times: T,
-    /// Keys asked for: 1 but for multi-gets.
+    /// Requested keys: 1, except for multi-gets.
     pub items: u32,
     /// Keys found.
     pub hits: u32,
