@@ -222,6 +222,8 @@ def test_an_interrupt_while_loading_is_a_line(tmp_path: Path, number: signal.Sig
         stderr=subprocess.PIPE,
         text=True,
         env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY / 'python'}"},
+        # nohup ignores SIGHUP, and children inherit that.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
