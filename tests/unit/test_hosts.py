@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,25 +235,35 @@ def test_a_host_leaves_other_processes_alone(host: LocalHost, started: Started, 
     other.close(grace_s=0)
 
 
+@pytest.mark.parametrize("pumps", [0, 2])
 def test_an_interrupt_during_a_start_leaves_no_process(
-    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch
+    host: LocalHost, started: Started, monkeypatch: pytest.MonkeyPatch, pumps: int
 ) -> None:
-    popen = subprocess.Popen
-
-    begun = list[subprocess.Popen[bytes]]()
+    popen, start = subprocess.Popen, threading.Thread.start
+    begun, pumping = list[subprocess.Popen[bytes]](), list[threading.Thread]()
 
     def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
         process = popen(*arguments, **options)
         begun.append(process)
-        os.kill(os.getpid(), signal.SIGINT)
+        if not pumps:
+            raise KeyboardInterrupt
         return process
 
+    def interrupted_later(pump: threading.Thread) -> None:
+        start(pump)
+        pumping.append(pump)
+        if len(pumping) == pumps:
+            raise KeyboardInterrupt
+
     monkeypatch.setattr(subprocess, "Popen", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted_later)
     with pytest.raises(KeyboardInterrupt):
         started.shell("exec sleep 60")
     (child,) = [one for one in psutil.Process().children() if one.name() in ("sh", "sleep")]
     host.close(grace_s=5)
     assert is_gone(child)
+    for pump in pumping:
+        pump.join()
     begun[0].communicate()
 
 

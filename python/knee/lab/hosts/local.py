@@ -81,7 +81,6 @@ class LocalProcess:
             raise ProcessError(f"{command.process}: {command.argv[0]} cannot be started: {error.strerror}") from error
         assert self._popen.stdout is not None and self._popen.stderr is not None
         self.pid = self._popen.pid
-        _STARTED.add(self.pid)
         self._pumps = [
             threading.Thread(target=self._pump_lines, args=(self._popen.stdout, lines_file), daemon=True),
             threading.Thread(target=self._pump_log, args=(self._popen.stderr, log_file), daemon=True),
@@ -229,6 +228,8 @@ class LocalHost:
         """See Host."""
         process = LocalProcess(command, lines, log, on_line)
         self._processes.append(process)
+        # Only now: after an interrupt, `close` kills a child that is in neither.
+        _STARTED.add(process.pid)
         return process
 
     def free_address(self) -> str:
