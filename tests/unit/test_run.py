@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import NoReturn
@@ -276,6 +276,31 @@ def test_failed_cleanup_is_reported_after_the_first_failure(tmp_path: Path, monk
     assert len(commands) == 2
 
 
+def test_data_that_stay_after_a_failure_end_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing, left = raising(ProcessError("it ended")), raising(StorageError("data are left"))
+    lab, experiment, folder = lab_of(tmp_path, monkeypatch, failing, left)
+    with pytest.raises(StorageError, match=r"^it ended; data are left$"):
+        lab.make(runs(experiment, seed=1), lambda *_: None)
+    assert Dataset.open(folder.path).points.select("status", "reason").rows() == [("failed", "it ended; data are left")]
+
+
+def test_scratch_that_stays_hides_no_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def stays(_: Path) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise StorageError("scratch is left")
+
+    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(KeyboardInterrupt()), nothing)
+    monkeypatch.setattr(run_module, "needs_scratch", lambda _: True)
+    monkeypatch.setattr(run_module, "scratch", stays)
+    monkeypatch.setattr(folder, "record", lambda *_: raising(StorageError("no row"))())
+    with pytest.raises(KeyboardInterrupt) as ended:
+        lab.make(runs(experiment, seed=1), lambda *_: None)
+    assert ended.value.args == ("no row", "scratch is left")
+
+
 def test_a_failed_cleanup_alone_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def done() -> Outcome:
         return Outcome("done", start_unix_s=1_700_000_000)
@@ -289,7 +314,11 @@ def test_a_failed_cleanup_alone_fails_the_run(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("cleanup", "reason"),
-    [(nothing, "interrupted"), (raising(ProcessError("a schema is left")), "interrupted; a schema is left")],
+    [
+        (nothing, "interrupted"),
+        (raising(ProcessError("a schema is left")), "interrupted; a schema is left"),
+        (raising(StorageError("data are left")), "interrupted; data are left"),
+    ],
 )
 def test_an_interrupt_is_recorded_and_ends_the_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleanup: Callable[[], None], reason: str

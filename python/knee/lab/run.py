@@ -17,7 +17,7 @@ from typing import Any
 
 from knee import __version__
 from knee.data import Outcome, RunFolder
-from knee.errors import DatasetError, KneeError, ProcessError, SpecError
+from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError
 from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.deploy import deployment_of, kv, start_lead_s
@@ -66,10 +66,14 @@ class Lab:
         stores' graph cannot be made, and KeyboardInterrupt after the interrupted run is recorded. In each case all
         processes are stopped and the stores' data are removed.
         """
-        with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
-            if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
-                self._common = [self._make_graph(graph, room)]
-            return self._make(plan, on_commands, room)
+        try:
+            with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
+                if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
+                    self._common = [self._make_graph(graph, room)]
+                return self._make(plan, on_commands, room)
+        except (KeyboardInterrupt, ProcessError, StorageError) as error:
+            is_interrupted, reasons = _reasons(error)
+            raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
     def _make_graph(self, graph: Graph, room: Scratch) -> Command:
         """Write the graph that every store of this lab loads; a resumed lab makes the same."""
@@ -107,16 +111,16 @@ class Lab:
     def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         try:
             outcome = self._measure(run, started, room)
-        except (KeyboardInterrupt, ProcessError) as error:
-            # A later error hides the interrupt in the chain of exceptions; the run still counts as interrupted.
-            is_interrupted = any(isinstance(one, KeyboardInterrupt) for one in _chain(error))
-            reasons = ["interrupted"] * is_interrupted + [
-                str(one) for one in _chain(error) if isinstance(one, KneeError)
-            ]
-            outcome = Outcome("interrupted" if is_interrupted else "failed", reason="; ".join(dict.fromkeys(reasons)))
-            if is_interrupted:
-                self._folder.record(run, self._spec, outcome)
-                raise KeyboardInterrupt(*reasons[1:]) from error
+        except (KeyboardInterrupt, ProcessError, StorageError) as error:
+            if not any(isinstance(one, KeyboardInterrupt | ProcessError) for one in _chain(error)):
+                raise
+            is_interrupted, reasons = _reasons(error)
+            reason = "; ".join(["interrupted"] * is_interrupted + reasons)
+            outcome = Outcome("interrupted" if is_interrupted else "failed", reason=reason)
+            self._folder.record(run, self._spec, outcome)
+            if is_interrupted or any(isinstance(one, StorageError) for one in _chain(error)):
+                raise
+            return outcome
         try:
             self._folder.record(run, self._spec, outcome)
         except DatasetError as error:
@@ -151,6 +155,13 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     if error is not None:
         yield from _chain(error.__context__)
         yield error
+
+
+def _reasons(error: BaseException) -> tuple[bool, list[str]]:
+    """Whether an interrupt is in the chain of an error, where a later failure hides it, and every message there."""
+    chain = list(_chain(error))
+    messages = (str(one) for one in chain if isinstance(one, KneeError))
+    return any(isinstance(one, KeyboardInterrupt) for one in chain), list(dict.fromkeys(messages))
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:
