@@ -67,6 +67,10 @@ def begun(
             process.kill()
 
 
+def wait_for_clients(folder: Path) -> None:
+    wait_until(lambda: any(folder.glob("runs/elsewhere/*/points/*/load-0.jsonl")), "clients run", PATIENCE_S)
+
+
 def dataset(folder: Path) -> Dataset:
     (path,) = (path for path in (folder / "runs" / "elsewhere").iterdir() if not path.name.startswith("."))
     return Dataset.open(path)
@@ -89,7 +93,8 @@ def test_each_run_makes_and_removes_its_schema(tmp_path: Path, elsewhere: Databa
 
 def test_an_interrupted_run_removes_its_schema(tmp_path: Path, elsewhere: Database) -> None:
     with begun(tmp_path, elsewhere, seconds=600) as process:
-        wait_until(lambda: elsewhere.sql(HAS_SCHEMA) == "t", "the schema is there", PATIENCE_S)
+        wait_for_clients(tmp_path)
+        assert elsewhere.sql(HAS_SCHEMA) == "t"
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, said
@@ -123,7 +128,7 @@ def test_a_database_that_is_not_there_is_reported(tmp_path: Path) -> None:
 
 def test_a_schema_that_stays_is_reported(tmp_path: Path, elsewhere: Database) -> None:
     with begun(tmp_path, elsewhere, seconds=600) as process:
-        wait_until(lambda: elsewhere.sql(HAS_SCHEMA) == "t", "the schema is there", PATIENCE_S)
+        wait_for_clients(tmp_path)
         elsewhere.sql(f"REVOKE CONNECT ON DATABASE {elsewhere.name} FROM PUBLIC, bench", "knee")
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE_S)
