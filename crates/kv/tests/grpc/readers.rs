@@ -251,7 +251,7 @@ async fn writers_that_need_space_end_an_atomic_scan() {
     futures_util::future::join_all(writers).await;
     let status = rest(hanging).await.unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
-    assert!(status.message().contains("no space left for its snapshot"), "{status}");
+    assert!(status.message().contains("no space left, and dropped"), "{status}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
