@@ -133,7 +133,7 @@ fn wrong_list_or_graph_is_refused_with_the_reason() {
     fs::write(&list, "1\t2\n\n3;4\n").unwrap();
     let exponent = [&made("10", "5", &x)[..7], &["--exponent", "1", &x]].concat();
     let rows: [(&[&str], i32, &str); 8] = [
-        (&exponent, 2, "has to be finite and more than 1"),
+        (&exponent, 2, "not finite, or not more than 1"),
         (&["load", "--data", &data, &list], 1, "list.txt: line 3: expected a tab or blank"),
         (&["load", "--data", &data, "/nowhere/list"], 1, "cannot read /nowhere/list: No such file"),
         (&["load", "--data", &data], 2, "<FILE>"),
