@@ -156,7 +156,10 @@ fn wrong_flag_exits_with_2_and_the_reason() {
         (&["--stats", "csv"], "--stats"),
         (&["--idle-timeout-s", "9999999999999999999"], "--idle-timeout-s"),
         (&["--data", "/nowhere", "--memory-mb", "5"], "--memory-mb 5 is too little for a log"),
-        (&["--data", "/nowhere", "--durability", "often"], "not one of always, none and interval:MS"),
+        (
+            &["--data", "/nowhere", "--durability", "often"],
+            "not one of always, none and interval:MS",
+        ),
         (&["--data", "/nowhere", "--durability", "interval:0"], "\"0\" is not a number"),
         (&["--durability", "none"], "--data"),
         (&["--repair"], "--data"),
