@@ -194,7 +194,7 @@ impl Store {
         self.0.log.is_ready_for(room)
     }
 
-    /// Makes segments for a write of this size, within the log's limit. No key is locked meanwhile.
+    /// Makes segments for a write of this size, within the log's limit. No key is locked during this.
     ///
     /// # Errors
     /// When the disk has no space.

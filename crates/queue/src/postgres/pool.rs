@@ -44,7 +44,7 @@ struct Connection {
     statements: Statements,
     /// The task that sends and receives.
     task: AbortHandle,
-    /// Whether the task was told to abort; the abort takes effect later.
+    /// Whether an abort of the task was asked for; it takes effect later.
     is_given_up: AtomicBool,
 }
 
