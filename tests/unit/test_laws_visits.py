@@ -87,7 +87,7 @@ def test_rounds_without_a_queue_are_rounds_all_the_same() -> None:
     assert set(verdicts(laws_of_run(run)).values()) == {"holds"}
     # What is read is removed in the same round.
     assert verdicts(laws_of_run(messages(per_round | {"remove": 0.5})))["remove"] == "violated"
-    # Who sends to themselves have a queue in every round, unless sending failed.
+    # Clients that send to themselves have a queue in every round, unless sending failed.
     assert set(verdicts(laws_of_run(messages(per_round, "workload.receivers=self"))).values()) == {"holds", "violated"}
     assert visits(messages(per_round, "workload.receivers=self", errors=1)) == pytest.approx(per_round)
 

@@ -120,7 +120,7 @@ def test_clients_that_do_not_wait_have_no_view_of_their_own() -> None:
     dataset = versioned_dataset()
     runs = observations(dataset)
     assert throughput_views(dataset, runs.with_columns(pl.lit(100.0).alias("rate"))).is_empty()
-    # Who keeps four requests in flight gets four answers while it waits for one.
+    # A client with four requests in flight gets four answers in the time of one.
     one, four = (
         throughput_views(dataset, runs.with_columns(pl.lit(pipeline).alias("pipeline")))["each"] for pipeline in (1, 4)
     )

@@ -120,7 +120,7 @@ mod tests {
         );
         drop(end);
         thread.join().expect("it ends");
-        // Who joins it is woken a moment before the system has forgotten it.
+        // A join returns a moment before the system has forgotten the thread.
         while clock.read().is_some() {
             std::thread::yield_now();
         }

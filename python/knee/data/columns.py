@@ -131,8 +131,11 @@ STATIONS = pl.Schema(
 
 threads is the number of request-serving threads of one kind, and threads_cpu_s their CPU time within the window.
 thread_cpu_max_s is the CPU time of the busiest thread over all kinds. beside_cpu_s is the CPU time of all other
-threads; null without other threads. Columns that the role does not print are null. Foreign programs (memcached) print
-nothing: see PROBES. For a versioned store only:
+threads; null without other threads.
+
+Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
+
+For a versioned store only:
 
 first_request_unix_s, last_request_unix_s  arrival times of the first and the last request of the window
 snapshot_age_s     age of the oldest open snapshot

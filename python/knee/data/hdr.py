@@ -1,8 +1,8 @@
 """HdrHistogram V2: decodes, merges and evaluates the histograms that the programs print.
 
 The format is that of HdrHistogram's `encodeIntoCompressedByteBuffer` (Tene, hdrhistogram.org): base64 of a
-cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128, a negative number
-represents that many zeros. Percentiles are never averaged: merge the histograms first.
+cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128. A negative number
+stands for that many zeros. Percentiles are never averaged: merge the histograms first.
 """
 
 from __future__ import annotations

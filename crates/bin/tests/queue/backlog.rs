@@ -82,7 +82,7 @@ fn interrupted_backlog_reports_what_is_stored() {
         let (before, after) = printed.split_once(" of 4000000000 messages are stored").unwrap();
         let stored = before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         assert_eq!(after, " and stay there, and perhaps 1000 more\n");
-        // Who has asked for another batch has the answer to the one before.
+        // A client that asks for another batch has the answer to the one before.
         assert!(stored >= 1000 * (counted - 1), "{counted}: {printed}");
         if signal == libc::SIGINT {
             let batches = count(&ended(server), "send");

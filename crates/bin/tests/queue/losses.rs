@@ -11,7 +11,7 @@ use crate::program::{End, LOAD, PATIENCE, Program, QUEUE};
 
 #[test]
 fn connections_to_a_dead_server_count_as_lost() {
-    // Who thinks for so long asks for nothing until the end.
+    // A client with so long a think time sends nothing until the end.
     for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let flags = format!("queue --server {} --clients 3 --threads 2", server.address());

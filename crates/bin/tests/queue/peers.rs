@@ -94,7 +94,7 @@ fn unknown_client_is_refused_before_the_start() {
     let stranger = format!("knee-load: {} does not know client 7 of --as: ", server.address());
     assert!(printed.starts_with(&stranger), "{printed}");
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
-    // Who has nothing to do need not be known.
+    // A client without requests needs no name on the server.
     assert!(load("--seconds 0.1 --as 1:1,2:2,7:7 --clients 2 --threads 2").status.success());
     // However many they are, they have been answered once.
     let summary = ended(server);

@@ -158,7 +158,7 @@ mod tests {
         let at = round.as_ref().unwrap();
         assert_eq!((at.receiver, at.queue), (PAIRS / 3 + 1, 1));
         assert_eq!(count("message"), 3 * pairs - PAIRS / 3);
-        // Who is gone while it goes on waits for the next one.
+        // A queue that is deleted during the round waits for the next one.
         connection.execute_batch("INSERT INTO deleted_queue VALUES (4)").unwrap();
         while round.is_some() {
             sweep(&connection, &mut round).unwrap();

@@ -75,7 +75,7 @@ async fn sslmode_decides_which_server_is_trusted() {
         assert!(why.contains(expected), "{settings}: {why}");
     }
 
-    // Who has to show a certificate.
+    // A user that must present a client certificate.
     let (certificate, key) = authority.issue("carded");
     let (card, key) = (cluster.file("card.crt", &certificate), cluster.file("card.key", &key));
     let address = options.address.replace("knee@", "carded@");

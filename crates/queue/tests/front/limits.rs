@@ -43,7 +43,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn idle_connection_is_closed_unless_a_call_waits() {
     let ledger = Ledger::open();
-    // Who prepares is not left, however slow that is.
+    // A connection that prepares statements is kept, however slow it is.
     let patient = Server::start(ledger.clone());
     let mut client = patient.client().await;
     let me = register(&mut client).await;

@@ -160,7 +160,7 @@ pub(crate) async fn remove(
     Ok(messages.pop().map(|Stored { content, .. }| content))
 }
 
-/// Who waits for a message by a connection, and what comes of it.
+/// A call that waits for a message over a connection, and its result.
 pub(crate) type Waits = (Client, JoinHandle<Result<Option<String>, Status>>);
 
 /// Connects, and waits for a message of `(receiver, queue)`, until the server knows that. A machine that stands still

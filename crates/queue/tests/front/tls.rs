@@ -8,7 +8,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use super::ledger::Ledger;
 use super::server::{Server, settings};
 
-/// Who issues certificates.
+/// The issuer of certificates.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) certificate: String,

@@ -77,7 +77,7 @@ async fn connections_are_granted_in_order() {
 async fn silent_database_fails_calls_in_time() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    // Who prepares is not given up, however slow that is.
+    // A connection that prepares statements is kept, however slow it is.
     let patient = Desk::open(&options).await;
     let (client, queue) = patient.begin().await;
     let (proxy, options) = Proxy::start(&options).await;

@@ -45,7 +45,7 @@ async fn ending_leases_and_retention_do_not_wait_for_each_other() {
     let retention = Some(Duration::from_millis(1));
     let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
     desk.send(client, client, leased, "leased").await;
-    // Who looks has no transaction open: who is there is seen as at its first look.
+    // The session that looks opens no transaction, which would show the sessions as at its first look.
     let [lock, look] =
         [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
