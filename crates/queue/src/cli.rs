@@ -42,20 +42,21 @@ const OF_POSTGRES: [&str; 6] = [
 /// Flags for SQLite alone.
 const OF_SQLITE: [&str; 1] = ["durability"];
 
-/// Longer times than these thirty years are a mistake, and would overflow the clock.
+/// About thirty years. Longer times are mistakes, and might overflow the clock.
 const SECONDS_MAX: u64 = 1_000_000_000;
 /// More threads are a mistake.
 const THREADS_MAX: u64 = 256;
 const MIB: u64 = 1 << 20;
-/// The default of `--memory-mb`: this much, or this many of the largest messages.
+/// The default of `--memory-mb` is at least this.
 const MEMORY_BYTES_MIN: usize = 512 << 20;
+/// The default of `--memory-mb` has room for this many of the largest requests.
 const MESSAGES_MIN: usize = 4;
 
 /// A connection without an HTTP/2 preface or a TLS handshake is closed after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Requests that wait for a message look for it this often without a notification.
+/// Requests that wait for a message also poll at this interval.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Running calls have this time when the server ends.
+/// At shutdown, running calls may take this long.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A message queue over a database: PostgreSQL, SQLite, or none.
@@ -79,51 +80,51 @@ struct Migrate {
     /// The database: postgresql://USER@HOST:PORT/NAME.
     #[arg(long, value_name = "DATABASE", value_parser = target::Parser)]
     database: Target,
-    /// File with the password; otherwise it is in PGPASSWORD, PGPASSFILE or ~/.pgpass.
+    /// File with the password. Without it: PGPASSWORD, PGPASSFILE or ~/.pgpass.
     #[arg(long, value_name = "FILE")]
     database_password_file: Option<PathBuf>,
-    /// End when the parent process, which has this id, does.
+    /// Id of the parent process: end when it ends.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
 }
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Address to serve; port 0 takes a free one.
+    /// Address to listen on; with port 0, any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3265", value_parser = address)]
     listen: SocketAddr,
-    /// Where messages are kept: postgresql://USER@HOST:PORT/NAME; sqlite:FILE, or sqlite, which is in
-    /// memory; null, which keeps only the last message.
+    /// Where messages are kept: postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite (in memory), or null (only the
+    /// last message).
     #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::Parser)]
     database: Target,
-    /// File with the password of PostgreSQL; otherwise it is in PGPASSWORD, PGPASSFILE or ~/.pgpass.
+    /// File with the password for PostgreSQL. Without it: PGPASSWORD, PGPASSFILE or ~/.pgpass.
     #[arg(long, value_name = "FILE")]
     database_password_file: Option<PathBuf>,
     /// Connections to PostgreSQL, for requests. [default: one for each worker]
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=65536))]
     connections: Option<u32>,
-    /// How long a request may wait for a free connection, in milliseconds. Opening one takes at most
-    /// `connect_timeout` of the address (10 s), twice.
+    /// How long a request may wait for a free connection, in milliseconds. Opening a connection may take twice the
+    /// `connect_timeout` of the address (10 s) more.
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,
-    /// How long a call may take, in seconds, before PostgreSQL undoes it. A connection without an answer for
-    /// twice that is closed.
+    /// PostgreSQL undoes a call that takes longer, in seconds. After twice this time without an answer, the server
+    /// closes the connection.
     #[arg(long, value_name = "S", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     call_max_s: u32,
-    /// Unused connections to PostgreSQL are closed after this many seconds, except for one; 0 keeps them.
+    /// Close all but one of the connections to PostgreSQL that were unused for this many seconds; 0 keeps them.
     #[arg(long, value_name = "S", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     connection_idle_max_s: u64,
-    /// Waiting requests that become one call of PostgreSQL, at most; with 1, each is its own.
+    /// Combine at most this many waiting requests into one call to PostgreSQL; 1 combines none.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     combine: u32,
-    /// When a change is on SQLite's disk: `always`, before its answer; `none`, when the system likes.
+    /// When SQLite's changes reach the disk: `always` before the answer; with `none`, the operating system decides.
     #[arg(long, value_name = "WHEN", default_value = "always")]
     durability: Durability,
-    /// Requests that are in the database at a time.
+    /// Most requests in the database at a time.
     #[arg(long, value_name = "W", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: u32,
@@ -138,11 +139,11 @@ struct Serve {
     /// Threads that serve clients. [default: one for each processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
-    /// Clients' connections at a time; further ones are closed at once.
+    /// Most connections of clients; further ones are closed at once.
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     clients_max: u64,
-    /// Connections on which nothing moves for this many seconds are closed; 0 keeps them.
+    /// Close a client's connection after this many seconds without traffic; 0 keeps it.
     #[arg(long, value_name = "S", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     idle_max_s: u64,
@@ -150,22 +151,22 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// Memory for the messages of all calls, in MiB; a connection has no more than it leaves to others, and further
-    /// calls are refused. [default: 512, or four of the largest messages]
+    /// Memory for the messages of all calls, in MiB. A connection takes at most as much as stays free; calls beyond
+    /// that are refused. [default: 512, or four of the largest messages]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
-    /// File with the server's certificate, as PEM: serves over TLS only.
+    /// PEM file with the server's certificate. With it, the server accepts only TLS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
-    /// File with the certificate's key, as PEM.
+    /// PEM file with the certificate's key.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
-    /// File with certificates, as PEM: only clients with a certificate of these issuers are served.
+    /// PEM file with issuers: the server accepts only clients with a certificate of these issuers.
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     tls_client_ca: Option<PathBuf>,
     #[command(flatten)]
     observing: Observing,
-    /// End when the parent process, which has this id, does.
+    /// Id of the parent process: end when it ends.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
 }
@@ -176,7 +177,7 @@ enum Durability {
     None,
 }
 
-/// The database cannot be used. The value of `--database` is never repeated.
+/// The message does not contain the value of `--database`.
 fn unusable(failure: &database::Failure) -> Failure {
     Failure { message: format!("cannot use --database: {failure}"), code: 1 }
 }
@@ -196,14 +197,14 @@ impl Flags {
     fn read(words: impl IntoIterator<Item: Into<OsString>>) -> Result<Flags, clap::Error> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         if has_stray_address(&words) {
-            let why = "an address stands in a wrong place: use --database ADDRESS\n";
+            let why = "an address is in a wrong place: use --database ADDRESS\n";
             return Err(clap::Error::raw(UsageError::UnknownArgument, why));
         }
         let matches = Flags::command().try_get_matches_from(words);
         matches.and_then(Flags::of)
     }
 
-    /// Refuses flags without a meaning for the given database.
+    /// Refuses flags of other databases than the given one.
     fn of(matches: ArgMatches) -> Result<Flags, clap::Error> {
         let flags = Flags::from_arg_matches(&matches)?;
         let (name, others): (_, &[&[_]]) = match &flags.serve.database {
@@ -215,14 +216,16 @@ impl Flags {
         match others.iter().copied().flatten().find(is_given) {
             None => Ok(flags),
             Some(flag) => {
-                let why = format!("--{} means nothing to {name}", flag.replace('_', "-"));
+                let why =
+                    format!("--{} has no meaning for {name}: remove it", flag.replace('_', "-"));
                 Err(Flags::command().error(UsageError::ArgumentConflict, why))
             }
         }
     }
 }
 
-/// Whether an argument looks like an address, and is not the value of `--database`. clap would repeat its password.
+/// Whether an argument looks like an address, but is not the value of `--database`. clap's message would repeat its
+/// password.
 fn has_stray_address(words: &[OsString]) -> bool {
     let mut is_database = false;
     words.iter().any(|word| {
@@ -266,7 +269,7 @@ fn run(flags: &Serve) -> Result<(), Failure> {
         }
     }?;
     let shutdown = serving.shutdown();
-    // A reader of the ready line may send a signal at once.
+    // Before the ready line: its reader may send a signal at once.
     on_signals(move || shutdown.begin())?;
     reporter.ready(Some(serving.address()));
     let reporting = reporter.start().map_err(|error| Failure::system("cannot report", &error))?;
@@ -280,7 +283,8 @@ impl Migrate {
     fn run(&self) -> Result<(), Failure> {
         tie_to_parent(self.tied_to_parent)?;
         let Target::Postgres(address) = &self.database else {
-            let message = "--database is not PostgreSQL: others need no migration".to_owned();
+            let message =
+                "--database is not PostgreSQL: only PostgreSQL needs migration".to_owned();
             return Err(Failure { message, code: 2 });
         };
         let options = postgres::Options {
@@ -299,12 +303,15 @@ impl Migrate {
             .map_err(|error| Failure::system("cannot start", &error))?;
         let installed = runtime.block_on(postgres::migrate(&options));
         let is_new = installed.map_err(|failure| unusable(&failure))?;
-        tell(PROGRAM, if is_new { "installed the schema" } else { "the schema is there already" });
+        tell(
+            PROGRAM,
+            if is_new { "installed the schema" } else { "the schema is already installed" },
+        );
         Ok(())
     }
 }
 
-/// A server without its database.
+/// All of a server but its database.
 struct Front {
     settings: Settings,
     runtime: Runtime,
@@ -371,7 +378,7 @@ fn settings(flags: &Serve) -> Result<Settings, Failure> {
     let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
     let messages_bytes_max =
         flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
-    // One of the largest arrives while another connection has one, and as much is left as it has itself.
+    // Two connections have a largest request each. A connection may take at most as much as stays free.
     let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
         return Err(Failure {
@@ -449,7 +456,7 @@ mod tests {
         ] {
             let error = Flags::read([&[PROGRAM], words].concat()).expect_err("it is refused");
             let text = error.to_string();
-            assert!(text.contains("--database is one of") && !text.contains("secret"), "{text}");
+            assert!(text.contains("--database must be") && !text.contains("secret"), "{text}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! The gRPC front: a database of messages behind `knee.queue.v1.Queue`.
 //!
 //! * [`Serving`]: the service on a port, from start to end.
-//! * `service`: its calls. `message`: their messages, checked, as requests to the database.
-//! * `asking`: a worker, and then the database. `awaiting`: calls that wait for a message.
-//! * `pages`: all messages of a queue, at their reader's pace.
+//! * `service`: its calls. `message`: checks the calls' messages and converts them to requests.
+//! * `asking`: waits for a worker, then asks the database. `awaiting`: calls that wait for a message.
+//! * `pages`: streams all messages of a queue, as fast as the client reads.
 //! * `refusal`: failures as statuses. `meter`: telemetry and trace of calls.
 
 mod asking;

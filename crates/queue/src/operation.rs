@@ -31,7 +31,7 @@ pub struct QueueSettings {
 pub struct Outgoing {
     /// A client, or [`ANYBODY`].
     pub receiver: ClientId,
-    /// Its destination.
+    /// The destination.
     pub queue: QueueId,
     /// Any text without U+0000.
     pub content: String,
@@ -66,14 +66,14 @@ pub struct Lease {
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A number for a middleware.
+    /// Registers a middleware.
     RegisterMiddleware,
-    /// A number for a client of a middleware.
+    /// Registers a client of a middleware.
     RegisterClient {
         /// The middleware.
         middleware: MiddlewareId,
     },
-    /// A new queue.
+    /// Creates a queue.
     CreateQueue {
         /// The creator.
         creator: ClientId,
@@ -92,12 +92,12 @@ pub enum Request {
         /// The messages, in the order of arrival.
         messages: Vec<Outgoing>,
     },
-    /// The queues with messages for a client.
+    /// Lists the queues with messages for a client.
     ListQueues {
         /// The client.
         receiver: ClientId,
     },
-    /// Some messages of a queue for a client, oldest first.
+    /// Reads some messages of a queue for a client, oldest first.
     Read {
         /// The client.
         receiver: ClientId,
@@ -105,12 +105,12 @@ pub enum Request {
         queue: QueueId,
         /// Only messages with higher numbers are read.
         after: MessageId,
-        /// Most messages.
+        /// Most messages in the answer.
         count: u32,
-        /// No message follows once the earlier ones have this number of bytes of content.
+        /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,
     },
-    /// The oldest message from a sender to a client, of any queue.
+    /// Reads the oldest message from a sender to a client, in any queue.
     ReadFrom {
         /// The client.
         receiver: ClientId,
@@ -123,9 +123,9 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// Most messages.
+        /// Most messages in the answer.
         count: u32,
-        /// No message follows once the earlier ones have this number of bytes of content.
+        /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,
     },
     /// Hides the oldest messages of a queue for a client for a time.
@@ -134,9 +134,9 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// Most messages.
+        /// Most messages in the answer.
         count: u32,
-        /// No message follows once the earlier ones have this number of bytes of content.
+        /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,
         /// The duration of the leases.
         visibility: Duration,
@@ -151,19 +151,19 @@ pub enum Request {
         /// The leases.
         leases: Vec<Lease>,
     },
-    /// Lets leases end later.
+    /// Extends leases.
     Extend {
         /// The leases.
         leases: Vec<Lease>,
         /// The new duration, from now.
         visibility: Duration,
     },
-    /// How many messages, clients and queues there are.
+    /// Counts messages, clients and queues.
     Counts,
 }
 
 impl Request {
-    /// Whether the request changes nothing, and so can be repeated after a lost answer.
+    /// Whether the request changes nothing. It can then be repeated after a lost answer.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(
             self,

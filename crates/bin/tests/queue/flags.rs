@@ -46,7 +46,7 @@ fn each_request_is_a_line_of_the_trace() {
 
 #[test]
 fn unusable_flags_are_refused_and_no_address_is_repeated() {
-    const STRAY: &str = "error: an address stands in a wrong place: use --database ADDRESS\n";
+    const STRAY: &str = "error: an address is in a wrong place: use --database ADDRESS\n";
     let rows = [
         (
             vec!["--database", "postgresql://me:hunter2@127.0.0.1/messages"],
@@ -68,7 +68,7 @@ fn unusable_flags_are_refused_and_no_address_is_repeated() {
         (
             vec!["--database", "host=localhost user=me password=hunter2"],
             2,
-            "--database is one of postgresql://USER@HOST:PORT/NAME",
+            "--database must be postgresql://USER@HOST:PORT/NAME",
         ),
         (vec!["--tls-certificate", "/nonexistent"], 2, "--tls-key"),
         (
@@ -87,7 +87,7 @@ fn unusable_flags_are_refused_and_no_address_is_repeated() {
             "--memory-mb 5 is too little for messages of --message-bytes-max 10000000: it takes at \
              least 29",
         ),
-        (vec!["migrate", "--database", "sqlite"], 2, "others need no migration"),
+        (vec!["migrate", "--database", "sqlite"], 2, "only PostgreSQL needs migration"),
         (vec!["postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
         (vec!["migrate", "postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
         (vec!["--threads", "postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),

@@ -10,15 +10,14 @@ use clap::{Arg, Command, Error};
 /// A database of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The address of a PostgreSQL.
+    /// PostgreSQL at this address.
     Postgres(String),
-    /// A file of SQLite, or memory.
+    /// SQLite in this file, or in memory.
     Sqlite(Option<PathBuf>),
-    /// None.
     Null,
 }
 
-/// Reads the value. It is never repeated, as clap's own parsers do: it may have a password.
+/// Parses the value. Unlike clap's own parsers, it never repeats the value, which may have a password.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parser;
 
@@ -32,7 +31,7 @@ impl TypedValueParser for Parser {
         value: &OsStr,
     ) -> Result<Target, Error> {
         value.to_str().and_then(parse).ok_or_else(|| {
-            let forms = "--database is one of postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite and null\n";
+            let forms = "--database must be postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite or null\n";
             Error::raw(ErrorKind::ValueValidation, forms).with_cmd(command)
         })
     }

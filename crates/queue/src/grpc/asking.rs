@@ -1,4 +1,4 @@
-//! Requests that wait for a worker, and then go to the database.
+//! A request waits for a worker, then goes to the database.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,13 +38,13 @@ impl From<Unasked> for Status {
 }
 
 impl<D: Database> Asking<D> {
-    /// Asks for a call that has just arrived.
+    /// Waits for a worker and asks the database, for a call that has just arrived.
     pub(super) async fn ask(&self, call: &mut Call, request: Request) -> Result<Answer, Status> {
         let since = call.received;
         Ok(self.ask_since(call, since, request).await?)
     }
 
-    /// Asks for a call whose wait for a worker began at `since`.
+    /// The same for a call whose wait for a worker began at `since`.
     pub(super) async fn ask_since(
         &self,
         call: &mut Call,
@@ -55,7 +55,7 @@ impl<D: Database> Asking<D> {
         self.ask_by(worker, call, since, request).await
     }
 
-    /// Asks with a worker.
+    /// Asks the database, for a call that already has a worker.
     pub(super) async fn ask_by(
         &self,
         worker: Slot,

@@ -17,7 +17,7 @@ use crate::database::{Database, Failure};
 use crate::operation::{Answer, ClientId, QueueId, Request};
 use crate::waiters::{Place, Waiters};
 
-/// The waiting calls of a server, and the database where they look.
+/// The waiting calls of a server, and the database that they ask.
 #[derive(Debug)]
 pub(super) struct Awaiting<D> {
     asking: Arc<Asking<D>>,
@@ -25,17 +25,17 @@ pub(super) struct Awaiting<D> {
     ending: watch::Receiver<bool>,
 }
 
-/// What a call waits for.
+/// The messages that a call waits for.
 pub(super) struct Wanted<F> {
     pub(super) queue: QueueId,
     pub(super) receiver: ClientId,
     pub(super) wait: Duration,
-    /// Makes the request, once for each look.
+    /// Makes the request, once for each time that the call asks.
     pub(super) request: F,
 }
 
 impl<D: Database> Awaiting<D> {
-    /// A task of `runtime` passes on the arrivals of the database.
+    /// Spawns a task on `runtime` that passes the database's arrivals to the waiting calls.
     pub(super) fn new(
         runtime: &Runtime,
         asking: Arc<Asking<D>>,
@@ -56,7 +56,7 @@ impl<D: Database> Awaiting<D> {
         Awaiting { asking, waiters, ending }
     }
 
-    /// Asks for messages until there is one, or the time is over.
+    /// Asks until there is a message, or until the time is over.
     pub(super) async fn ask(
         &self,
         call: &mut Call,
@@ -83,10 +83,10 @@ impl<D: Database> Awaiting<D> {
         request: impl Fn() -> Request,
     ) -> Result<Answer, Status> {
         let mut ends = self.ending.clone();
-        // Dropped after both notifications: it does not wake this call itself.
+        // Declared before both notifications, so dropped after them: it does not wake this call itself.
         let mut baton = Baton { place, own: false, anybody: false };
-        // Each look begins enabled: whatever arrives from then on wakes the call again. A notification that the call
-        // has not consumed goes to the next one when it is dropped.
+        // Enable both notifications before asking: a later arrival then wakes the call again. Dropping a notification
+        // that the call has not consumed passes it to the next call.
         let (mut own, mut anybody) = (pin!(place.own.notified()), pin!(place.anybody.notified()));
         own.as_mut().enable();
         anybody.as_mut().enable();
@@ -109,17 +109,18 @@ impl<D: Database> Awaiting<D> {
                     }
                     () = sleep(interval), if interval < left => {}
                     () = sleep(left), if left <= interval => return Ok(answer),
-                    // An error says that the server is gone.
+                    // An error means that the server is gone.
                     _ = ends.wait_for(|ends| *ends) => return Err(ending()),
                 }
             }
             let since = Instant::now();
-            // The look itself is not cancelled: its answer may be messages.
+            // Only the wait for a worker can end early. The request itself is not cancelled: its answer may have
+            // messages.
             let worker = tokio::select! {
                 biased;
                 worker = self.asking.worker() => match worker {
                     Ok(worker) => worker,
-                    // Too many requests wait for a worker: the call looks again later.
+                    // Too many requests wait for a worker: ask again later.
                     Err(_) => continue,
                 },
                 () = sleep_until(until.into()) => return Ok(answer),
@@ -128,7 +129,7 @@ impl<D: Database> Awaiting<D> {
             let looked = self.asking.ask_by(worker, call, since, request()).await;
             match &looked {
                 Ok(answer) if is_empty(answer) => (baton.own, baton.anybody) = (false, false),
-                // The calls that wait in this queue end one after the other.
+                // The queue was deleted. Wake the next call that waits in it, so that it ends as well.
                 Err(Unasked::Failed(Failure::NotThere(_))) => baton.anybody = true,
                 _ => {}
             }
@@ -138,8 +139,8 @@ impl<D: Database> Awaiting<D> {
     }
 }
 
-/// The wake-ups that a call has consumed. If it leaves before a look finds nothing, they go to the next call: there may
-/// be more messages.
+/// The wake-ups that a call has consumed. If the call ends before the database had no message for it, they go to the
+/// next call: there may be more messages.
 struct Baton<'p> {
     place: &'p Place,
     own: bool,

@@ -1,4 +1,4 @@
-//! The messages of the interface: checked, and converted to requests.
+//! Checks the messages of the interface, and converts them to requests.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::operation::{
     ANYBODY, ClientId, Lease, MiddlewareId, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
 
-/// Messages of one call.
+/// Most messages of one call.
 const MESSAGES_MAX: u32 = 1000;
-/// Content of an answer after which it takes no further message: clients take 4 MiB by default.
+/// After this much content, an answer takes no further message: clients accept 4 MiB by default.
 const ANSWER_CONTENT_BYTES: u64 = 2 << 20;
 /// The same for a part of a streamed answer.
 const PART_CONTENT_BYTES: u64 = 256 << 10;
 /// The longest time that a call may wait for a message.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// How long a lease lasts by default, and at most.
+/// The duration of a lease, by default and at most.
 const VISIBILITY: Duration = Duration::from_secs(30);
 const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The longest retention of a queue.
@@ -32,9 +32,9 @@ const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 const ATTEMPTS: u32 = 5;
 const ATTEMPTS_MAX: u32 = 1_000_000;
 
-/// A request, for the trace.
+/// A request as the trace shows it.
 pub(super) trait Question: Message {
-    /// The name of the call, unless its operation has one.
+    /// The name of a call whose operation is `Op::Other`.
     const NAME: &'static str = "other";
 
     /// Its fields, each with a space before it.
@@ -47,7 +47,7 @@ macro_rules! questions {
             $(const NAME: &'static str = $name;)?
 
             fn about(&self) -> String {
-                #[allow(unused_mut, reason = "some are about nothing")]
+                #[allow(unused_mut, reason = "some requests have no fields")]
                 let mut about = String::new();
                 $(let _ = write!(about, " {}={:?}", stringify!($field), self.$field);)*
                 about
@@ -111,14 +111,14 @@ fn count(count: u32) -> Result<u32, Status> {
     match count {
         0 => Ok(1),
         1..=MESSAGES_MAX => Ok(count),
-        _ => refused(format!("count {count} is more than {MESSAGES_MAX}")),
+        _ => refused(format!("count is {count}: use at most {MESSAGES_MAX}")),
     }
 }
 
 fn time(name: &str, ms: u64, max: Duration) -> Result<Duration, Status> {
     let time = Duration::from_millis(ms);
     if time > max {
-        return refused(format!("{name} {ms} is more than {}", max.as_millis()));
+        return refused(format!("{name} is {ms}: use at most {}", max.as_millis()));
     }
     Ok(time)
 }
@@ -135,10 +135,10 @@ pub(super) fn created(question: &CreateQueueRequest) -> Result<Request, Status> 
     let CreateQueueRequest { creator, dead_letter_queue, attempts_max, retention_ms } = *question;
     let attempts_max = attempts_max.unwrap_or(ATTEMPTS);
     if !(1..=ATTEMPTS_MAX).contains(&attempts_max) {
-        return refused(format!("attempts_max {attempts_max} is not from 1 to {ATTEMPTS_MAX}"));
+        return refused(format!("attempts_max is {attempts_max}: use 1 to {ATTEMPTS_MAX}"));
     }
     if retention_ms == Some(0) {
-        return refused("retention_ms 0 would keep no message");
+        return refused("retention_ms is 0: leave it out to keep messages");
     }
     let retention = retention_ms.map(|ms| time("retention_ms", ms, RETENTION_MAX)).transpose()?;
     let dead_letters = dead_letter_queue;
@@ -153,18 +153,18 @@ pub(super) fn sent(question: SendRequest, content_bytes_max: usize) -> Result<Re
     let sender = client("sender", sender)?;
     if !(1..=MESSAGES_MAX as usize).contains(&messages.len()) {
         let count = messages.len();
-        return refused(format!("{count} messages are not from 1 to {MESSAGES_MAX}"));
+        return refused(format!("the call has {count} messages: send 1 to {MESSAGES_MAX}"));
     }
     for rpc::Outgoing { content, .. } in &messages {
         let bytes = content.len();
         if bytes > content_bytes_max {
             return refused(format!(
-                "the content has {bytes} bytes, more than {content_bytes_max}: see \
+                "the content has {bytes} bytes: send at most {content_bytes_max}, or raise \
                  --message-bytes-max"
             ));
         }
         if content.contains('\0') {
-            return refused("the content has the character U+0000, which databases do not take");
+            return refused("the content has the character U+0000: databases cannot store it");
         }
     }
     let outgoing =
@@ -176,7 +176,7 @@ pub(super) fn listed(question: &ListQueuesRequest) -> Result<Request, Status> {
     Ok(Request::ListQueues { receiver: client("receiver", question.receiver)? })
 }
 
-/// A part of a streamed answer: the messages after one.
+/// A part of a streamed answer: messages with higher numbers than `after`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page {
     pub(super) receiver: ClientId,
@@ -196,7 +196,7 @@ impl Page {
         Request::Read { receiver, queue, after, count, content_bytes_max }
     }
 
-    /// The next one, if there may be one.
+    /// The next page, if this one is full.
     pub(super) fn next(self, messages: &[Stored]) -> Option<Page> {
         let bytes: u64 = messages.iter().map(|message| message.content.len() as u64).sum();
         let is_full = messages.len() >= MESSAGES_MAX as usize || bytes >= PART_CONTENT_BYTES;
@@ -211,7 +211,7 @@ pub(super) fn read_from(question: &ReadFromRequest) -> Result<Request, Status> {
     Ok(Request::ReadFrom { receiver, sender })
 }
 
-/// A request for messages of a queue for a client, which may wait.
+/// A request to remove or lease messages, which may wait for them.
 #[derive(Debug)]
 pub(super) struct Taking {
     pub(super) receiver: ClientId,
@@ -235,7 +235,7 @@ impl Taking {
         Taking::new(receiver, queue, count, wait_ms)
     }
 
-    /// It, and how long the lease lasts.
+    /// The request, and the duration of its leases.
     pub(super) fn leased(question: LeaseRequest) -> Result<(Taking, Duration), Status> {
         let LeaseRequest { receiver, queue, count, wait_ms, visibility_ms } = question;
         Ok((Taking::new(receiver, queue, count, wait_ms)?, visibility(visibility_ms)?))
@@ -255,7 +255,7 @@ impl Taking {
 
 fn leases(leases: Vec<rpc::LeaseId>) -> Result<Vec<Lease>, Status> {
     if !(1..=MESSAGES_MAX as usize).contains(&leases.len()) {
-        return refused(format!("{} leases are not from 1 to {MESSAGES_MAX}", leases.len()));
+        return refused(format!("the call has {} leases: use 1 to {MESSAGES_MAX}", leases.len()));
     }
     let lease = |rpc::LeaseId { message, attempt }| Lease { message, attempt };
     Ok(leases.into_iter().map(lease).collect())

@@ -13,28 +13,28 @@ use tonic::{Code, Request, Response, Status};
 use super::message::Question;
 use crate::database::Stages;
 
-/// What a server records with.
+/// The recorders and the trace of a server.
 #[derive(Debug)]
 pub struct Telemetry {
     /// See [`recorders`].
     pub shards: Arc<Shards<Broker>>,
-    /// Each call is a line of it.
+    /// Has a line for each call.
     pub trace: Option<Trace>,
 }
 
-/// The recorders of a server with so many threads and worker slots.
+/// Makes a recorder for each thread of a server with this many worker slots.
 pub fn recorders(
     reporter: &mut Reporter<Broker>,
     threads: usize,
     workers: u32,
 ) -> Vec<Recorder<Broker>> {
     let now = Instant::now();
-    // The slots belong to no thread: the first recorder has all of them.
+    // The slots belong to no thread: the first recorder counts all of them.
     let slots = |index| if index == 0 { workers } else { 0 };
     knee_server::recorders(reporter, threads, |index| BrokerGauges::new(now, slots(index)))
 }
 
-/// The recorders of a server, and how they are used.
+/// Records the calls of a server.
 #[derive(Debug)]
 pub(super) struct Meter {
     started: Moment,
@@ -46,7 +46,7 @@ pub(super) struct Meter {
 pub(super) enum Doing {
     /// It waits for a worker.
     Queueing,
-    /// It has one.
+    /// It has a worker.
     Working,
     /// It waits for a message.
     Awaiting,
@@ -62,12 +62,12 @@ impl Doing {
     }
 }
 
-/// A request in a state, until this is dropped.
+/// Counts a request in a state, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Does<'a> {
     meter: &'a Meter,
     doing: Doing,
-    /// The end, unless it is the drop.
+    /// When the state ended; `None` if it ends with the drop.
     until: Option<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl Drop for Does<'_> {
 }
 
 impl Does<'_> {
-    /// Ends it at an earlier moment.
+    /// Ends the state at an earlier moment.
     pub(super) fn until(mut self, until: Instant) {
         self.until = Some(until);
     }
@@ -90,12 +90,12 @@ impl Meter {
         Meter { started: Moment::now(), telemetry }
     }
 
-    /// A request is in a state from now on.
+    /// Counts a request in a state from now on.
     pub(super) fn does(&self, doing: Doing) -> Does<'_> {
         self.does_from(Instant::now(), doing)
     }
 
-    /// A request is in a state since `from`.
+    /// Counts a request in a state since `from`.
     pub(super) fn does_from(&self, from: Instant, doing: Doing) -> Does<'_> {
         self.change(doing, from, Instant::now(), 1);
         Does { meter: self, doing, until: None }
@@ -107,7 +107,7 @@ impl Meter {
         });
     }
 
-    /// A call arrives.
+    /// Begins the record of a call.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let (_, mut extensions, question) = request.into_parts();
         let share: Option<Arc<Share>> = extensions.remove();
@@ -124,7 +124,7 @@ impl Meter {
         (call, question)
     }
 
-    /// Hands over the last records. The runtime's threads have ended.
+    /// Hands over the last records. The runtime's threads must have ended.
     pub(super) fn finish(&self) {
         self.telemetry.shards.finish();
     }
@@ -156,24 +156,23 @@ fn operation(path: &str) -> Op {
     }
 }
 
-/// A running call. Its drop counts it, as cancelled unless it was answered.
+/// A running call. The drop records it, as cancelled if it has no other status.
 #[derive(Debug)]
 pub(super) struct Call {
     meter: Arc<Meter>,
     op: Op,
     pub(super) received: Instant,
     times: BrokerTimes,
-    /// Since when it has a worker.
+    /// When it got a worker.
     dequeued: Option<Instant>,
     /// Its progress in the database.
     stages: Stages,
     code: Code,
-    /// Messages sent or received.
     messages: u32,
     bytes_in: u64,
     bytes_out: u64,
     traced: Option<String>,
-    /// The memory of its messages, if that is limited.
+    /// The memory that its messages take, if the server limits memory.
     share: Option<Arc<Share>>,
 }
 
@@ -195,37 +194,37 @@ impl Call {
         }
     }
 
-    /// It has waited for a worker from `since` to `dequeued`.
+    /// Records a wait for a worker, from `since` to `dequeued`.
     pub(super) fn dequeued(&mut self, since: Instant, dequeued: Instant) {
         self.times.queueing_ns += elapsed_ns(since, dequeued);
         self.dequeued = Some(dequeued);
         self.stages = Stages::default();
     }
 
-    /// Where the database records its progress, also for a call that is cancelled.
+    /// The database records the call's progress here. So the record survives a cancelled call.
     pub(super) fn stages(&mut self) -> &mut Stages {
         &mut self.stages
     }
 
-    /// The database has answered, or the call is cancelled.
+    /// Records the time in the database: it has answered, or the call is cancelled.
     pub(super) fn was_answered(&mut self) {
         let Some(dequeued) = self.dequeued.take() else { return };
         let answered = self.stages.answered.unwrap_or_else(Instant::now);
-        // Without a connection all of it was the wait for one.
+        // Without a connection, the call waited for one all the time.
         let connected = self.stages.connected.unwrap_or(answered);
         self.times.connection_ns += elapsed_ns(dequeued, connected);
         self.times.service_ns += elapsed_ns(dequeued, answered);
     }
 
-    /// It carries more messages.
+    /// Counts messages that the call sends or returns.
     pub(super) fn carries(&mut self, messages: usize) {
         let messages = u32::try_from(messages).unwrap_or(u32::MAX);
         self.messages = self.messages.saturating_add(messages);
     }
 
-    /// A part of its answer takes memory; refused where none is left.
+    /// Takes memory for a part of the answer; fails if none is left.
     pub(super) fn shows(&mut self, bytes: usize) -> Result<(), Status> {
-        // Each call has room for a small part anyway.
+        // Each call has taken this much from the start.
         if let Some(share) = &self.share
             && bytes > CALL_BYTES
         {
@@ -235,8 +234,7 @@ impl Call {
         Ok(())
     }
 
-    /// Its answer, which is never refused: removed messages are nowhere else. There are at most as many such answers
-    /// as workers.
+    /// Ends the call. Its answer may exceed the memory limit: removed messages exist nowhere else.
     pub(super) fn answered<A: Message>(
         mut self,
         outcome: Result<A, Status>,
@@ -253,7 +251,7 @@ impl Call {
         Ok(Response::new(answer))
     }
 
-    /// It ends with this status, or successfully unless it has a status already.
+    /// Ends the call with a status; without one, successfully, unless it has ended already.
     pub(super) fn ends(&mut self, status: Option<&Status>) {
         match status {
             Some(status) => self.code = status.code(),
@@ -262,7 +260,7 @@ impl Call {
         }
     }
 
-    /// Whether it may find nothing.
+    /// Whether the call may find no message.
     fn looks_for_messages(&self) -> bool {
         matches!(self.op, Op::ReadAll | Op::ReadFrom | Op::Remove | Op::Lease)
     }
@@ -328,7 +326,7 @@ mod tests {
         }
     }
 
-    /// The wait of a cancelled call for a connection, and its time with one.
+    /// Times of a cancelled call in microseconds: the wait for a connection, and the time with it.
     fn cancelled(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
         let (lines, written) = mpsc::channel();
         let trace = Trace::to_sink("test", Lines(lines));
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_call_holds_a_connection_since_it_has_one() {
+    fn cancelled_call_counts_its_time_with_a_connection() {
         let (connecting_us, asking_us) = cancelled(|_| None);
         assert!(connecting_us >= 30e3 && asking_us == 0.0, "{connecting_us} {asking_us}");
         let (connecting_us, asking_us) = cancelled(|since| Some(since + Duration::from_millis(20)));

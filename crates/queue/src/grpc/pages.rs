@@ -1,5 +1,5 @@
-//! All messages of a queue, at their reader's pace: between two parts the call holds neither a worker nor a
-//! connection.
+//! Streams all messages of a queue, as fast as the client reads. Between two parts, the call holds neither a worker nor
+//! a connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use super::refusal::beside_the_point;
 use crate::database::Database;
 use crate::operation::Answer;
 
-/// The parts of a call's answer. The first one is read before: a failure is the call's status.
+/// The parts of a call's answer. The first part is read at once, so that its failure becomes the call's status.
 pub(super) async fn pages<D: Database>(
     asking: Arc<Asking<D>>,
     call: Call,
@@ -35,13 +35,13 @@ pub(super) async fn pages<D: Database>(
             pages.call.ends(None);
             return None;
         };
-        // In a task, which ends with the stream: the body is not polled while its reader has no room, and a page
-        // begun in there would keep its worker.
+        // Read in a task. The stream itself is not polled while the client has no room, so a page that was read here
+        // would keep its worker.
         let mut reading = JoinSet::new();
         reading.spawn(pages.part(page, Instant::now()));
         match reading.join_next().await {
             Some(Ok((pages, part))) => Some((part, (Some(pages), None))),
-            _ => Some((Err(Status::internal("a page was not read to its end")), (None, None))),
+            _ => Some((Err(Status::internal("the server failed to read a page")), (None, None))),
         }
     }))
 }
@@ -50,12 +50,12 @@ pub(super) async fn pages<D: Database>(
 struct Pages<D> {
     asking: Arc<Asking<D>>,
     call: Call,
-    /// The next one; `None` after the last.
+    /// `None` after the last page.
     next: Option<Page>,
 }
 
 impl<D: Database> Pages<D> {
-    /// A part, for which the reader has waited since `since`.
+    /// Reads a part, for which the client has waited since `since`.
     async fn part(mut self, page: Page, since: Instant) -> (Self, Result<ReadAllResponse, Status>) {
         let part = self.read(page, since).await;
         let part = part.inspect_err(|status| self.call.ends(Some(status)));

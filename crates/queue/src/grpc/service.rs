@@ -41,7 +41,7 @@ pub(super) struct Service<D> {
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What an answer has to be for a question.
+/// The content of an answer that must be of this variant.
 macro_rules! answer {
     ($answer:expr, $variant:ident) => {
         match $answer {

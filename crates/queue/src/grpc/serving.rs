@@ -20,21 +20,21 @@ use crate::operation::{Answer, Request};
 use crate::slots::Slots;
 use crate::waiters::Waiters;
 
-/// Room of a request beside its content.
+/// Room for a request's fields beside its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
-/// Room of a batch, at least.
+/// Room for a request with many messages.
 const BATCH_BYTES: usize = 4 << 20;
-/// Calls of one connection that are served at a time; further ones wait at the client.
+/// Most calls of one connection at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
 
 /// A server's certificate, and the issuers of its clients' certificates, as PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// Its certificate, and those between it and an issuer that clients trust.
+    /// The server's certificate, and the chain up to an issuer that clients trust.
     pub certificate: Vec<u8>,
     /// The certificate's key.
     pub key: Vec<u8>,
-    /// The issuers of clients' certificates; without them, any client is served.
+    /// The issuers of clients' certificates; without them, the server accepts any client.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -68,18 +68,18 @@ pub struct Settings {
     pub waiting_max: usize,
     /// Requests that may wait for a message; further ones are refused.
     pub waiters_max: usize,
-    /// A request that waits for a message looks for it this often without a notification; many requests, less often.
+    /// The interval at which a request that waits for a message polls; many requests poll less often.
     pub poll_interval: Duration,
     /// Longer content is refused.
     pub content_bytes_max: usize,
-    /// Memory for the messages of all calls, from the first byte of a request to the last one of its answer. A
-    /// connection has no more than it leaves to others. Further calls are refused.
+    /// Memory for the messages of all calls, from the first byte of a request to the last byte of its answer. A
+    /// connection takes at most as much as stays free. Further calls are refused.
     pub messages_bytes_max: usize,
     /// Limits of connections.
     pub limits: Limits,
-    /// Without it, connections are not encrypted.
+    /// `None`: connections are not encrypted.
     pub tls: Option<Tls>,
-    /// Running calls have this time when the server ends.
+    /// At shutdown, running calls may take this long.
     pub grace: Duration,
 }
 
@@ -94,9 +94,9 @@ impl Settings {
 /// Why a server could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The database refuses it.
+    /// The database refuses the server.
     Database(Failure),
-    /// The certificates or their key are of no use.
+    /// The certificates or their key cannot be used.
     Tls(String),
     /// The system refused the listener.
     Io(io::Error),
@@ -123,8 +123,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Serves a database on `listener`, on the threads of `runtime` (see [`knee_server::runtime`]),
-    /// and records that with `telemetry`.
+    /// Serves a database on `listener`, with the threads of `runtime` (see [`knee_server::runtime`]).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -144,7 +143,7 @@ impl Serving {
         let register = async {
             let answer = database.call(Request::RegisterMiddleware, &mut Stages::default()).await?;
             let Answer::Id(middleware) = answer else {
-                return Err(Failure::Broken("the database has no number for this server".into()));
+                return Err(Failure::Broken("the database gave this server no number".into()));
             };
             Ok(middleware)
         };
@@ -181,16 +180,16 @@ impl Serving {
         self.address
     }
 
-    /// A handle that ends it, and the calls that wait for messages.
+    /// A handle that ends the server, and the calls that wait for messages.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.running.shutdown()
     }
 
-    /// Waits until it has ended and has dropped the database.
+    /// Waits until the server has ended and dropped the database.
     ///
     /// # Errors
-    /// When it failed, or ended without being asked to.
+    /// When the server failed, or ended by itself.
     pub fn join(self) -> io::Result<()> {
         let ended = self.running.join();
         self.meter.finish();

@@ -1,4 +1,4 @@
-//! What cannot be asked, and what the database cannot answer: a clear status.
+//! Invalid requests, and failures of the database: each has a clear status.
 
 use knee_queue::database::Failure;
 use knee_rpc::queue::queue_client::QueueClient;
@@ -35,34 +35,35 @@ async fn invalid_requests_are_refused_without_the_database() {
     let outcome = client.read_all(ReadAllRequest { receiver: 0, queue }).await;
     is_refused(outcome.map(|_| ()), invalid, &zero("receiver"));
     let outcome = send(&mut client, (me, me, queue), "x".repeat((1 << 20) + 1)).await;
-    let message = "the content has 1048577 bytes, more than 1048576: see --message-bytes-max";
+    let message =
+        "the content has 1048577 bytes: send at most 1048576, or raise --message-bytes-max";
     is_refused(outcome, invalid, message);
     let outcome = send(&mut client, (me, me, queue), "before\0behind").await;
-    let message = "the content has the character U+0000, which databases do not take";
+    let message = "the content has the character U+0000: databases cannot store it";
     is_refused(outcome, invalid, message);
     let outcome = client.send(SendRequest { sender: me, messages: Vec::new() }).await;
-    is_refused(outcome, invalid, "0 messages are not from 1 to 1000");
+    is_refused(outcome, invalid, "the call has 0 messages: send 1 to 1000");
     let messages = vec![Outgoing { receiver: me, queue, content: String::new() }; 1001];
     let outcome = client.send(SendRequest { sender: me, messages }).await;
-    is_refused(outcome, invalid, "1001 messages are not from 1 to 1000");
+    is_refused(outcome, invalid, "the call has 1001 messages: send 1 to 1000");
     let removal = RemoveRequest { receiver: me, queue, count: 1001, wait_ms: 0 };
-    is_refused(client.remove(removal).await, invalid, "count 1001 is more than 1000");
+    is_refused(client.remove(removal).await, invalid, "count is 1001: use at most 1000");
     let removal = RemoveRequest { count: 1, wait_ms: 3_600_001, ..removal };
-    is_refused(client.remove(removal).await, invalid, "wait_ms 3600001 is more than 3600000");
+    is_refused(client.remove(removal).await, invalid, "wait_ms is 3600001: use at most 3600000");
     let lease = LeaseRequest { visibility_ms: u64::MAX, queue, receiver: me, ..Default::default() };
-    let message = format!("visibility_ms {} is more than 43200000", u64::MAX);
+    let message = format!("visibility_ms is {}: use at most 43200000", u64::MAX);
     is_refused(client.lease(lease).await, invalid, &message);
     let leases = vec![LeaseId::default(); 1001];
     let outcome = client.acknowledge(AcknowledgeRequest { leases }).await;
-    is_refused(outcome, invalid, "1001 leases are not from 1 to 1000");
+    is_refused(outcome, invalid, "the call has 1001 leases: use 1 to 1000");
     for (settings, message) in [
         (
             CreateQueueRequest { attempts_max: Some(0), ..Default::default() },
-            "attempts_max 0 is not from 1 to 1000000",
+            "attempts_max is 0: use 1 to 1000000",
         ),
         (
             CreateQueueRequest { retention_ms: Some(0), ..Default::default() },
-            "retention_ms 0 would keep no message",
+            "retention_ms is 0: leave it out to keep messages",
         ),
         (CreateQueueRequest::default(), zero("creator").as_str()),
     ] {
@@ -72,9 +73,9 @@ async fn invalid_requests_are_refused_without_the_database() {
     send(&mut client, (me, me, queue), "x".repeat(1 << 20)).await.unwrap();
 }
 
-/// No client that is generated can send such content: it is spoilt on its way.
+/// No generated client can send such content, so a proxy spoils it on the way.
 #[tokio::test]
-async fn invalid_utf8_is_refused_and_its_connection_stays() {
+async fn invalid_utf8_is_refused_and_its_connection_stays_open() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,7 +114,7 @@ async fn invalid_utf8_is_refused_and_its_connection_stays() {
 }
 
 #[tokio::test]
-async fn queues_that_are_not_there_are_told_of() {
+async fn missing_queue_is_named() {
     let server = Server::start(Ledger::open());
     let mut client = server.client().await;
     let me = register(&mut client).await;
@@ -126,7 +127,7 @@ async fn queues_that_are_not_there_are_told_of() {
 }
 
 #[tokio::test]
-async fn failures_of_the_database_have_a_status_each() {
+async fn each_failure_of_the_database_has_a_status() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let mut client = server.client().await;

@@ -190,7 +190,7 @@ async fn ending_server_ends_waiting_calls() {
         let status = outcome.unwrap().1.unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
-            (Code::Unavailable, "the server ends: nothing was done")
+            (Code::Unavailable, "the server is shutting down: nothing was done")
         );
     }
     server.shut_down();
