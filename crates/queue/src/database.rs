@@ -21,9 +21,8 @@ pub trait Database: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Answer, Failure>> + Send;
 
     /// Subscribes to later arrivals, including messages whose lease ended. An arrival is announced after its message
-    /// is
-    /// visible. `None` reports missed arrivals. Arrivals may also be lost without a report, so waiting calls poll as
-    /// well.
+    /// is visible. `None` reports missed arrivals. Arrivals may also be lost without a report, so waiting calls poll
+    /// as well.
     fn arrivals(&self) -> broadcast::Receiver<Option<Arrival>>;
 }
 

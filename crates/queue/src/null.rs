@@ -11,9 +11,7 @@ use crate::operation::{Answer, ClientId, Counts, MessageId, Outgoing, QueueId, R
 
 /// Answers every request as done, and stores only the last message. Every read, remove and lease returns this message
 /// with a new number, addressed to the client. So answers are as long as those of a database with a message for each
-/// client.
-///
-/// No request does a look-up, or waits for a connection.
+/// client. No request looks anything up, or waits for a connection.
 #[derive(Debug)]
 pub struct Null {
     /// The next message's, client's or queue's number.
@@ -51,7 +49,7 @@ impl Null {
         self.lock().clone()
     }
 
-    /// Sends messages; their numbers.
+    /// Sends messages; returns their numbers.
     fn send(&self, sender: ClientId, messages: Vec<Outgoing>) -> Vec<MessageId> {
         let numbers = messages.iter().map(|_| self.number()).collect();
         if let Some(Outgoing { queue, content, .. }) = messages.into_iter().next_back() {
@@ -144,7 +142,7 @@ mod tests {
         assert_eq!(null.answer(Request::Send { sender: 7, messages }), Answer::Sent(vec![1, 2]));
         assert_eq!(null.answer(Request::ListQueues { receiver }), Answer::Queues(vec![3]));
         let mut before = 2;
-        // Of its queue or of another one.
+        // The message's own queue, and another one.
         for queue in [3, 4] {
             let remove = Request::Remove { receiver, queue, count, content_bytes_max };
             let Answer::Messages(removed) = null.answer(remove) else { panic!("not messages") };

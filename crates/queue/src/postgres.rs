@@ -49,7 +49,7 @@ const UPKEEP_CONNECTIONS: usize = 2;
 /// Connections that notify other servers.
 const NOTIFYING_CONNECTIONS: usize = 1;
 
-/// Installs the schema in an empty database; answers whether it was missing.
+/// Installs the schema in an empty database; returns whether it was missing.
 ///
 /// # Errors
 /// When the database has another schema, cannot be reached or cannot be altered.
@@ -66,7 +66,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Checks that the database is there and has the schema.
+    /// Opens a database that has the schema.
     ///
     /// # Errors
     /// When the database or the schema is missing, or the database refuses the user.

@@ -1,12 +1,12 @@
-//! Messages in a file of SQLite, for one process: the database without a server.
+//! Messages in a file of SQLite, which one process uses. It needs no database server.
 //!
 //! # Layout
 //!
 //! * `file`: opens the file for one process, and checks or creates the tables.
 //! * `changes`: requests that write. `reads`: requests that do not. `keeping`: leases that end, retention, and messages
 //!   of deleted queues.
-//! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: threads that
-//!   read at the same time.
+//! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: reads beside the
+//!   writer.
 //! * `failure`, `time`: errors and times of SQLite.
 
 mod changes;
@@ -25,22 +25,21 @@ use knee_server::Trace;
 use tokio::sync::broadcast;
 
 use self::failure::failure;
-
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// Arrivals that are kept for a slow subscriber.
+/// Most arrivals queued for a slow subscriber.
 const ARRIVALS_MAX: usize = 4096;
 
 /// Options of the database.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The file, which is created if it is missing; without one messages are in memory.
+    /// The file, created if it is missing; `None` keeps messages in memory.
     pub file: Option<PathBuf>,
-    /// Whether an answered change survives a power failure. It survives the end of the process in either case.
+    /// Whether an answered change survives a power failure. It always survives the end of the process.
     pub durable: bool,
     /// Where failures of background jobs are reported.
     pub log: Trace,

@@ -18,23 +18,24 @@ use super::options::Options;
 use super::tls::Tls;
 use crate::database::Failure;
 
-/// How long it may take until a connection can be used, unless the address says otherwise.
+/// Longest time until a new connection can be used. `connect_timeout` in the address replaces it.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long data may stay unacknowledged by the server's machine.
+/// TCP closes a connection whose data the server's machine does not acknowledge for this time.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);
-/// Probes of a connection without traffic: the listening one sends nothing.
+/// TCP probes a connection without traffic: the listening connection sends nothing.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// The settings of every session. Generic plans are made once; and as for full tables, which may be empty then.
-/// Each statement of a function sees what was committed before it began: a call that has waited for a lock needs that.
+/// The settings of every session. A generic plan is made once, perhaps while the tables are empty; without sequential
+/// and bitmap scans it also suits full tables. With READ COMMITTED, each statement of a function sees the commits
+/// before the statement; a call that has waited for a lock needs that.
 const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
     -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \
     -c client_encoding=UTF8";
 
-/// Every session asks for this first: an answered commit is on the disk, whatever role or database are set to.
-/// Settings that wait for standbys stay.
+/// Every session runs this first: an answered commit is on the disk, even if role or database set
+/// `synchronous_commit = off`. Other values stay; they may wait for standbys.
 pub(super) const DURABLE: &str = "SELECT set_config('synchronous_commit',
     CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)";
@@ -51,11 +52,11 @@ pub(super) struct Address {
 type Encrypted = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
 impl Address {
-    /// Reads `postgresql://USER@HOST:PORT/DATABASE`, and finds the password: in the given file, in `PGPASSWORD`, or in
-    /// the file that `PGPASSFILE` names or `~/.pgpass`.
+    /// Parses `postgresql://USER@HOST:PORT/DATABASE`. Finds the password in the given file, in `PGPASSWORD`, in the
+    /// file that `PGPASSFILE` names, or in `~/.pgpass`.
     ///
     /// # Errors
-    /// When it cannot be read, has a password or several hosts; when a file cannot be read.
+    /// When the address cannot be parsed, or has a password or several hosts; when a file cannot be read.
     pub(super) fn read(options: &Options) -> Result<Address, Failure> {
         let (text, tls) = Tls::take_from(&options.address)?;
         let mut config: Config = text.parse().map_err(|_| {
@@ -67,7 +68,7 @@ impl Address {
         }
         if config.get_password().is_some() {
             return Err(invalid(
-                "the address has a password, which other users could read in a list of processes: use a file, \
+                "the address has a password, which other users can see in the list of processes: use a file, \
                  PGPASSWORD or ~/.pgpass",
             ));
         }
@@ -93,15 +94,15 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("knee-queue");
         }
-        // Nothing is between two processes of one machine: libpq encrypts no Unix socket either.
+        // A Unix socket stays within the machine; libpq does not encrypt it either.
         let is_local = matches!(config.get_hosts(), [Host::Unix(_)]);
         config.ssl_mode(if is_local { SslMode::Disable } else { tls.mode });
         Ok(Address { config, tls, connect_max, call_max })
     }
 
-    /// A new connection, for a task of its own.
+    /// Opens a connection. The caller has to poll the `Connection`, in a task for example.
     pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>), Failure> {
-        // The limit of `config` is TCP's alone.
+        // The limit in `config` covers TCP's handshake alone.
         self.in_time(async {
             let connected = self.config.connect(self.tls.connect.clone()).await;
             connected.map_err(|error| failure::connecting(&error))
@@ -109,7 +110,7 @@ impl Address {
         .await
     }
 
-    /// Limits the time until a connection can be used.
+    /// Limits the time of a step that opens a connection.
     pub(super) async fn in_time<T>(
         &self,
         opening: impl Future<Output = Result<T, Failure>>,
@@ -155,7 +156,7 @@ fn password(config: &Config, file: Option<&Path>) -> Result<Option<String>, Fail
     Ok(entry(&text, &wanted(config)))
 }
 
-/// Host, port, database and user, as an entry has them.
+/// Host, port, database and user, in the order of an entry.
 fn wanted(config: &Config) -> [String; 4] {
     let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
         (Some(Host::Tcp(host)), _) => host.clone(),
@@ -168,8 +169,8 @@ fn wanted(config: &Config) -> [String; 4] {
     [host, port, database, user]
 }
 
-/// The password of the first fitting line: `HOST:PORT:DATABASE:USER:PASSWORD`, with `*` for any, and `\`
-/// before a literal colon or `\`.
+/// The password of the first matching line `HOST:PORT:DATABASE:USER:PASSWORD`. A field `*` matches any value; a `\`
+/// stands before a literal colon or `\`.
 fn entry(text: &str, wanted: &[String; 4]) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut fields = vec![String::new()];
@@ -286,13 +287,13 @@ mod tests {
     #[tokio::test]
     async fn refused_connection_has_a_reason_and_not_the_servers_text() {
         for (code, why, is_allowed) in [
-            ("28000", "not let in", false),
+            ("28000", "does not admit the user", false),
             ("28P01", "password is refused", false),
             ("3D000", "no such database", false),
             ("42501", "may not connect", false),
             ("42704", "use PostgreSQL 13", true),
             ("53300", "too many connections", true),
-            ("57P03", "starts or stops", true),
+            ("57P03", "starting or stopping", true),
             ("08P01", "refuses the connection", true),
         ] {
             let failure = refused(code, "role \"me:secret\" does not exist").await;

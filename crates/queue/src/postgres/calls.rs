@@ -1,4 +1,4 @@
-//! Requests as calls of stored functions, and their rows as answers.
+//! Calls stored functions for requests, and converts their rows to answers.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use crate::operation::{
     Stored,
 };
 
-/// An answer, and the messages that became ready by the call.
+/// An answer, and the messages that the call made ready.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) answer: Answer,
@@ -48,7 +48,7 @@ pub(super) async fn answer(
         Request::DeleteQueue { queue } => {
             let rows = change(held, &functions.delete_queue, &[&queue_number(*queue)?]).await?;
             there(only(&rows)?)?;
-            // The calls that wait in the queue end.
+            // Wakes the calls that wait in the queue: they end.
             let arrivals = vec![Arrival { queue: *queue, receiver: ANYBODY }];
             Ok(Done { answer: Answer::Done, arrivals })
         }
@@ -123,7 +123,7 @@ pub(super) async fn answer(
     }
 }
 
-/// The database does not even undo a call that takes too long.
+/// The database has not even undone a call that took too long.
 const SILENT: &str = "the database does not answer";
 
 type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
@@ -139,7 +139,7 @@ pub(super) async fn change(
     rows.map_err(|error| failure::calling(&error))
 }
 
-/// Calls a function that only reads: a lost answer leaves nothing unknown.
+/// Calls a function that only reads: without an answer, nothing was done.
 pub(super) async fn read(
     held: &Held,
     function: &Statement,
@@ -167,7 +167,7 @@ pub(super) fn there(row: &Row) -> Result<(), Failure> {
         0 => Ok(()),
         1 => Err(Failure::no_client(id(&row.get::<_, i32>(1)))),
         2 => Err(Failure::no_queue(id(&row.get::<_, i32>(1)))),
-        other => Err(Failure::Broken(format!("an unknown problem {other}"))),
+        other => Err(Failure::Broken(format!("unknown problem {other}"))),
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) fn queue_number(queue: QueueId) -> Result<i32, Failure> {
 }
 
 fn micros(duration: Duration) -> i64 {
-    /// A hundred years: timestamps go further.
+    /// About a hundred years, well within the range of timestamps.
     const MAX: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MAX).min(MAX)
 }
@@ -338,8 +338,7 @@ pub(super) fn taken<'r>(
     Ok(messages)
 }
 
-/// The messages in rows whose columns from `at` on are `id, sender, receiver, arrived_at`, and then
-/// `content`.
+/// The messages in rows with the columns `id, sender, receiver, arrived_at, content` from `at` on.
 fn stored(rows: &[Row], at: usize, queue: impl Fn(&Row) -> QueueId) -> Vec<Stored> {
     let there = rows.iter().filter(|row| row.get::<_, Option<i64>>(at).is_some());
     there.filter_map(|row| message(row, at, at + 4, queue(row))).collect()
@@ -364,7 +363,7 @@ fn message(row: &Row, at: usize, content: usize, queue: QueueId) -> Option<Store
     })
 }
 
-/// Leases as arguments, in one order: two calls with common leases must not wait for each other.
+/// Leases as arguments, sorted: calls with common leases must not deadlock.
 fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
     let mut pairs: Vec<_> = leases
         .iter()
@@ -377,7 +376,7 @@ fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
     pairs.into_iter().unzip()
 }
 
-/// The leases without a row, which begins with message and attempt.
+/// The leases without a row. A row begins with message and attempt.
 fn ended(leases: &[Lease], rows: &[Row]) -> Vec<Lease> {
     let found: HashSet<(MessageId, u32)> = rows
         .iter()

@@ -84,9 +84,8 @@ impl Combiner {
                 return finish(replied.await, stages);
             }
         };
-        // Use a task: this future may be dropped, but the call has other clients' requests. If another call includes
-        // this
-        // request right now, this call may be empty.
+        // Use a task: this future may be dropped, but the call has other clients' requests. The call may be empty: its
+        // requests may all be in other calls already.
         tokio::spawn(answer(Arc::clone(&self.shared), held, claim.jobs(self.most)));
         finish(replied.await, stages)
     }
@@ -303,7 +302,7 @@ mod tests {
         assert_eq!(taken(&[(1, 1); 5]), 4);
         assert_eq!(taken(&[(500, 1); 3]), 2);
         assert_eq!(taken(&[(1, BYTES_MAX / 2); 3]), 2);
-        // A large one is made alone.
+        // A large send has a call of its own.
         assert_eq!(taken(&[(1, BYTES_MAX + 1), (1, 1)]), 1);
         assert_eq!(taken(&[(1001, 1), (1, 1)]), 1);
         // A later send does not overtake an earlier one.

@@ -24,11 +24,11 @@ pub(super) fn connecting(error: &Error) -> Failure {
         "28P01" => "the password is refused",
         "3D000" => "there is no such database",
         "42501" => "the user may not connect",
-        "42704" => "it lacks a setting; use PostgreSQL 13 or a later one",
-        "53300" => "it has too many connections",
-        "57P03" => "it starts or stops",
-        code if code.starts_with("28") => "the user is not let in",
-        _ => "it refuses the connection; its log says why",
+        "42704" => "the server lacks a setting; use PostgreSQL 13 or later",
+        "53300" => "the server has too many connections",
+        "57P03" => "the server is starting or stopping",
+        code if code.starts_with("28") => "the server does not admit the user",
+        _ => "the server refuses the connection; its log has the reason",
     };
     let text = format!("cannot connect to the database: {why} ({})", code.code());
     if is_for_the_administrator(code.code()) {
@@ -38,32 +38,32 @@ pub(super) fn connecting(error: &Error) -> Failure {
     }
 }
 
-/// Why a certificate is refused, without the names in it.
+/// The reason why a TLS handshake failed, without the names in the certificate.
 fn handshake(error: &Error) -> Option<String> {
     let io = error.source()?.downcast_ref::<io::Error>()?;
     let error = io.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match error {
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "its certificate is for another host than the address names".to_owned(),
+        ) => "the server's certificate names another host than the address".to_owned(),
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "sslrootcert has no issuer of its certificate".to_owned()
+            "sslrootcert has no issuer of the server's certificate".to_owned()
         }
         error => format!("TLS failed: {error}"),
     })
 }
 
-/// Whether the remedy is the administrator's: a user without access or rights, a missing database.
+/// Whether only an administrator can help: the user lacks access or rights, or the database is missing.
 fn is_for_the_administrator(code: &str) -> bool {
     code.starts_with("28") || matches!(code, "3D000" | "42501")
 }
 
-/// Of a question before any call, which has done nothing.
+/// The failure of a statement before any call: nothing was done.
 pub(super) fn opening(error: &Error) -> Failure {
     done_nothing(calling(error))
 }
 
-/// Of a call that changes nothing: a lost answer leaves nothing unknown.
+/// The failure of a call that changes nothing: if the answer is lost, nothing was done.
 pub(super) fn done_nothing(failure: Failure) -> Failure {
     match failure {
         Failure::Unknown(text) => Failure::Unavailable(text),
@@ -71,15 +71,15 @@ pub(super) fn done_nothing(failure: Failure) -> Failure {
     }
 }
 
-/// Of a call.
+/// The failure of a call.
 pub(super) fn calling(error: &Error) -> Failure {
     let text = text(error);
     let Some(code) = error.code() else {
         // The answer was lost, or could not be read.
         return Failure::Unknown(format!("the connection to the database was lost: {text}"));
     };
-    // An error that ends the session, or comes from a proxy, may follow the commit: a log that cannot be written,
-    // a server that is shut down. Any other error has undone everything.
+    // An error that ends the session, or comes from a proxy, may follow the commit: the log cannot be written, or the
+    // server shuts down. After any other error, PostgreSQL has undone the call.
     if ends_connection(error) || code.code().starts_with("08") || code.code() == "40003" {
         return Failure::Unknown(text);
     }
@@ -89,7 +89,7 @@ pub(super) fn calling(error: &Error) -> Failure {
         )),
         "53100" => Failure::Full(text),
         code if is_for_the_administrator(code) => Failure::NotAllowed(text),
-        // A read-only server, no resources, a deadlock, a statement that took too long, a server that is shut down.
+        // Among others: a read-only server, lack of resources, a deadlock, a statement that took too long, a shutdown.
         code if matches!(&code[..2], "25" | "40" | "53" | "55" | "57" | "58") => {
             Failure::Unavailable(text)
         }

@@ -31,13 +31,17 @@ pub(super) struct Floor {
 /// The answer of the function `horizon`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Horizon {
-    /// Transactions before this one have ended.
+    /// All transactions with lower numbers have ended.
     pub(super) settled: i64,
-    /// The position up to which the write-ahead log is on the disk.
+    /// The write-ahead log is on the disk up to this position.
     pub(super) flushed: i64,
-    /// Numbers up to this one belong to transactions before `next`. The write-ahead log records this before `logged`.
+    /// The highest number that a message was given. A send takes its transaction's number first, so all messages up to
+    /// `last` belong to transactions before `next`.
     pub(super) last: i64,
+    /// A transaction's number, taken after `last` was read.
     pub(super) next: i64,
+    /// The end of the write-ahead log after `last` was read: the log records before it that numbers up to `last` are
+    /// used.
     pub(super) logged: i64,
 }
 

@@ -20,9 +20,9 @@ use crate::upkeep::Job;
 const TICK: Duration = Duration::from_millis(250);
 /// Messages of one transaction; a small number keeps it short.
 const BATCH: i32 = 500;
-/// Longest delay of the horizon by removing expired messages.
+/// Removing expired messages delays the next horizon by at most this.
 const BUSY: Duration = Duration::from_millis(100);
-/// Time per tick to search for expired messages: a small part of a tick, as one round follows another.
+/// Time per tick to search for expired messages: a small part of a tick, because rounds never pause.
 const LOOKING: Duration = Duration::from_millis(10);
 
 /// A walk over the pairs of receiver and queue that have ready messages, some of them in each tick.
@@ -31,7 +31,7 @@ struct Round {
     /// The last finished pair.
     receiver: i32,
     queue: i32,
-    /// Deleted queues. The end of the round removes their messages, unless the round skipped some messages.
+    /// Deleted queues. The end of the round forgets them, unless the round skipped some of their messages.
     gone: Vec<i32>,
     passed_over: bool,
 }
@@ -56,7 +56,7 @@ pub(super) async fn end_leases(database: Arc<Shared>) {
     }
 }
 
-/// Ends a batch of leases; answers whether there may be more.
+/// Ends a batch of leases; returns whether there may be more.
 async fn end_some(database: &Shared) -> Result<bool, Failure> {
     let held = database.upkeep.take().await?;
     let rows = change(&held, &held.statements().end_leases, &[&BATCH]).await?;
@@ -83,7 +83,7 @@ pub(super) async fn keep(database: Arc<Shared>) {
     }
 }
 
-/// Continues the round, or begins one. The next round repeats a failed step.
+/// Continues the round, or begins one. A failure ends the round; the next round begins at the first pair.
 async fn sweep(held: &Held, round: &mut Option<Round>) -> Result<(), Failure> {
     let functions = held.statements();
     let mut at = match round.take() {

@@ -1,4 +1,4 @@
-//! The schema: installed in an empty database, and known again by its checksum.
+//! Installs the schema in an empty database, and recognises it by its checksum.
 
 use tokio_postgres::{Client, Error};
 
@@ -6,7 +6,7 @@ use super::address::Address;
 use super::failure;
 use crate::database::Failure;
 
-/// In the order of their installation.
+/// The schema's files, in the order of their installation.
 const FILES: [&str; 7] = [
     include_str!("sql/001_tables.sql"),
     include_str!("sql/002_registration.sql"),
@@ -17,23 +17,23 @@ const FILES: [&str; 7] = [
     include_str!("sql/007_upkeep.sql"),
 ];
 
-/// The installation takes as long as it takes.
+/// The installation has no time limit.
 const SESSION: &str = "SET statement_timeout = 0";
 
 /// The earliest version with `xid8` and its functions, as `server_version_num`.
 const VERSION_MIN: i32 = 130_000;
 
-/// Held during the installation.
+/// The advisory lock that the installation holds.
 const LOCK: i64 = 0x6b6e_6565_0001;
 
-/// Installs the schema, in one transaction; answers whether it was missing.
+/// Installs the schema, in one transaction; returns whether it was missing.
 pub(super) async fn migrate(address: &Address) -> Result<bool, Failure> {
     let mut client = connect(address).await?;
     let version = "SELECT current_setting('server_version_num')::integer";
     let version: i32 = client.query_one(version, &[]).await.map_err(installing)?.get(0);
     if version < VERSION_MIN {
         return Err(Failure::NotMigrated(format!(
-            "the database is PostgreSQL {}: use 13 or a later one",
+            "the database is PostgreSQL {}: use PostgreSQL 13 or later",
             version / 10_000
         )));
     }
@@ -66,7 +66,7 @@ pub(super) async fn check(address: &Address) -> Result<(), Failure> {
 
 async fn connect(address: &Address) -> Result<Client, Failure> {
     let (client, connection) = address.connect().await?;
-    // Its errors are those of the calls.
+    // The calls report its errors.
     tokio::spawn(connection);
     Ok(client)
 }
@@ -87,7 +87,7 @@ async fn is_installed(client: &Client) -> Result<bool, Failure> {
     match rows.as_slice() {
         [row] if row.get::<_, Option<i64>>(0) == Some(checksum()) => Ok(true),
         _ => Err(Failure::NotMigrated(
-            "the database has the schema of another knee-queue: use that one, or an empty database"
+            "the database has the schema of another build of knee-queue: use that build, or an empty database"
                 .to_owned(),
         )),
     }
@@ -99,7 +99,7 @@ fn checksum() -> i64 {
 
 fn installing(error: Error) -> Failure {
     match failure::calling(&error) {
-        // The installation itself lacks something.
+        // The installation itself lacks a table, a column or a function.
         Failure::NotMigrated(text) => Failure::Broken(text),
         failure => failure,
     }

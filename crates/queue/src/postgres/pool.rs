@@ -44,7 +44,7 @@ struct Connection {
     statements: Statements,
     /// The task that sends and receives.
     task: AbortHandle,
-    /// Whether an abort of the task was asked for; it takes effect later.
+    /// Whether the task's abort was requested; the abort takes effect later.
     is_given_up: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl Pool {
     pub(super) async fn take(self: &Arc<Pool>) -> Result<Held, Failure> {
         let Ok(Ok(slot)) = timeout(self.wait, self.slots.take()).await else {
             return Err(Failure::TooLate(format!(
-                "no connection to the database came free within {:?}",
+                "no connection to the database was free within {:?}: try again later, or raise --connections",
                 self.wait
             )));
         };
@@ -134,7 +134,7 @@ impl Pool {
             tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client))
                 .map_err(|error| failure::opening(&error))
         });
-        // The task would wait for the answers for ever.
+        // Otherwise the task would wait for the answers for ever.
         let ((), statements) = prepared.await.inspect_err(|_| task.abort())?;
         Ok(Connection { client, statements, task, is_given_up: AtomicBool::new(false) })
     }

@@ -5,7 +5,7 @@ use tokio_postgres::{Client, Error, Statement};
 
 macro_rules! statements {
     ($($name:ident: $call:literal),* $(,)?) => {
-        /// One for each function.
+        /// A prepared statement for each function.
         #[derive(Debug)]
         pub(super) struct Statements {
             $(pub(super) $name: Statement,)*

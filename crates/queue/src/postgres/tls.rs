@@ -1,4 +1,4 @@
-//! TLS to the database, by four settings of libpq (PostgreSQL's documentation, libpq, "SSL Support").
+//! TLS to the database, configured by four settings of libpq (PostgreSQL's documentation, libpq, "SSL Support").
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Takes the settings out of an address; returns the rest of it, too.
+    /// Takes the settings out of an address; returns the rest of the address as well.
     ///
     /// # Errors
     /// When a mode is unknown, or a file cannot be read.
@@ -66,7 +66,7 @@ impl Tls {
 
     fn new(settings: &[Option<String>; 4]) -> Result<Tls, Failure> {
         let [mode, root, certificate, key] = match settings {
-            // It reads no file.
+            // Without TLS, no file is read.
             [mode @ Some(name), ..] if name == "disable" => &[mode.clone(), None, None, None],
             all => all,
         };
@@ -80,7 +80,7 @@ impl Tls {
             Some("require") => (SslMode::Require, false),
             Some("verify-full") => (SslMode::Require, true),
             Some(_) => {
-                return invalid("sslmode is one of disable, prefer, require and verify-full");
+                return invalid("sslmode must be disable, prefer, require or verify-full");
             }
         };
         let builder = match (is_verified, root) {
@@ -104,7 +104,7 @@ impl Tls {
             (None, None) => builder.with_no_client_auth(),
             _ => return invalid("sslcert and sslkey need each other"),
         };
-        // PostgreSQL registers this name (libpq, `sslnegotiation`).
+        // The name that PostgreSQL has registered for ALPN (libpq, `sslnegotiation`).
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Tls { mode, connect: MakeRustlsConnect::new(config) })
     }
@@ -115,14 +115,14 @@ fn invalid<T>(text: &str) -> Result<T, Failure> {
 }
 
 fn unusable(error: Error) -> Failure {
-    Failure::Invalid(format!("no TLS to the database is possible: {error}"))
+    Failure::Invalid(format!("cannot set up TLS to the database: {error}"))
 }
 
 fn unreadable(setting: &str, error: impl std::fmt::Display) -> Failure {
     Failure::Invalid(format!("cannot read the file of {setting}: {error}"))
 }
 
-/// Refuses a key that other users can read, as libpq does: root may share its keys with a group.
+/// Refuses a key that other users can read, as libpq does. A group may read a key that root owns.
 fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Failure> {
     let metadata = fs::metadata(file).map_err(|error| unreadable("sslkey", error))?;
     let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
@@ -144,7 +144,7 @@ fn certificates(setting: &str, file: &Path) -> Result<Vec<CertificateDer<'static
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|error| unreadable(setting, error))?;
     if read.is_empty() {
-        return Err(unreadable(setting, "it has no certificate as PEM"));
+        return Err(unreadable(setting, "it has no certificate in PEM"));
     }
     Ok(read)
 }
@@ -163,7 +163,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Trusts any certificate, whose key the server has to have.
+/// Trusts any certificate. The server must still have the certificate's key.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn unusable_settings_are_refused() {
         for (settings, why) in [
-            ("sslmode=always", "sslmode is one of"),
+            ("sslmode=always", "sslmode must be"),
             ("sslmode=verify-full", "needs sslrootcert"),
             ("sslmode=verify-full&sslrootcert=/nowhere", "cannot read the file of sslrootcert"),
             ("sslmode=verify-full&sslrootcert=/dev/null", "no certificate"),

@@ -13,7 +13,7 @@ use crate::operation::{
     ANYBODY, Answer, ClientId, Lease, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
 
-/// Answers any request, and adds its arrivals.
+/// Answers a request, and adds its arrivals.
 pub(super) fn answer(
     connection: &Connection,
     request: &Request,
@@ -94,7 +94,7 @@ fn prepare<'c>(
     connection.prepare_cached(query).map_err(failure)
 }
 
-/// The number of what was inserted.
+/// Inserts a row; returns its number.
 fn insert(
     connection: &Connection,
     query: &str,
@@ -174,8 +174,7 @@ fn take(
     heads(connection, receiver, queue, 0, count, content_bytes_max).map_err(failure)
 }
 
-/// Does something with every lease that has not ended, and answers those that have. A lease that is named twice counts
-/// once.
+/// Acts on each lease that has not ended; answers with the ended leases. A repeated lease counts once.
 fn each_lease(
     connection: &Connection,
     leases: &[Lease],

@@ -1,10 +1,10 @@
-//! What SQLite's errors mean to the client.
+//! Converts SQLite's errors for the client.
 
 use rusqlite::ErrorCode;
 
 use crate::database::Failure;
 
-/// What an error means to the client. Its transaction is rolled back.
+/// The failure of a transaction, which is rolled back.
 pub(super) fn failure(error: rusqlite::Error) -> Failure {
     let text = format!("SQLite: {error}");
     match error.sqlite_error_code() {

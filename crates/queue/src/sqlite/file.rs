@@ -1,4 +1,4 @@
-//! The file: opened by one process, and with this version's tables.
+//! Opens the file for one process, and creates or checks its tables.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,11 +16,11 @@ const VERSION: i64 = 1;
 /// "knee", in the file's `application_id`.
 const APPLICATION: i64 = 0x6b6e_6565;
 
-/// Locks the file for this process: SQLite itself would let others write in between.
+/// Locks the file for this process. SQLite's own locks would let other processes write between two transactions.
 pub(super) fn lock(path: &Path) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::Unavailable(format!("cannot open the file: {error}"));
     let open = |path: &Path| OpenOptions::new().create(true).truncate(false).write(true).open(path);
-    // The name behind all links, for which the file has to exist.
+    // All names of the file share one lock, so resolve links. The file has to exist for that.
     let resolved = path.canonicalize().or_else(|_| open(path).and_then(|_| path.canonicalize()));
     let mut name = resolved.map_err(failed)?.into_os_string();
     name.push("-lock");
@@ -44,7 +44,7 @@ pub(super) fn connect(file: Option<&Path>) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
-/// Creates the tables in an empty file, and refuses unknown ones, unchanged.
+/// Creates the tables in an empty file. Refuses a file with other tables, and leaves it unchanged.
 pub(super) fn prepare(connection: &mut Connection, durable: bool) -> rusqlite::Result<()> {
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
@@ -54,8 +54,8 @@ pub(super) fn prepare(connection: &mut Connection, durable: bool) -> rusqlite::R
         return Err(rusqlite::Error::SqliteFailure(
             ffi::Error::new(ffi::SQLITE_NOTADB),
             Some(format!(
-                "the file is not a message queue of this version: it says application \
-                 {application:#x}, version {version}, not {APPLICATION:#x} and {VERSION}"
+                "the file is not a message queue of this version: it has application \
+                 {application:#x} and version {version}, not {APPLICATION:#x} and {VERSION}"
             )),
         ));
     }

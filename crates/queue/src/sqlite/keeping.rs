@@ -5,12 +5,12 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::time::now_us;
 use crate::database::Arrival;
 
-/// Messages of one step, so that requests do not wait long for the writer.
+/// Most messages of one step, so that requests do not wait long for the writer.
 const BATCH: u32 = 500;
-/// Pairs of receiver and queue of one step.
+/// Most pairs of receiver and queue in one step.
 const PAIRS: u32 = 100;
 
-/// Ends leases that are over; answers the arrivals, and whether there may be more.
+/// Ends expired leases; returns the arrivals, and whether there may be more.
 pub(super) fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arrival>, bool)> {
     let mut over = connection.prepare_cached(
         "SELECT id FROM message WHERE leased_until_us <= ?1 ORDER BY leased_until_us LIMIT ?2",
@@ -24,8 +24,8 @@ pub(super) fn end_leases(connection: &Connection) -> rusqlite::Result<(Vec<Arriv
     Ok((arrivals, ids.len() == BATCH as usize))
 }
 
-/// Puts a leased message back at its old place or, after the last attempt, into the queue of dead letters. A message of
-/// a deleted queue does not arrive.
+/// Puts a leased message back at its old place or, after the last attempt, into the queue of dead letters. Removes a
+/// message of a deleted queue.
 pub(super) fn put_back(connection: &Connection, id: i64) -> rusqlite::Result<Option<Arrival>> {
     let back = connection
         .prepare_cached(
@@ -51,10 +51,10 @@ pub(super) fn put_back(connection: &Connection, id: i64) -> rusqlite::Result<Opt
 /// A walk over the pairs of receiver and queue with ready messages, in steps.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// The last pair that is done.
+    /// The last finished pair.
     receiver: u32,
     queue: u32,
-    /// Queues that were gone when it began: when it ends, so are their messages.
+    /// Queues that were deleted before the round began. By its end, their ready messages are removed.
     gone: Vec<u32>,
 }
 
@@ -70,15 +70,15 @@ impl Round {
         Ok(any.then_some(Round { receiver: 0, queue: 0, gone }))
     }
 
-    /// Leased messages of a deleted queue go when their lease is over.
+    /// Forgets the deleted queues. Their leased messages are removed when the leases end.
     fn end(self, connection: &Connection) -> rusqlite::Result<()> {
         let mut forget = connection.prepare_cached("DELETE FROM deleted_queue WHERE id = ?1")?;
         self.gone.iter().try_for_each(|queue| forget.execute([queue]).map(drop))
     }
 }
 
-/// Goes on with the round, or begins one: removes expired messages, and those of deleted queues. Answers whether there
-/// is more to remove at once. After a failure, the round begins again.
+/// Continues the round, or begins one: removes expired messages, and messages of deleted queues. Returns whether there
+/// is more to remove at once.
 pub(super) fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusqlite::Result<bool> {
     let begun = match round.take() {
         Some(round) => Some(round),
@@ -94,7 +94,7 @@ pub(super) fn sweep(connection: &Connection, round: &mut Option<Round>) -> rusql
                        AND (n.receiver, n.queue) > (?1, ?2)
                        ORDER BY n.receiver, n.queue, n.id LIMIT 1)",
     )?;
-    // The oldest are at the head.
+    // The oldest messages have the lowest numbers.
     let mut delete = connection.prepare_cached(
         "DELETE FROM message WHERE id IN (
             SELECT id FROM message
@@ -132,9 +132,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Many receivers take many steps.
     #[test]
-    fn a_round_goes_on_where_it_was_and_removes_what_is_old_and_what_is_gone() {
+    fn round_of_several_steps_removes_expired_and_deleted_messages() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("schema.sql")).unwrap();
         let pairs = 2 * PAIRS + 1;

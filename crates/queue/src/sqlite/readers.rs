@@ -1,4 +1,4 @@
-//! Threads that read beside the writer, each with a connection of its own.
+//! Reads beside the writer, over connections of their own.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use super::reads;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Request};
 
-/// Readers.
+/// Most reads at a time.
 const READERS: usize = 4;
 
 /// Read-only connections.
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// A permit is a connection in `idle`.
+    /// A permit stands for a connection in `idle`.
     turns: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
@@ -44,7 +44,7 @@ impl Readers {
         let (answer, connected) = self
             .with(move |connection| {
                 let connected = Instant::now();
-                // One snapshot for all that the answer is put together from.
+                // All queries of the answer read one snapshot.
                 let answer = connection
                     .unchecked_transaction()
                     .map_err(failure)
@@ -61,7 +61,7 @@ impl Readers {
         &self,
         act: impl FnOnce(&Connection) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let broken = || Failure::Broken("a read of SQLite's ended without an answer".to_owned());
+        let broken = || Failure::Broken("a read of SQLite ended without an answer".to_owned());
         let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| broken())?;
         let idle = Arc::clone(&self.idle);
         task::spawn_blocking(move || {
@@ -69,7 +69,7 @@ impl Readers {
             let connection = taken().pop()?;
             let done = act(&connection);
             taken().push(connection);
-            // Only now, also when the client has left.
+            // Release the permit only now, even if the client has left.
             drop(turn);
             Some(done)
         })

@@ -31,7 +31,7 @@ pub(super) fn answer(connection: &Connection, request: &Request) -> Result<Answe
                 .map_err(failure)
         }
         Request::Counts => counts(connection).map(Answer::Counts).map_err(failure),
-        _ => unreachable!("only what reads comes here"),
+        _ => unreachable!("the request writes"),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     })
 }
 
-/// The first messages of a queue above a number that a client may have, its own and anybody's.
+/// The first messages of a queue that a client may have, its own and anybody's, with numbers above `after`.
 pub(super) fn heads(
     connection: &Connection,
     receiver: ClientId,
@@ -91,7 +91,7 @@ pub(super) fn heads(
     Ok(messages)
 }
 
-/// From one queue to the next: as many steps as there are queues, however many messages.
+/// Steps from one queue to the next in the index, so the number of messages does not matter.
 fn queues(connection: &Connection, receiver: ClientId) -> rusqlite::Result<Vec<QueueId>> {
     let mut next = connection.prepare_cached(
         "SELECT min(queue) FROM message

@@ -16,7 +16,7 @@ CREATE TABLE queue (
 
 CREATE INDEX kept_for_a_time ON queue (id) WHERE retention_us IS NOT NULL;
 
--- Queues that are gone and whose messages are not, yet.
+-- Deleted queues that may still have messages.
 CREATE TABLE deleted_queue (id INTEGER PRIMARY KEY);
 
 CREATE TABLE message (
@@ -26,13 +26,13 @@ CREATE TABLE message (
     receiver INTEGER NOT NULL,
     arrived_at_us INTEGER NOT NULL,
     leased_until_us INTEGER,
-    -- Leases it has had, and how many of them elsewhere, before it came to the dead letters.
+    -- Its leases, and how many of them it had in other queues before it became a dead letter.
     attempts INTEGER NOT NULL DEFAULT 0,
     attempts_elsewhere INTEGER NOT NULL DEFAULT 0,
     content TEXT NOT NULL
 );
 
--- Each ends with the message's number, in whose order it is read.
+-- SQLite appends the message's number to each index, so messages are read in the order of their numbers.
 CREATE INDEX ready ON message (receiver, queue) WHERE leased_until_us IS NULL;
 CREATE INDEX ready_from ON message (receiver, sender) WHERE leased_until_us IS NULL;
 CREATE INDEX leased ON message (leased_until_us) WHERE leased_until_us IS NOT NULL;

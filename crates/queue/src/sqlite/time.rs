@@ -1,4 +1,4 @@
-//! Times as the file has them: whole microseconds.
+//! Times in the file: whole microseconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

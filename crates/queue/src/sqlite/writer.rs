@@ -1,5 +1,5 @@
-//! The one thread that writes. Requests that wait for it are committed as one transaction, in which a failing request
-//! undoes only itself.
+//! The one thread that writes. It commits waiting requests as one transaction, in which a failing request undoes only
+//! itself.
 
 use std::iter;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,12 +16,12 @@ use crate::database::{Arrival, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::{self, Report};
 
-/// Requests of one transaction at most.
+/// Most requests of one transaction.
 const GROUP_MAX: usize = 256;
 /// The interval of background jobs.
 const KEEPING: Duration = Duration::from_millis(100);
 
-/// The thread, which ends with this.
+/// The writing thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
     /// `None` ends the thread.
@@ -33,7 +33,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // After a panic, jobs have no answer.
+            // Ignore a panic: its jobs have failed already.
             let _ = thread.join();
         }
     }
@@ -52,8 +52,7 @@ fn take(slot: &Slot) -> Option<Request> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Takes a request back when its client leaves: its memory is no longer counted, and the thread may be busy for
-/// seconds.
+/// Takes a request back when its client leaves, which frees its memory at once: the thread may be busy for seconds.
 struct Waits(Slot);
 
 impl Drop for Waits {
@@ -120,8 +119,8 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if Instant::now() >= keep_at {
-            // A failing job is tried again, and does not undo the other. A busy file fails both: requests would
-            // wait for it twice.
+            // Each job has its own transaction, so its failure does not undo the other job. If the file is busy, skip
+            // the second job: requests would wait for the file twice.
             let leases = end_leases(&mut connection, arrivals);
             let rounds = match &leases {
                 Err(failure @ Failure::Unavailable(_)) => Err(failure.clone()),
@@ -140,7 +139,7 @@ fn end_leases(
     arrivals: &broadcast::Sender<Option<Arrival>>,
 ) -> Result<bool, Failure> {
     let (arrived, more) = in_transaction(connection, keeping::end_leases)?;
-    tell(arrivals, arrived);
+    announce(arrivals, arrived);
     Ok(more)
 }
 
@@ -163,7 +162,7 @@ fn in_transaction<T>(
     Ok(done)
 }
 
-/// Answers a job and those that wait behind it.
+/// Answers a job and the jobs that wait behind it, in one transaction.
 fn group(
     connection: &mut Connection,
     first: Job,
@@ -174,7 +173,7 @@ fn group(
     let mut arrived = Vec::new();
     let committed = transact(connection, first, jobs, &mut arrived, &mut replies);
     if committed.is_ok() {
-        tell(arrivals, arrived);
+        announce(arrivals, arrived);
     }
     for (reply, mut answer) in replies {
         if let Err(failed) = &committed {
@@ -199,7 +198,7 @@ fn transact(
         Ok(transaction) => transaction,
         Err(error) => {
             let failed = failure(error);
-            // All waiting ones fail: each would wait for the file as long again.
+            // Fail all waiting jobs: each would wait as long again for the file.
             let begun = Instant::now();
             let refused = |Job { reply, .. }| (reply, Reply { answer: Err(failed.clone()), begun });
             replies.extend(iter::once(first).chain(jobs.try_iter()).map(refused));
@@ -210,7 +209,7 @@ fn transact(
     let mut taken = 0;
     while let Some(Job { request, reply }) = next {
         let begun = Instant::now();
-        // A client that has left may count on that it was not done.
+        // Skip a request whose client has left.
         if let Some(request) = take(&request) {
             let answer = alone(&mut transaction, &request, arrived);
             let failed = answer.as_ref().err().cloned();
@@ -224,13 +223,13 @@ fn transact(
         next = if taken < GROUP_MAX { jobs.try_recv().ok() } else { None };
     }
     transaction.commit().map_err(|error| match failure(error) {
-        // A failed write or sync may be on the disk.
+        // The commit may be on the disk, although a write or sync failed.
         Failure::Unavailable(text) => Failure::Unknown(text),
         other => other,
     })
 }
 
-/// Does a request in a savepoint: a failing one has done nothing.
+/// Runs a request in a savepoint, so that a failing request changes nothing.
 fn alone(
     transaction: &mut rusqlite::Transaction<'_>,
     request: &Request,
@@ -251,7 +250,7 @@ fn alone(
     }
 }
 
-fn tell(arrivals: &broadcast::Sender<Option<Arrival>>, arrived: Vec<Arrival>) {
+fn announce(arrivals: &broadcast::Sender<Option<Arrival>>, arrived: Vec<Arrival>) {
     for arrival in arrived {
         // There may be no subscriber.
         let _ = arrivals.send(Some(arrival));

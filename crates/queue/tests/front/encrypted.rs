@@ -81,7 +81,7 @@ async fn sslmode_decides_which_server_is_trusted() {
     let address = options.address.replace("knee@", "carded@");
     let carded = Options { address, ..options };
     let why = refused(&at(&carded, "127.0.0.1", "sslmode=require")).await;
-    assert!(why.contains("the user is not let in"), "{why}");
+    assert!(why.contains("does not admit the user"), "{why}");
     let shown = format!("sslmode=require&sslcert={}&sslkey={}", card.display(), key.display());
     assert!(is_encrypted(&cluster, &at(&carded, "127.0.0.1", &shown)).await);
 }

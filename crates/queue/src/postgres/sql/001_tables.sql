@@ -1,12 +1,12 @@
--- Knee's messages. Every access calls one of the functions in the files after this one, as a transaction of its own.
--- crates/queue/src/postgres/calls.rs reads their answers. `problem` is 0; 1, the client `about` is missing; or 2, the
--- queue `about` is missing.
+-- Knee's messages. Every access calls a function of the following files, in a transaction of its own.
+-- crates/queue/src/postgres/calls.rs reads the answers. `problem` is 1 if the client `about` is missing, 2 if the queue
+-- `about` is missing, and otherwise 0.
 --
--- Clients and queues are looked up one by one: in subqueries that are values, behind OFFSET 0, or in an ARRAY. A join, an
--- EXISTS that becomes one, or a hash table goes through all of them where few were known at planning.
+-- Clients and queues are looked up one by one: in scalar subqueries, behind OFFSET 0, or in an ARRAY. A join, an EXISTS
+-- that becomes a join, or a hash table would scan all of them, if few existed when the plan was made.
 
--- Numbers are never used twice. A send takes its numbers one by one: a message whose send was answered before another's
--- began has the lower one. So no CACHE.
+-- Numbers are never used twice. If a send was answered before another send began, its message has the lower number. So
+-- the sequences have no CACHE.
 CREATE SEQUENCE message_id AS bigint;
 CREATE SEQUENCE middleware_id AS integer;
 
@@ -27,7 +27,7 @@ CREATE TABLE queue (
 
 CREATE INDEX kept_for_a_time ON queue (id) WHERE retention IS NOT NULL;
 
--- Deleted queues whose messages are still there, and the first transaction that sees the deletion.
+-- Deleted queues that may still have messages. Transactions from `known_to` on see the deletion.
 CREATE TABLE deleted_queue (
     id integer PRIMARY KEY,
     known_to xid8
@@ -49,7 +49,7 @@ CREATE TABLE message (
 
 CREATE INDEX ready ON message (receiver, queue, id) WHERE leased_until IS NULL;
 CREATE INDEX ready_from ON message (receiver, sender, id) WHERE leased_until IS NULL;
--- A query for leases repeats the condition of the index that it needs: otherwise it might go through all of the other
--- one, where few leases were known when the table was last analysed.
+-- A query for leases repeats the condition of the index that it needs. Otherwise it might scan all of the other index,
+-- if the table had few leases when it was last analysed.
 CREATE INDEX leased ON message (id) WHERE leased_until > '-infinity';
 CREATE INDEX leased_until ON message (leased_until) WHERE leased_until < 'infinity';

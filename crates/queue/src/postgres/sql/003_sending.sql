@@ -1,4 +1,4 @@
--- Sends one message. Its transaction has a number before the message has one: horizon() relies on that.
+-- Sends one message. The transaction takes its number before the message does: horizon() relies on that.
 CREATE FUNCTION send(
     p_sender integer, p_receiver integer, p_queue integer, p_content text,
     OUT problem integer, OUT about integer, OUT id bigint)
@@ -8,7 +8,7 @@ DECLARE
     receiver_there boolean;
     queue_there boolean;
 BEGIN
-    -- An expression, as PERFORM would be another statement. It is never NULL.
+    -- The call takes the transaction's number, and is never NULL. PERFORM would cost another statement.
     IF pg_current_xact_id() IS NULL THEN
         RETURN;
     END IF;
@@ -29,8 +29,8 @@ BEGIN
     VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
 END $$;
 
--- Sends the messages of several calls, each call's all or none. The messages of a call have its number and follow each
--- other. One row for each message, in their order; `problem` is its call's.
+-- Sends the messages of several calls; of each call, all or none. The messages of a call have its number in p_calls,
+-- and follow each other. Returns a row for each message sent, and a row for each refused call.
 CREATE FUNCTION send_all(
     p_calls integer[], p_senders integer[], p_receivers integer[], p_queues integer[], p_contents text[])
 RETURNS TABLE (call integer, problem integer, about integer, id bigint)
@@ -64,7 +64,7 @@ BEGIN
     SELECT r.n, r.wrong, r.what, NULL FROM refused r;
 END $$;
 
--- Notifies listening servers of arrivals: "NAME:QUEUE RECEIVER MESSAGES,...", with the name of the notifying server.
+-- Notifies listening servers of arrivals: "NAME:QUEUE RECEIVER,...", with the name of the notifying server.
 CREATE FUNCTION notify_arrivals(p_arrivals text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -1,10 +1,10 @@
--- Removes the first messages of a queue that a client may have, its own and anybody's, in the order of their numbers, or
--- leases them for so many microseconds. Messages that other calls are removing are passed over. An empty answer means
--- that there was a time at which no other message was ready. Messages below the floors are not looked at, as long as the
--- epoch is the caller's.
+-- Removes the first messages of a queue that a client may have, its own and anybody's, in the order of their numbers.
+-- With p_lease_us, leases them for this time instead. Skips messages that other calls are taking. An empty answer means
+-- that at some moment no other message was ready. If the queue's epoch is p_epoch, messages below the floors are not
+-- looked at.
 --
--- At least one row. `first` and `first_nobodys`, the first ready message of each kind, bound the next floors; they are
--- seen without waiting for a lock.
+-- Returns at least one row. `first` and `first_nobodys`, the first ready message of each kind, bound the next floors;
+-- they are read without a lock.
 CREATE FUNCTION take(
     p_receiver integer, p_queue integer, p_count integer, p_bytes bigint, p_lease_us bigint,
     p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)
@@ -30,11 +30,11 @@ DECLARE
     ready refcursor;
     seen bigint[];
     passed bigint[];
-    -- Sends up to here began before the look at the heads. A higher number may have been sent after a message of the
-    -- other kind that the heads do not show.
+    -- Sends with numbers up to this one began before the heads are read. A higher number may belong to a later send
+    -- than a message of the other kind that the heads do not show.
     last bigint := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
 BEGIN
-    -- One statement: epoch and heads are of one snapshot. OFFSET lets the queue be looked up once.
+    -- One statement, so that epoch and heads are from one snapshot. With OFFSET 0, the queue is looked up once.
     SELECT p_receiver = 0 OR EXISTS (SELECT FROM knee_queue.client c WHERE c.id = p_receiver),
            e.epoch,
            (SELECT m.id FROM knee_queue.message m
@@ -59,9 +59,9 @@ BEGIN
     last := greatest(last, head, head_nobodys);
     own := head;
     nobodys := CASE WHEN p_receiver <> 0 THEN head_nobodys END;
-    -- Once there is neither any more.
+    -- The messages that were already seen to be ready.
     passed := ARRAY[head, head_nobodys];
-    -- Own and anybody's messages alternate by number. Only taken messages may be locked: other calls pass over them.
+    -- Merge own and anybody's messages by number. Lock only messages that are taken: other calls skip locked ones.
     WHILE taken < p_count AND (taken = 0 OR bytes < p_bytes) AND (own IS NOT NULL OR nobodys IS NOT NULL)
     LOOP
         IF nobodys IS NULL OR own < nobodys THEN
@@ -70,8 +70,8 @@ BEGIN
             whose := 0; low := nobodys; high := coalesce(own, last + 1);
         END IF;
         IF p_count = 1 THEN
-            -- In one statement, which is less work than two. It does not see a message that was leased and
-            -- put back since it began; those below do.
+            -- One statement costs less than two. Unlike the statements below, it does not see a message that was leased
+            -- and put back after it began.
             IF p_lease_us IS NULL THEN
                 RETURN QUERY DELETE FROM knee_queue.message m WHERE m.ctid = ANY (ARRAY(
                     SELECT h.ctid FROM knee_queue.message h
@@ -96,7 +96,7 @@ BEGIN
                 RETURN;
             END IF;
         END IF;
-        -- One by one: how many there will be depends on their sizes.
+        -- Fetch one by one: the number of messages depends on their sizes.
         tids := '{}';
         OPEN ready NO SCROLL FOR SELECT m.ctid AS tid, octet_length(m.content) AS size
             FROM knee_queue.message m
@@ -137,9 +137,9 @@ BEGIN
                 WHERE m.receiver = 0 AND m.queue = p_queue AND m.leased_until IS NULL
                   AND m.id > high AND m.id <= last ORDER BY m.id LIMIT 1);
         END IF;
-        -- Other calls have the messages that were seen. But they may have been late as well, and have taken messages that
-        -- were sent since, and some may be back from below the floors, in a later epoch than that of the heads. Nothing
-        -- is ready once all that is seen was passed over before.
+        -- Other calls have taken the messages that this call saw. Since then, messages may have been sent, or put back
+        -- below the floors in a later epoch. So look again. No message was ready once a look shows only messages that
+        -- this call has skipped before.
         IF taken = 0 AND own IS NULL AND nobodys IS NULL THEN
             last := coalesce(pg_sequence_last_value('knee_queue.message_id'), 0);
             SELECT array_agg(s.id), min(s.id) FILTER (WHERE s.receiver = p_receiver),
@@ -171,8 +171,8 @@ END $$;
 
 -- Takes one message for each of several calls, which are counted from 1.
 --
--- One statement serves the calls that remove their receiver's own messages while none of anybody's is ready, and those
--- that find none. The others follow one by one.
+-- One statement serves calls that remove their receiver's own messages while no message to anybody is ready, and calls
+-- that find no message. The other calls follow one by one.
 CREATE FUNCTION take_each(
     p_receivers integer[], p_queues integer[], p_lease_us bigint[],
     p_floors bigint[], p_floors_nobodys bigint[], p_epochs bigint[])
@@ -187,7 +187,7 @@ DECLARE
 BEGIN
     FOR call, problem, epoch, first, first_nobodys, id, sender, receiver, arrived_at, attempt, content IN
         WITH head AS MATERIALIZED (
-            -- Epoch and heads are of one snapshot, as in take().
+            -- Epoch and heads are from one snapshot, as in take().
             SELECT e.n, e.whose, e.queue, e.low, e.epoch, o.id AS own,
                 (SELECT m.id FROM knee_queue.message m
                  WHERE m.receiver = 0 AND m.queue = e.queue AND m.leased_until IS NULL

@@ -1,4 +1,4 @@
--- Messages above a number; at least one row, which names what is missing.
+-- Reads messages above a number. Returns at least one row, which may report a missing client or queue.
 CREATE FUNCTION read(
     p_receiver integer, p_queue integer, p_after bigint, p_count integer, p_bytes bigint,
     p_floor bigint, p_floor_nobodys bigint, p_epoch bigint)
@@ -34,7 +34,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY h.id
 $$;
 
--- The oldest message from a sender.
+-- Reads the oldest message from a sender, in any queue. Returns one row.
 CREATE FUNCTION read_from(p_receiver integer, p_sender integer)
 RETURNS TABLE (
     problem integer, about integer,
@@ -57,8 +57,8 @@ LANGUAGE sql STABLE AS $$
     ) h ON c.problem = 0
 $$;
 
--- The queues with messages for a client, as many steps through the index as there are queues, however
--- many messages; at least one row.
+-- Lists the queues with messages for a client. Steps through the index from queue to queue, so the number of messages
+-- does not matter. Returns at least one row.
 CREATE FUNCTION list_queues(p_receiver integer)
 RETURNS TABLE (problem integer, about integer, queue integer)
 LANGUAGE sql STABLE AS $$
@@ -82,7 +82,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY l.queue
 $$;
 
--- Counted one by one.
+-- Scans the tables.
 CREATE FUNCTION counts(OUT messages bigint, OUT clients bigint, OUT queues bigint)
 LANGUAGE sql STABLE AS $$
     SELECT (SELECT count(*) FROM knee_queue.message m JOIN knee_queue.queue q ON q.id = m.queue),

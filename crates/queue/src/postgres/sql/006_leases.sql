@@ -1,7 +1,7 @@
--- Leases are found by the numbers of their messages, and then compared with the given ones in a hash table. IS TRUE keeps
--- that from becoming a join, which might go through all leases.
+-- Leases are found by the numbers of their messages, then compared with the given leases in a hash table. IS TRUE keeps
+-- the planner from turning this into a join, which might scan all leases.
 
--- The leases among the given ones that had not ended; their messages are gone.
+-- Ends the given leases and removes their messages. Returns the leases that had not ended before.
 CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
 RETURNS TABLE (message bigint, attempt integer)
 LANGUAGE sql VOLATILE AS $$
@@ -12,7 +12,7 @@ LANGUAGE sql VOLATILE AS $$
     RETURNING m.id, m.attempts
 $$;
 
--- The leases among the given ones that had not ended; they end later now.
+-- Extends the given leases. Returns the leases that had not ended before.
 CREATE FUNCTION extend(p_messages bigint[], p_attempts integer[], p_lease_us bigint)
 RETURNS TABLE (message bigint, attempt integer)
 LANGUAGE sql VOLATILE AS $$
@@ -23,9 +23,9 @@ LANGUAGE sql VOLATILE AS $$
     RETURNING m.id, m.attempts
 $$;
 
--- Puts back leased messages, which the caller has locked: at their old place or, after the last attempt, into the queue of
--- dead letters. Raises the epochs of the queues where they are then. Messages of a deleted queue are removed; their row
--- has no queue.
+-- Puts back leased messages, which the caller has locked: at their old place or, after the last attempt, into the queue
+-- of dead letters. Raises the epochs of the queues that get them. Removes messages of a deleted queue; their row has no
+-- queue.
 CREATE FUNCTION put_back(p_messages bigint[])
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -41,7 +41,7 @@ BEGIN
         LEFT JOIN LATERAL (SELECT * FROM knee_queue.queue q WHERE q.id = m.queue OFFSET 0) q ON true
         WHERE m.id = ANY (p_messages) AND m.leased_until > '-infinity'
     ), gone AS (
-        -- As they are locked, they are still there.
+        -- The messages are locked, so they still exist.
         DELETE FROM knee_queue.message m USING target t WHERE m.ctid = t.tid AND t.new IS NULL
     ), back AS (
         UPDATE knee_queue.message m
@@ -49,7 +49,7 @@ BEGIN
             attempts_elsewhere = CASE t.new WHEN t.old THEN m.attempts_elsewhere ELSE m.attempts END
         FROM target t WHERE m.ctid = t.tid AND t.new IS NOT NULL
     ), raised AS (
-        -- In one order for all calls: no two wait for each other.
+        -- All calls lock the queues in the same order, so they cannot deadlock.
         UPDATE knee_queue.queue q SET epoch = q.epoch + 1
         WHERE q.id = ANY (ARRAY(
             SELECT l.id FROM knee_queue.queue l
@@ -58,7 +58,7 @@ BEGIN
     SELECT t.id, t.attempts, t.new, t.receiver FROM target t;
 END $$;
 
--- The leases among the given ones that had not ended; their messages are put back.
+-- Ends the given leases and puts their messages back. Returns the leases that had not ended before.
 CREATE FUNCTION release(p_messages bigint[], p_attempts integer[])
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,6 @@
--- Background jobs: each server tries, and one at a time does it.
+-- Background jobs: every server attempts each job, and one server at a time runs it.
 
--- Ends leases that are over, at most so many.
+-- Ends at most p_count expired leases.
 CREATE FUNCTION end_leases(p_count integer)
 RETURNS TABLE (message bigint, attempt integer, queue integer, receiver integer)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -13,8 +13,8 @@ BEGIN
     END IF;
 END $$;
 
--- Begins a round over all ready messages: whether there is anything to do, and the deleted queues to which no open
--- transaction can send any more. Their ready messages are removed when the round has ended.
+-- Begins a round over all ready messages. Returns whether there is work, and the deleted queues to which no open
+-- transaction can still send. By the end of the round, the ready messages of these queues are removed.
 CREATE FUNCTION begin_round(OUT needed boolean, OUT gone integer[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -27,10 +27,11 @@ BEGIN
         OR EXISTS (SELECT FROM knee_queue.queue q WHERE q.retention IS NOT NULL);
 END $$;
 
--- Goes on with a round after a pair of receiver and queue: removes expired ready messages, and those of deleted queues,
--- p_count at most. Looks at one pair after the other for so many microseconds, and at least at one. Answers the last pair
--- that is done, or NULL at the end of the round; how many messages are removed; and whether messages of a deleted queue
--- were passed over, because another call was taking them. Leased messages of a deleted queue go when their lease is over.
+-- Continues a round after the given pair of receiver and queue. Removes at most p_count ready messages, which have
+-- expired or belong to a deleted queue. Visits one pair after the other for p_busy_us microseconds, and at least one
+-- pair. Returns the last finished pair, or NULL at the end of the round; the number of removed messages; and whether it
+-- skipped messages of a deleted queue that another call was taking. Leased messages of a deleted queue are removed when
+-- their leases end.
 CREATE FUNCTION sweep(
     p_receiver integer, p_queue integer, p_count integer, p_busy_us bigint,
     OUT receiver integer, OUT queue integer, OUT removed integer, OUT passed_over boolean)
@@ -70,8 +71,8 @@ BEGIN
             passed_over := passed_over OR EXISTS (SELECT FROM knee_queue.message m
                 WHERE m.receiver = head.receiver AND m.queue = head.queue AND m.leased_until IS NULL);
         ELSIF head.arrived_at < head.before THEN
-            -- The oldest are at the head. Only they are locked: other calls would pass over the rest. Behind locked
-            -- messages there may be more.
+            -- The oldest messages have the lowest numbers. Lock only expired messages, because other calls skip locked
+            -- ones. More expired messages may follow those that other calls have locked.
             high := 0;
             LOOP
                 low := high;
@@ -102,12 +103,12 @@ END $$;
 CREATE FUNCTION end_round(p_gone integer[]) RETURNS void
 LANGUAGE sql VOLATILE AS $$ DELETE FROM knee_queue.deleted_queue d WHERE d.id = ANY (p_gone) $$;
 
--- The horizon: all messages up to number `last` were sent by transactions before `next`, in a log that is written as far as
--- `logged`. Transactions before `settled` have ended, and the log is on the disk as far as `flushed`. The order of the
--- statements matters: a message's number is later than its transaction's, and earlier than the look at the log.
+-- The horizon. Transactions before `next` took all message numbers up to `last`; the write-ahead log records these
+-- numbers before `logged`. Transactions before `settled` have ended, and the log is on the disk up to `flushed`. The
+-- order of the statements matters: a send takes its transaction's number before its message's number.
 --
--- The sequence is not read as a table: while nextval() writes to the log, its row has a number ahead of those given, and
--- SELECT does not wait for that. NULL: none was given.
+-- SELECT from the sequence would not do: while nextval() writes to the log, the sequence's row is ahead of the numbers
+-- given, and SELECT does not wait. pg_sequence_last_value() is NULL if no number was given.
 CREATE FUNCTION horizon(
     OUT settled bigint, OUT flushed bigint, OUT last bigint, OUT next bigint, OUT logged bigint)
 LANGUAGE plpgsql VOLATILE AS $$
