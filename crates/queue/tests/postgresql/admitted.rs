@@ -32,7 +32,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
     client.batch_execute(change).await.unwrap();
     for refused in [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()] {
         let Some(Failure::NotMigrated(text)) = refused else { panic!("{refused:?}") };
-        assert!(text.contains("use that one, or an empty database"), "{text}");
+        assert!(text.contains("use that build, or an empty database"), "{text}");
     }
     // Earlier builds had another table of versions, or none.
     for change in [
@@ -44,7 +44,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
             [postgres::migrate(&options).await.err(), Postgres::open(&options).await.err()];
         for refused in refused {
             let Some(Failure::NotMigrated(text)) = refused else { panic!("{refused:?}") };
-            assert!(text.contains("use that one, or an empty database"), "{text}");
+            assert!(text.contains("use that build, or an empty database"), "{text}");
         }
     }
     // A schema that is lost while the server runs.
