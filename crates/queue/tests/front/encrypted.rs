@@ -66,7 +66,7 @@ async fn sslmode_decides_which_server_is_trusted() {
     }
 
     for (settings, expected) in [
-        (full, "its certificate is for another host"),
+        (full, "the server's certificate names another host"),
         // The other issuer has the same name, and another key.
         (format!("sslmode=verify-full&{wrong}"), "TLS failed: invalid peer certificate"),
         (format!("sslmode=require&{right}"), "use verify-full"),
