@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// When a connection may be tried again. The wait counts from the last try, so that a connection that stood for longer is
-/// opened at once. Waits double until a request is answered.
+/// When a connection may be opened again. The wait begins at the last try, so a connection that was open for longer
+/// than the wait is reopened at once. Waits double until a request is answered.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     tried: Cell<Instant>,
@@ -21,7 +21,7 @@ impl Backoff {
         Backoff { tried: Cell::new(now), wait: Cell::new(BACKOFF_MIN) }
     }
 
-    /// When to try next. The wait after that doubles.
+    /// When to try next. Doubles the wait for the time after that.
     pub(crate) fn next(&self) -> Instant {
         let wait = self.wait.get();
         self.wait.set((wait * 2).min(BACKOFF_MAX));
@@ -33,7 +33,7 @@ impl Backoff {
         self.tried.set(now);
     }
 
-    /// A request was answered. A connection that stands is not enough: a server may close it at once.
+    /// Resets the wait, as a request was answered. An open connection is not enough: a server may close it at once.
     pub(crate) fn answered(&self) {
         self.wait.set(BACKOFF_MIN);
     }

@@ -2,14 +2,14 @@
 
 use knee_telemetry::{Bottleneck, BottleneckReason, Load, Totals};
 
-/// A thread that used more than this share of a processor over the run had no time to wait.
+/// A thread is taken for saturated from this share of a processor on, averaged over the run.
 const CPU_SHARE_MAX: f64 = 0.9;
 
-/// The share of late sends beyond which the 99th percentile is late.
+/// With a larger share of late sends, the 99th percentile of all sends is late.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// Names what the load generator lacked, if anything: a processor, or time to send. `own_late_sends` of its
-/// `timed_sends` went out late although a connection had room.
+/// Finds out whether the load generator was the bottleneck: a thread was saturated, or sends were late. Of
+/// `timed_sends`, `own_late_sends` went out late although a connection had room.
 pub(crate) fn find(
     totals: &Totals<Load>,
     timed_sends: u64,
@@ -23,7 +23,7 @@ pub(crate) fn find(
         return Some(Bottleneck {
             reason: BottleneckReason::Cpu,
             detail: format!(
-                "thread {name} used {:.0} % of a processor: more --threads, or more hosts",
+                "thread {name} used {:.0} % of a processor; use more --threads, or more hosts",
                 share * 100.0
             ),
         });

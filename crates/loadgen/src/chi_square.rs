@@ -1,13 +1,13 @@
 //! Pearson's chi-square test, for the tests of the distributions.
 
-/// Panics when `counts` are implausible (p < 1e−6) as draws with these probabilities.
+/// Panics if `counts` do not fit these probabilities (p < 1e−6).
 pub(crate) fn assert_fits(counts: &[u64], probabilities: &[f64]) {
     let p = p_value(counts, probabilities);
     assert!(p > 1e-6, "p = {p:e} for {} classes", counts.len());
 }
 
 /// The probability of a worse fit by chance, by the Wilson–Hilferty approximation (1931).
-/// Neighbouring classes are joined until each is expected at least 10 times.
+/// Neighbouring classes are joined until each has an expected count of at least 10.
 pub(crate) fn p_value(counts: &[u64], probabilities: &[f64]) -> f64 {
     assert_eq!(counts.len(), probabilities.len());
     let total = counts.iter().sum::<u64>() as f64;
@@ -35,7 +35,7 @@ pub(crate) fn p_value(counts: &[u64], probabilities: &[f64]) -> f64 {
 }
 
 /// P(Z > z) of the standard normal distribution; Abramowitz & Stegun 26.2.17, error < 7.5e−8
-/// (relative to 1: tails beyond that come out as 0 or a little more).
+/// (absolute: smaller tails are inaccurate).
 fn upper_tail(z: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
     let series = t

@@ -14,8 +14,8 @@ use knee_telemetry::tell;
 use self::common::Failure;
 use crate::error::Error;
 
-/// The exit code when the agreed start had passed before the connections stood. A later start may do: `EX_TEMPFAIL` of
-/// sysexits.h.
+/// The exit code if the agreed start had passed before the connections were open: `EX_TEMPFAIL` of sysexits.h, as a
+/// later start may succeed.
 const START_PASSED: u8 = 75;
 
 /// Puts load on servers and times every response.
@@ -30,8 +30,8 @@ struct Cli {
 enum System {
     /// Sets and gets over the memcached text protocol.
     ///
-    /// Nothing is sent before the start, as knee-proxy would count it. So errors alone show a server that is silent or
-    /// speaks another protocol.
+    /// Nothing is sent before the start, because knee-proxy would count it. So only errors during the run show that a
+    /// server is silent or speaks another protocol.
     Memcached(Box<memcached::Memcached>),
     /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
     Kv(Box<kv::Kv>),
@@ -39,7 +39,7 @@ enum System {
     Queue(Box<queue::Queue>),
 }
 
-/// Parses the arguments, runs to the end or a signal, returns the exit code.
+/// Parses the arguments, runs to the end or until a signal, and returns the exit code.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().system {
         System::Memcached(flags) => flags.run(),

@@ -2,19 +2,18 @@
 //!
 //! # What is measured
 //!
-//! A response time ends when the thread has read the answer: the clock is read once for everything
-//! that one receive brought. It begins when the request is *due*, which is
+//! A response time ends when the thread has read the answer. The thread reads the clock once for all data of one
+//! receive. A response time begins when the request is *due*:
 //!
-//! * in a closed loop without think time, that same reading: the next request is due the moment the
-//!   answer to the last one is there (with `--verify`: when it has been checked);
+//! * in a closed loop without think time, at the end of the last response time (with `--verify`, after the check of the
+//!   last answer);
 //! * in a closed loop with think time, when the think time after the last answer is over;
-//! * in an open loop, when the schedule says.
+//! * in an open loop, at the time in the schedule.
 //!
-//! The kernel gets the request a little later, at the end of the batch of events. A delay of this process before the
-//! send, or before it reads the answer, is part of the response time: other connections in the batch, a busy processor.
-//! So the load generator's own slowness is never hidden. A client is always either thinking or waiting, so that
-//! N = X (R + Z) holds for the figures. The summary says when the load generator's share is too large
-//! ([`crate::bottleneck`]).
+//! The kernel gets the request a little later, at the end of the batch of events. If this process delays the send, or
+//! the reading of the answer, the delay is part of the response time. Causes are other connections in the batch and a
+//! busy processor. So the load generator's own slowness is never hidden. A client always either thinks or waits, so N =
+//! X (R + Z) holds for the figures. The summary reports a load generator that was too slow ([`crate::bottleneck`]).
 
 mod events;
 
@@ -39,13 +38,13 @@ use crate::run::{Pace, Run};
 use crate::schedule;
 use crate::traffic::{Traffic, WrongValue};
 
-/// With more than this waiting to be sent, a connection has no room in an open loop.
+/// Open loop: a connection with more unsent bytes has no room.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Requests in flight per connection for which memory is reserved at first.
+/// Each connection initially reserves memory for this number of requests in flight.
 const IN_FLIGHT_USUAL: usize = 16;
 
-/// The upper half of a timer's key is its kind, the lower half its number.
+/// The upper half of a timer's key is its kind; the lower half is a client or a server.
 const START: u64 = 1 << 32;
 const SECOND: u64 = 2 << 32;
 const END: u64 = 3 << 32;
@@ -58,19 +57,20 @@ const ARRIVAL: u64 = 7 << 32;
 pub(crate) struct Clients<T: Traffic> {
     run: Arc<Run>,
     traffic: Arc<T>,
-    /// `None` once the last window was handed over.
+    /// `None` after the last window was recorded.
     recorder: Option<Recorder<Load>>,
     connections: Vec<Connection<T::Memory>>,
-    /// Each client's requests. In an open loop another client's connection may carry them.
+    /// By client. In an open loop, another client's connection may carry the requests.
     requests: Vec<T::Requests>,
     /// The client of a connection, by the connection's index.
     owners: Vec<u32>,
     /// By server; empty in a closed loop.
     destinations: Vec<Destination>,
     phase: Phase,
-    /// Connections that stand, before the start.
+    /// Connections opened before the start.
     standing: usize,
     in_flight: u64,
+    /// Connections that are cut now.
     missing: u64,
     start: Instant,
     end: Instant,
@@ -80,10 +80,10 @@ pub(crate) struct Clients<T: Traffic> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Connections are opened, or stand and wait for the start.
+    /// Connections are being opened, or wait for the start.
     Waiting,
     Running,
-    /// Nothing becomes due any more; answers are awaited.
+    /// No request becomes due any more; answers are outstanding.
     Draining,
     Done,
 }
@@ -91,20 +91,20 @@ enum Phase {
 /// A client's connection.
 struct Connection<M> {
     server: usize,
-    /// `None` while it is lost.
+    /// `None` while the connection is not open.
     id: Option<ConnId>,
     backoff: Duration,
     decoder: ResponseDecoder,
     in_flight: VecDeque<Sent>,
-    /// What answers are verified against.
+    /// The expected answers, for verification.
     memory: M,
-    /// Think times. Requests have a stream of their own, so that they do not depend on answers.
+    /// Draws think times. Requests have a stream of their own, so that they do not depend on answers.
     think_random: Random,
-    /// When the thinking slots will have thought (closed loop).
+    /// The ends of the slots' think times (closed loop).
     thinking: BinaryHeap<Reverse<Instant>>,
-    /// Slots that would send if the connection stood (closed loop).
+    /// Slots that will send when the connection is open again (closed loop).
     stranded: usize,
-    /// The connection was cut and does not stand again yet.
+    /// The connection was cut, and is not open again yet.
     is_missing: bool,
 }
 
@@ -190,7 +190,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Whether a client's server may still be asked, also after the end.
+    /// Whether a client's server may get further requests. After the end, this holds while due requests are left.
     fn is_wanted(&self, client: usize) -> bool {
         let server = self.connections[client].server;
         let is_due = |server: &Destination| server.arrivals.next_due().is_some();
@@ -201,7 +201,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Connects after a wait: the kernel still accepts for a server that is being killed, and this protocol has no greeting.
+    /// Connects after a wait. For a server that is being killed, the kernel still accepts connections, and this
+    /// protocol has no greeting that would show the difference.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];
@@ -210,12 +211,12 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Reports a connection of no use; before the start that ends the run.
+    /// Reports a connection that failed. Before the start, this ends the run.
     fn complain(&self, io: &mut Io, client: usize, why: &str) {
         let server = self.address(client);
         match self.phase {
             Phase::Waiting => {
-                // Without a receiver the run is being given up already.
+                // If there is no receiver, the run has failed already.
                 let why = Unusable::Unconnected(why.into());
                 let _ = self.run.standing.send(Err(Error::Connect { server, why }));
                 io.stop();
@@ -256,7 +257,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Closed loop: sends the client's next request when it has thought for `think` since `from`.
+    /// Closed loop: sends the client's next request after a think time `think` that began at `from`.
     #[inline]
     fn send_after(&mut self, io: &mut Io, client: usize, from: Instant, think: Duration) {
         if think.is_zero() {
@@ -268,7 +269,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Closed loop: a slot of the client has thought.
+    /// Closed loop: the think time of a slot is over.
     fn thought(&mut self, io: &mut Io, client: usize) {
         let now = Instant::now();
         let thinking = &mut self.connections[client].thinking;
@@ -279,7 +280,7 @@ impl<T: Traffic> Clients<T> {
         self.send(io, client, client, due);
     }
 
-    /// Open loop: something of the client's connection has become free, or it stands again.
+    /// Open loop: the client's connection has room for a request, or has been opened again.
     #[inline]
     fn has_room(&mut self, client: usize, now: Instant) {
         let connection = &self.connections[client];
@@ -290,7 +291,7 @@ impl<T: Traffic> Clients<T> {
         destination.room_since.get_or_insert(now);
     }
 
-    /// Open loop: sends what is due and finds room, and sets the timer for what is due next.
+    /// Open loop: sends the due requests for which there is room, and sets the timer for the next one.
     fn send_due(&mut self, io: &mut Io, server: usize) {
         let now = Instant::now();
         let pipeline = self.run.plan.pipeline;
@@ -328,7 +329,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Counts a send that had an intended time: how late it was, and whether this process alone was to blame.
+    /// Counts a send that had an intended time: how late it was, and how much of that only this process can have
+    /// caused.
     fn sent_late(&mut self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends += 1;
         self.own_late_sends += u64::from(own_late_ns > LATE_NS);
@@ -358,7 +360,7 @@ impl<T: Traffic> Clients<T> {
     fn answered(&mut self, client: usize, response: &Response<'_>, now: Instant) {
         let connection = &mut self.connections[client];
         let Some(sent) = connection.in_flight.pop_front() else { return };
-        // Not when it stands: a server may accept, and close at once.
+        // An open connection is not enough to reset the wait: a server may accept and close at once.
         connection.backoff = BACKOFF_MIN;
         self.in_flight -= 1;
         let judgement = self.traffic.judge(sent.op, response);
@@ -409,7 +411,7 @@ impl<T: Traffic> Clients<T> {
         ));
     }
 
-    /// A lost connection failed a request, or could not be opened again at once.
+    /// Counts a connection as cut: its loss failed a request, or it could not be opened again at once.
     fn is_cut(&mut self, client: usize) {
         if let Phase::Running | Phase::Draining = self.phase
             && !std::mem::replace(&mut self.connections[client].is_missing, true)
@@ -421,7 +423,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Brings the gauges that are levels up to date.
+    /// Updates the gauges of current levels.
     fn gauge(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.gauges.in_flight = self.in_flight;
@@ -429,7 +431,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Requests in flight on a lost connection count as errors.
+    /// Counts the requests in flight on a lost connection as errors.
     fn fail_in_flight(&mut self, client: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[client];
@@ -457,7 +459,7 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// From `now` on nothing becomes due; what is due already is still sent.
+    /// Ends the schedule at `now`. Requests that are due already are still sent.
     fn drain(&mut self, io: &mut Io, now: Instant) {
         self.phase = Phase::Draining;
         for destination in &mut self.destinations {

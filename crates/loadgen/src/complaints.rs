@@ -10,13 +10,13 @@ use knee_telemetry::tell;
 /// How many different messages a run prints.
 const MESSAGES_MAX: usize = 8;
 
-/// How much a message shows of an answer that is no answer, or of a wrong value.
+/// How many bytes of a wrong answer or value a message shows.
 pub(crate) const SHOWN_BYTES_MAX: usize = 80;
 
-/// Prints messages of all threads on standard error: each once, and not many.
+/// Prints the messages of all threads on standard error: each once, and a limited number.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
-    /// The kinds of messages that were printed.
+    /// The kinds of the printed messages.
     printed: Mutex<Vec<String>>,
     printed_wrong_value: AtomicBool,
 }

@@ -5,18 +5,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why the load generator gives up.
+/// Why a run, or the phase that fills a store, failed.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// A server was of no use before the start.
+    /// A server could not be used, as seen before the start.
     Connect { server: SocketAddr, why: Unusable },
-    /// Connections neither stood nor failed in time.
+    /// Some connections were neither open nor refused in time, or a thread was not ready.
     ConnectTimeout { time: Duration, missing: Vec<Missing> },
-    /// The process may not open so many connections.
+    /// The limit of open files is too low for the clients.
     TooManyClients { clients: u64, open_files_max: u64 },
-    /// The agreed start had passed when the connections stood.
+    /// The agreed start had passed when the connections were open.
     StartPassed { by: Duration },
-    /// A signal came before the connections stood, or before every key was stored.
+    /// A signal came before the connections were open, or before every key was stored.
     Interrupted,
     /// A signal came while messages were stored.
     BacklogInterrupted(Left),
@@ -24,13 +24,13 @@ pub(crate) enum Error {
     Populate { server: SocketAddr, why: String },
     /// A server did not load a file.
     Init { server: SocketAddr, why: String },
-    /// A file or an address of this process.
+    /// This process cannot write a file, or serve an address.
     Own { what: String, error: io::Error },
-    /// The system refused something else.
+    /// Any other error of the operating system.
     System(io::Error),
 }
 
-/// How many of the connections to a server do not stand.
+/// How many of the connections to a server are not open.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) server: SocketAddr,
@@ -38,11 +38,12 @@ pub(crate) struct Missing {
     pub(crate) wanted: u64,
 }
 
-/// The messages of an unfinished backlog that stay in the queue. Follows the cause in a message; empty where none stays.
+/// The messages of an unfinished backlog that stay in the queue. Its text follows the cause of a failure, and is empty
+/// if no message stays.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) stored: u64,
-    /// Messages sent without an answer: they may be stored.
+    /// Messages sent, but not answered: they may be stored.
     pub(crate) asked: u64,
     pub(crate) wanted: u64,
 }
@@ -58,22 +59,22 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a server is of no use.
+/// Why a server cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// There is no connection to it.
+    /// The connection failed.
     Unconnected(String),
-    /// It has not answered in time.
+    /// The server has not answered in time.
     Silent(Duration),
-    /// It does not speak HTTP/2, or not with one more client.
+    /// The server does not speak HTTP/2, or takes no further client.
     NoHttp2 { wanted: &'static str, why: String },
-    /// It does not have the service.
+    /// The server does not have the service.
     Foreign { wanted: &'static str, service: &'static str },
-    /// It refused a first call.
+    /// The server refused a first call.
     Refuses(String),
-    /// It may have done a first call, or not.
+    /// The server may or may not have done a first call.
     Unknown(String),
-    /// It does not know a client that was registered earlier.
+    /// The server does not know a client that was registered earlier.
     Stranger { client: u32 },
 }
 
@@ -89,7 +90,7 @@ impl Unusable {
                 "no HTTP/2 from {server}: {why}; is it a {wanted} with room for another client?"
             ),
             Unusable::Foreign { wanted, service } => {
-                format!("{server} is no {wanted}: it does not know {service}")
+                format!("{server} is not a {wanted}: it has no service {service}")
             }
             Unusable::Refuses(what) => format!("{server} refused {what}"),
             Unusable::Unknown(what) => format!("{server} did not say whether it did {what}"),
@@ -106,11 +107,11 @@ impl fmt::Display for Error {
             Error::Connect { server, why } => f.write_str(&why.of(*server)),
             Error::ConnectTimeout { time, missing } if missing.is_empty() => write!(
                 f,
-                "all connections stand, but a load thread was not ready within {} s",
+                "all connections are open, but a load thread was not ready within {} s",
                 time.as_secs()
             ),
             Error::ConnectTimeout { time, missing } => {
-                write!(f, "within {} s there was no answer", time.as_secs())?;
+                write!(f, "no answer within {} s", time.as_secs())?;
                 for (number, Missing { server, missing, wanted }) in missing.iter().enumerate() {
                     let and = if number == 0 { "" } else { "," };
                     write!(f, "{and} on {missing} of {wanted} connections to {server}")?;
@@ -124,11 +125,11 @@ impl fmt::Display for Error {
             ),
             Error::StartPassed { by } => write!(
                 f,
-                "the agreed start was over by {:.1} s when the connections stood: agree on a later one",
+                "the connections were open {:.1} s after the agreed start: choose a later start",
                 by.as_secs_f64()
             ),
-            Error::Interrupted => f.write_str("interrupted: it is not done"),
-            Error::BacklogInterrupted(left) => write!(f, "interrupted: it is not done{left}"),
+            Error::Interrupted => f.write_str("interrupted before the end"),
+            Error::BacklogInterrupted(left) => write!(f, "interrupted before the end{left}"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
             Error::Init { server, why } => write!(f, "loading at {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),

@@ -1,13 +1,13 @@
-//! Load over gRPC: one driver, whatever the calls are.
+//! Load over gRPC: one driver for all kinds of calls.
 //!
-//! Each thread has a runtime of its own and the connections of its clients, one each. No request crosses
-//! threads.
+//! Each thread has its own runtime, and one connection for each of its clients. No request crosses threads.
 //!
-//! * `calls`: what the driver has to know of a kind of load. `status`: what a failed call means.
+//! * `calls`: the trait of a kind of load. `status`: the meaning of a failed call.
 //! * `connection`: HTTP/2 on one connection. `alarm`: timers as exact as the event loop's.
-//! * `thread`: what the clients of a thread share: connections, calls in flight, counts. `closed` and `open`: when a
+//! * `thread`: the state of a thread's clients: connections, calls in flight, counts. `closed` and `open`: when a
 //!   client sends.
-//! * `life`: a thread connects, waits for the start, runs, and waits for the last answers. `driver`: starts the threads.
+//! * `life`: a thread connects, waits for the start, runs, and waits for the last answers. `driver`: starts the
+//!   threads.
 
 mod alarm;
 mod calls;

@@ -1,4 +1,4 @@
-//! Keys, and how clients choose among them.
+//! Keys, and each client's choice of keys.
 
 use std::str::FromStr;
 
@@ -10,24 +10,23 @@ use crate::zipf::Zipf;
 /// The largest number of keys: a key's number has ten digits and fits 32 bits.
 pub(crate) const KEYS_MAX: u64 = 1 << 32;
 
-/// Digits of a key's number, at most.
+/// Digits of the largest number of a key.
 const DIGITS: usize = 10;
 
-/// The longest key of the protocol.
+/// The length of the longest key in the protocol.
 const KEY_BYTES_MAX: usize = 250;
 
 /// How a key's number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum KeyFormat {
-    /// Padded with zeros to one length. Requests for all keys are equally long, and byte order is the order of numbers.
+    /// Padded with zeros to one length. Requests for all keys are equally long, and keys sort by their numbers.
     #[default]
     Padded,
-    /// Plain, as the users of a graph.
+    /// Without zeros in front, as the users of a graph.
     Plain,
 }
 
-/// Keys `PREFIX0000000000`, `PREFIX0000000001`, … (or `PREFIX0`, `PREFIX1`, …): a name and a value
-/// for each number.
+/// The keys `PREFIX0000000000`, `PREFIX0000000001`, … (or `PREFIX0`, `PREFIX1`, …): a name for each number.
 #[derive(Debug, Clone)]
 pub(crate) struct KeySpace {
     prefix: Box<[u8]>,
@@ -40,7 +39,7 @@ impl KeySpace {
     /// `count` keys that begin with `prefix`.
     ///
     /// # Errors
-    /// When the protocol could not carry such keys, or there are none or too many.
+    /// When the protocol does not allow such keys, or `count` is 0 or too large.
     pub(crate) fn new(prefix: &str, format: KeyFormat, count: u64) -> Result<KeySpace, String> {
         let longest = KEY_BYTES_MAX - DIGITS;
         if prefix.len() > longest {
@@ -60,22 +59,19 @@ impl KeySpace {
         Ok(KeySpace { prefix: prefix.as_bytes().into(), prefix_hash, format, count })
     }
 
-    /// The number of keys.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The prefix of every key.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// The format of the numbers.
     pub(crate) fn format(&self) -> KeyFormat {
         self.format
     }
 
-    /// Length of the longest key.
+    /// The length of the longest key.
     pub(crate) fn key_bytes_max(&self) -> usize {
         self.prefix.len() + DIGITS
     }
@@ -86,7 +82,7 @@ impl KeySpace {
         self.append_number(u64::from(key), out);
     }
 
-    /// Appends the name of a key of this number, of at most ten digits. It may lie behind the last key.
+    /// Appends the name of a key with this number, of at most ten digits. The number may be greater than any key's.
     #[inline]
     pub(crate) fn append_number(&self, number: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.prefix);
@@ -108,7 +104,7 @@ impl KeySpace {
         out.extend_from_slice(shown);
     }
 
-    /// The number of the key with this name, if it is one of these keys.
+    /// The number of the key with this name; `None` if no key has it.
     #[inline]
     pub(crate) fn number(&self, name: &[u8]) -> Option<u32> {
         let digits = name.strip_prefix(&*self.prefix)?;
@@ -131,7 +127,7 @@ impl KeySpace {
         (number < self.count).then_some(number as u32)
     }
 
-    /// 64 bits that depend on the whole name; the key's value follows from them.
+    /// A hash of the prefix and the number. The key's value is derived from it.
     #[inline]
     pub(crate) fn hash(&self, key: u32) -> u64 {
         mix(self.prefix_hash ^ u64::from(key).wrapping_mul(GOLDEN))
@@ -141,20 +137,19 @@ impl KeySpace {
 /// How keys are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum KeyChoice {
-    /// Each client repeats all keys in order; the clients begin evenly spaced.
+    /// Each client goes through all keys in order, over and over. The clients' first keys are evenly spaced.
     Sequential,
-    /// Uniform.
     Uniform,
     /// The key of rank r with probability proportional to r^−θ.
     Zipf {
         /// The exponent θ, 0 (uniform) or above.
         theta: f64,
     },
-    /// The hot keys get a share of the requests, uniformly; the other keys get the rest.
+    /// Hot keys get a share of the requests, other keys get the rest; both uniformly.
     HotSet {
-        /// Share of the keys that is hot.
+        /// The share of the keys that are hot.
         share: f64,
-        /// Probability that a request goes to a hot key.
+        /// The probability that a request goes to a hot key.
         probability: f64,
     },
 }
@@ -166,7 +161,7 @@ impl FromStr for KeyChoice {
         let parts: Vec<&str> = text.split(':').collect();
         let fraction = |part: &str| match part.parse::<f64>() {
             Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-            _ => Err(format!("{part:?} is no number from 0 to 1")),
+            _ => Err(format!("{part:?} is not a number from 0 to 1")),
         };
         match parts[..] {
             ["sequential"] => Ok(KeyChoice::Sequential),
@@ -242,10 +237,11 @@ impl KeyPicker {
     }
 }
 
-/// Scatters popular keys over the key space: a bijection of 0..keys, the same for every process and seed. So the populated
-/// keys, which are the first, are not the popular ones.
+/// Scatters popular keys over the key space: a bijection of 0..keys, the same for every process and seed. Without it,
+/// the most popular keys would be the first keys, which are those that the populating phase stores.
 ///
-/// It multiplies by a number coprime to the number of keys, close to its golden section. That puts popular keys far apart.
+/// The bijection multiplies by a number coprime to the number of keys, close to 0.618 times that number (the golden
+/// section). This puts popular keys far apart.
 #[derive(Debug, Clone, Copy)]
 struct Scatter {
     keys: u64,
@@ -259,7 +255,7 @@ impl Scatter {
         Scatter { keys, factor }
     }
 
-    /// Ranks begin at 0. Neither factor exceeds 2^32, so the product fits.
+    /// The key of a rank, from 0 on. Neither factor exceeds 2^32, so the product fits.
     #[inline]
     fn place(self, rank: u64) -> u64 {
         (rank + 1) * self.factor % self.keys
@@ -291,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn padded_names_have_one_length_and_their_number() {
+    fn padded_names_have_one_length_and_parse_back() {
         let space = KeySpace::new("knee-", KeyFormat::Padded, KEYS_MAX).unwrap();
         for key in [0, 1, 9, 10, 4_294_967_295] {
             let mut name = Vec::new();
@@ -305,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_have_no_zeros_before_them() {
+    fn plain_names_have_no_leading_zeros() {
         let space = KeySpace::new("", KeyFormat::Plain, 1_000_000).unwrap();
         for (key, written) in [(0, "0"), (7, "7"), (10, "10"), (999_999, "999999")] {
             let mut name = Vec::new();
@@ -370,12 +366,12 @@ mod tests {
     }
 
     #[test]
-    fn uniform_is_uniform() {
+    fn uniform_choice_is_uniform() {
         chi_square::assert_fits(&counts(KeyChoice::Uniform, 97, 200_000), &[1.0 / 97.0; 97]);
     }
 
     #[test]
-    fn zipf_is_a_permutation_of_its_ranks() {
+    fn zipf_choice_fits_the_probabilities_of_its_ranks() {
         let keys = 101;
         let scatter = Scatter::new(keys);
         let counts = counts(KeyChoice::Zipf { theta: 1.1 }, keys, 300_000);

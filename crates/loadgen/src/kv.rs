@@ -1,10 +1,11 @@
 //! Load on the versioned store.
 //!
-//! * `mix`: how often each operation is asked for. `draws`: one client's stream of operations. `workload`: what all
-//!   clients have in common, and which values are right.
-//! * `sightings`: the versions that a connection has seen, as none may go back.
-//! * `text`: the operations in the memcached protocol. `calls`: the operations as calls of `knee.kv.v1`, with `message`.
-//! * `populate`: the phase that only fills the stores. `init`: the phase in which they load a file.
+//! * `mix`: the weight of each operation. `draws`: one client's stream of operations. `workload`: the settings that all
+//!   clients share, and the check of values.
+//! * `sightings`: the versions that a connection has seen, to detect an answer with an older one.
+//! * `text`: the operations in the memcached protocol. `calls`: the operations as calls of `knee.kv.v1`, with
+//!   `message`.
+//! * `populate`: the phase that fills the stores. `init`: the phase in which the stores load a file.
 
 mod calls;
 mod draws;

@@ -4,17 +4,18 @@
 //!
 //! Requests are drawn without a socket or a clock. They depend on the seed, not on answers, timing or threads:
 //!
-//! * `workload`: one client's sets and gets, and whether an answer is right; from `mix`, `keys` (with `zipf`), `items`
-//!   and `values`.
+//! * `workload`: one client's sets and gets, and the check of their answers; built from `mix`, `keys` (with `zipf`),
+//!   `items` and `values`.
 //! * `kv`: the same for the operations of a versioned store. `queue`: the same for messages.
 //! * `schedule`: think times and arrival times.
 //!
 //! Requests are sent on `knee-reactor`'s event loop, or over gRPC by `grpc`:
 //!
 //! * `run`: connect everything, start together, sum up (with `bottleneck`).
-//! * `on_reactor`, `clients`: the clients of one thread, and what exactly is measured; `traffic`: their protocol.
+//! * `on_reactor`: the threads. `clients`: the clients of one thread, and the definition of a response time. `traffic`:
+//!   the interface to the protocol.
 //! * `grpc`: the same over gRPC, for `kv` and `queue`.
-//! * `open_loop`: which requests are due, and on which connection they go.
+//! * `open_loop`: which requests are due, and which connection carries each.
 //! * `backoff`: when a connection may be opened again.
 //! * `populate`: the phase that only fills the stores.
 

@@ -19,16 +19,17 @@ impl FromStr for SetGet {
             Some(SetGet { sets: sets.parse().ok()?, gets: gets.parse().ok()? })
         });
         match parsed {
-            Some(SetGet { sets: 0, gets: 0 }) => Err("0:0 asks for nothing".into()),
+            Some(SetGet { sets: 0, gets: 0 }) => Err("0:0 has neither sets nor gets".into()),
             Some(mix) => Ok(mix),
             None => Err(format!("expected SETS:GETS, such as 1:10, not {text:?}")),
         }
     }
 }
 
-/// A client's place in its round.
+/// A client's place in its round of sets and gets.
 ///
-/// Each round has the exact ratio, as in memtier. Clients begin at random places, so that they do not all write at once.
+/// Each round has the exact ratio, as in memtier. Clients begin at random places, so that they do not all write at the
+/// same time.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn {
     mix: SetGet,

@@ -1,4 +1,4 @@
-//! Load in the memcached protocol: clients on the event loop.
+//! Load over the memcached protocol: threads with the event loop.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::run::{Driver, Driving, Run, end_with};
 use crate::traffic::Traffic;
 
-/// Clients of the memcached protocol, on the event loop.
+/// Drives clients of the memcached protocol on the event loop.
 pub(crate) struct OnReactor<T>(pub(crate) T);
 
 struct Reacting {
@@ -28,7 +28,7 @@ impl<T: Traffic> Driver for OnReactor<T> {
         let traffic = Arc::new(self.0);
         let config = Config {
             input_bytes_max: traffic.response_bytes_max() + Config::default().read_bytes,
-            // It ends by itself when what is outstanding has been waited for.
+            // After the drain time each thread ends by itself.
             shutdown_grace: run.plan.drain + Config::default().shutdown_grace,
             ..Config::default()
         };

@@ -1,4 +1,4 @@
-//! The open loop: requests become due by a schedule, whether or not earlier ones have answers.
+//! The open loop: requests become due by a schedule, whether or not earlier requests have answers.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -10,15 +10,15 @@ use knee_random::Random;
 
 use crate::schedule::{Constant, Poisson, Schedule};
 
-/// Streams of arrival times, apart from the streams that requests are made from.
+/// Streams of arrival times; the contents of requests are drawn from other streams.
 const ARRIVAL_STREAMS: u64 = 1 << 63;
 
 /// The rate at which requests become due, over all clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Rate {
-    /// Evenly spaced, so many a second.
+    /// Evenly spaced requests, in requests per second.
     Constant(f64),
-    /// A Poisson process of so many a second.
+    /// A Poisson process, in requests per second.
     Poisson(f64),
 }
 
@@ -31,14 +31,14 @@ impl Rate {
     }
 }
 
-/// The requests to come of the clients of one server, merged in the order in which they are due.
+/// The future requests of one server's clients, merged in the order in which they are due.
 ///
 /// A backlog takes no memory: due requests stay in their schedules until they are sent.
 pub(crate) struct Arrivals {
     streams: Vec<Stream>,
-    /// The time of the next request and the stream, for streams due by `seen`.
+    /// The streams whose next request is due by `seen`, with its time.
     due: BinaryHeap<Reverse<(Duration, u32)>>,
-    /// The same for streams that are due later.
+    /// The same for the other streams.
     later: BinaryHeap<Reverse<(Duration, u32)>>,
     /// The latest `now` given to `due_by`.
     seen: Duration,
@@ -53,7 +53,7 @@ struct Stream {
 }
 
 impl Arrivals {
-    /// Without clients; no request is due from `end` on, an offset from the start.
+    /// Has no clients yet. No request is due at or after `end`, an offset from the start.
     pub(crate) fn new(end: Duration) -> Arrivals {
         let (due, later) = (BinaryHeap::new(), BinaryHeap::new());
         Arrivals { streams: Vec::new(), due, later, seen: Duration::ZERO, end }
@@ -84,8 +84,8 @@ impl Arrivals {
         self.due.peek().or(self.later.peek()).map(|Reverse((due, _))| *due)
     }
 
-    /// How many clients have a request due by `now`, and when the next client's becomes due. Takes time in proportion to
-    /// the clients that became due since the last call.
+    /// The number of clients with a request due by `now`, and when the next other client has one. Takes time in
+    /// proportion to the clients whose requests became due since the last call.
     fn due_by(&mut self, now: Duration) -> (usize, Option<Duration>) {
         self.seen = self.seen.max(now);
         while let Some(next) = self.later.peek_mut().filter(|next| next.0.0 <= self.seen) {
@@ -94,7 +94,7 @@ impl Arrivals {
         (self.due.len(), self.later.peek().map(|Reverse((due, _))| *due))
     }
 
-    /// Takes the next request: when it is due, and its client.
+    /// Takes the next request; returns when it is due, and its client.
     pub(crate) fn pop(&mut self) -> Option<(Duration, u32)> {
         let Reverse((due, index)) = self.due.pop().or_else(|| self.later.pop())?;
         let stream = &mut self.streams[index as usize];
@@ -111,7 +111,7 @@ impl Arrivals {
         }
     }
 
-    /// Drops all requests that are left, and returns their number.
+    /// Drops all remaining requests, and returns their number.
     pub(crate) fn abandon(&mut self) -> u64 {
         let mut left = 0;
         while self.pop().is_some() {
@@ -121,30 +121,30 @@ impl Arrivals {
     }
 }
 
-/// The connections to one server.
+/// The choice of a connection to one server.
 ///
 /// The next request goes to the connection that has been idle longest. If none is idle, busy connections take turns.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     connections: Vec<u32>,
-    /// Connections in the order in which they became idle; some are busy again.
+    /// Connections in the order in which they became idle. Some may be busy again.
     idle: VecDeque<u32>,
     turn: usize,
 }
 
 impl Room {
-    /// Adds a connection, busy until `is_idle`.
+    /// Adds a connection. It counts as busy until a call of `is_idle`.
     pub(crate) fn add(&mut self, connection: u32) {
         self.connections.push(connection);
     }
 
-    /// `connection` has no request in flight.
+    /// Notes that `connection` has no request in flight.
     #[inline]
     pub(crate) fn is_idle(&mut self, connection: u32) {
         self.idle.push_back(connection);
     }
 
-    /// The connection for the next request; `None` when `has_room` holds for none.
+    /// The connection for the next request; `None` if no connection is idle or has room.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -167,7 +167,7 @@ impl Room {
     }
 }
 
-/// One server of an open loop, as one thread sees it.
+/// The part of one server in an open loop, in one thread.
 pub(crate) struct Destination {
     pub(crate) arrivals: Arrivals,
     pub(crate) room: Room,
@@ -175,19 +175,19 @@ pub(crate) struct Destination {
     pub(crate) armed: Option<Instant>,
     /// Since when requests could be sent; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
-    /// Lost connections, to be opened again when they are wanted.
+    /// Lost connections, to be opened again when requests need them.
     pub(crate) lost: VecDeque<u32>,
-    /// How many are being opened.
+    /// The number of connections that are being opened.
     pub(crate) opening: usize,
 }
 
-/// The server that client number `client` is dealt to.
+/// The server of client number `client`.
 pub(crate) fn server_of(client: u64, servers: usize) -> usize {
     (client % servers as u64) as usize
 }
 
 impl Destination {
-    /// The servers of the thread whose clients have these `numbers`, of `clients`. The thread knows them as 0, 1, ….
+    /// The destinations of a thread with these `numbers` of all `clients`. Within the thread, its clients count from 0.
     pub(crate) fn of_clients(
         servers: usize,
         rate: Rate,
@@ -213,8 +213,8 @@ impl Destination {
         destinations
     }
 
-    /// The lost connections to reopen now, and when more may be needed. For each client with a due request and each of
-    /// `again` requests to be sent again, at most one connection is being opened.
+    /// The lost connections to reopen now, and when more may be needed. The number of connections being opened never
+    /// exceeds the clients with due requests plus `again`, the requests to be sent again.
     pub(crate) fn open_again(
         &mut self,
         now: Duration,
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_rate_has_exactly_its_count_in_order() {
+    fn constant_rate_gives_exactly_its_count_in_order() {
         let due = all(arrivals(Rate::Constant(1000.0), 0..7, 7, 3));
         assert_eq!(due.len(), 3000);
         assert!(due.is_sorted());
@@ -259,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn a_poisson_rate_has_about_its_count() {
+    fn poisson_rate_gives_about_its_count() {
         let due = all(arrivals(Rate::Poisson(2000.0), 0..10, 10, 10));
         assert!(due.is_sorted());
-        // Mean 20,000, deviation 141: four of them.
+        // Mean 20,000 and standard deviation 141; the tolerance is four standard deviations.
         assert!((19_434..20_566).contains(&due.len()), "{}", due.len());
     }
 
@@ -300,7 +300,7 @@ mod tests {
                 left.iter().find(|(due, client)| *due > now && !clients.contains(client));
             let later = of_another.map(|(due, _)| *due);
             assert_eq!(arrivals.due_by(now), (clients.len(), later), "after {now:?}");
-            // Leaves some due requests, and takes some that are not due.
+            // In some rounds due requests stay; in others, requests are taken before they are due.
             for _ in 0..number % 11 {
                 assert_eq!(arrivals.next_due(), every.peek().map(|(due, _)| *due));
                 assert_eq!(arrivals.pop(), every.next());
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn due_requests_limit_reopened_connections() {
-        // One is due each second, each of another client.
+        // One request is due each second, each from another client.
         let (rate, length) = (Rate::Constant(1.0), Duration::from_secs(10));
         let mut server = Destination::of_clients(1, rate, length, 1, 0..4, 4).remove(0);
         assert_eq!(server.open_again(length, 0), (vec![], None));
@@ -336,7 +336,7 @@ mod tests {
         room.is_idle(2);
         room.is_idle(0);
         assert_eq!(room.take(|_| true, |_| true), Some(2));
-        // 0 was lost, or used otherwise, since it was idle.
+        // Connection 0 was lost, or carried another request, since it was idle.
         assert_eq!(room.take(|connection| connection != 0, |_| true), Some(0));
         assert_eq!(room.take(|_| true, |_| true), Some(1));
         assert_eq!(room.take(|_| true, |connection| connection != 2), Some(0));

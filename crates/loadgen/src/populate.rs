@@ -1,4 +1,4 @@
-//! The phase that only fills memcacheds: the first keys, in order, on every server.
+//! The phase that fills memcached servers: it sets the first keys, in order, on every server.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,13 +14,14 @@ use crate::error::Error;
 use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
-/// Sets in flight on each server's connection: enough to keep it busy, and few enough for other clients.
+/// Sets in flight on each server's connection: enough to keep the server busy, and few enough to leave other clients
+/// their share.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// With more than this waiting to be sent, no more sets are made.
+/// With more unsent bytes on a connection, no further set is written.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
-/// The longest answer to a set.
+/// The length of the longest answer to a set.
 const RESPONSE_BYTES_MAX: usize = 4096;
 
 /// How often progress is printed.
@@ -66,12 +67,12 @@ pub(crate) fn populate(
     Ok(summary(servers, total, share, keys))
 }
 
-/// How many of `total` keys `share` of them are.
+/// The number of keys in this share of `total`.
 pub(crate) fn share_of(total: u64, share: f64) -> u64 {
     (total as f64 * share).round() as u64
 }
 
-/// The summary when every server has `stored` keys, a share of `keys`.
+/// The summary, as a line of JSON, when every server has `stored` of `keys` keys.
 pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64) -> String {
     let servers = servers.iter().map(|address| Populated { address: *address, stored });
     let populate = Populate { keys, share, servers: servers.collect() };
@@ -79,7 +80,6 @@ pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64
     serde_json::to_string(&summary).expect("plain data is always JSON")
 }
 
-/// Prints progress.
 pub(crate) fn tell_progress(stored: u64, wanted: u64) {
     let percent = stored * 100 / wanted;
     tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
@@ -94,7 +94,7 @@ struct Summary {
 
 #[derive(Serialize)]
 struct Populate {
-    /// All keys there are.
+    /// The number of keys in the key space.
     keys: u64,
     share: f64,
     servers: Vec<Populated>,
@@ -106,10 +106,10 @@ struct Populated {
     stored: u64,
 }
 
-/// All servers being filled, on one thread.
+/// The handler that fills all servers, on one thread.
 struct Filling {
     items: Items,
-    /// How many keys every server gets.
+    /// The number of keys that every server gets.
     keys: u64,
     connections: Vec<Connection>,
     outcome: Sender<Result<(), Error>>,
@@ -120,7 +120,7 @@ struct Connection {
     id: Option<ConnId>,
     /// The keys in flight, in order.
     in_flight: VecDeque<u32>,
-    /// When the last answer came, or the connection.
+    /// When the last answer came, or the connection opened.
     since: Instant,
     next: u64,
     stored: u64,
@@ -226,11 +226,11 @@ impl Handler for Filling {
                         (Some(_), Status::Stored) => connection.stored += 1,
                         (key, _) => {
                             let server = connection.server;
-                            let what = key.map_or("it said unasked".into(), |key| {
-                                format!("it answered the set of {}", self.key_name(key))
+                            let what = key.map_or("it sent without a request:".into(), |key| {
+                                format!("it answered the set of {} with", self.key_name(key))
                             });
                             let answer = item.raw.trim_ascii_end().escape_ascii();
-                            self.fail(io, server, format!("{what} with {answer}"));
+                            self.fail(io, server, format!("{what} {answer}"));
                             return input.len();
                         }
                     }

@@ -1,8 +1,8 @@
 //! Load on a message queue, over gRPC.
 //!
-//! * `workload`: what clients do. `content`: what messages say. `talk`: what one client asks next, and what it makes of
-//!   the answers, without a connection or a clock.
-//! * `calls`: its requests as calls of `knee.queue.v1`.
+//! * `workload`: the rounds of clients. `content`: the content of messages. `talk`: one client's requests, and the
+//!   check of their answers, without a connection or a clock.
+//! * `calls`: the requests as calls of `knee.queue.v1`.
 //! * `backlog`: the phase that only stores messages.
 
 mod backlog;

@@ -16,10 +16,10 @@ use crate::error::{Error, Missing, Unusable};
 use crate::open_loop::{Rate, server_of};
 use crate::schedule::Think;
 
-/// How long connections may take to be opened.
+/// How long the opening of all connections may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How late an agreed start may be when the connections stand.
+/// By how much the agreed start may have passed when the connections are open.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
 /// Descriptors besides the connections: standard streams, polls, timers, logs, admin.
@@ -28,23 +28,23 @@ const DESCRIPTORS_SPARE: u64 = 64;
 /// When clients send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Closed loop: a client sends when it has its last answer and has thought.
+    /// Closed loop: a client sends its next request a think time after the last answer.
     Closed(Think),
-    /// Open loop: requests are sent by a schedule.
+    /// Open loop: a schedule determines when requests are due.
     Open(Rate),
 }
 
-/// What a run shall do.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) servers: Vec<SocketAddr>,
     pub(crate) clients: u64,
     pub(crate) threads: usize,
-    /// Requests in flight per connection: exactly so many in a closed loop, at most so many in an open one.
+    /// Requests in flight per connection: exactly this number in a closed loop, at most this number in an open loop.
     pub(crate) pipeline: usize,
     pub(crate) pace: Pace,
     pub(crate) length: Duration,
-    /// How long outstanding answers are awaited after the end.
+    /// How long the run waits for outstanding answers after the end.
     pub(crate) drain: Duration,
     /// When to start, in seconds of the Unix epoch; `None`: at once.
     pub(crate) start_at_unix_s: Option<f64>,
@@ -53,30 +53,32 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The numbers of a thread's clients.
+    /// The numbers of the clients of `thread`.
     pub(crate) fn clients_of(&self, thread: usize) -> Range<u64> {
         let (thread, threads) = (thread as u64, self.threads as u64);
         thread * self.clients / threads..(thread + 1) * self.clients / threads
     }
 }
 
-/// What the threads of a run share. No request writes to it.
+/// The state that the threads of a run share. Threads write to it at the start, at the end and on errors, not per
+/// request.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
-    /// When to start, once it is known.
+    /// The time of the start; empty until all connections are open.
     pub(crate) start: OnceLock<Instant>,
-    /// Each thread sends one message: its connections stand, or one does not.
+    /// Each thread sends one message before the start: all of its connections are open, or why one is not.
     pub(crate) standing: Sender<Result<(), Error>>,
-    /// By server: connections that stand before the start.
+    /// By server: connections that were opened before the start.
     stood: Vec<AtomicU64>,
     pub(crate) complaints: Complaints,
     pub(crate) interrupted: AtomicBool,
-    /// Requests that were due and never sent, as every connection was full or lost to the end.
+    /// Requests that were due but never sent, because every connection was full or lost until the end.
     pub(crate) unsent: AtomicU64,
     /// Requests without an answer when the drain time was over.
     pub(crate) unanswered: AtomicU64,
-    /// Sends that had an intended time, and those of them that were late by this process's fault: a connection had room.
+    /// Sends that had an intended time, and how many of them were late although a connection had room: only this
+    /// process can have delayed those.
     pub(crate) timed_sends: AtomicU64,
     pub(crate) own_late_sends: AtomicU64,
 }
@@ -97,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Counts a connection to this server that stands before the start.
+    /// Counts a connection to this server that was opened before the start.
     pub(crate) fn stands(&self, server: usize) {
         self.stood[server].fetch_add(1, Ordering::Relaxed);
     }
@@ -106,7 +108,7 @@ impl Run {
         Error::ConnectTimeout { time: CONNECT_TIMEOUT, missing: self.missing() }
     }
 
-    /// The servers to which connections do not stand.
+    /// The servers to which some connections are not open.
     fn missing(&self) -> Vec<Missing> {
         let servers = self.plan.servers.len();
         let mut wanted = vec![0; servers];
@@ -122,7 +124,7 @@ impl Run {
     }
 
     /// Prints how many requests had no answer when the drain time was over.
-    fn complain_of_unanswered(&self) {
+    fn report_unanswered(&self) {
         let unanswered = self.unanswered.load(Ordering::Relaxed);
         if unanswered > 0 {
             self.complaints.tell(format!(
@@ -134,10 +136,10 @@ impl Run {
     }
 }
 
-/// The threads that put a run's load on.
+/// Starts the threads that send a run's requests.
 pub(crate) trait Driver: Sized {
-    /// Starts the threads of the plan's clients. Each sends to `run.standing` when its connections stand, and begins when
-    /// the run's start is known. The run ends with the process `parent`.
+    /// Starts the threads of the plan's clients. Each thread sends to `run.standing` when its connections are open, and
+    /// begins when the run's start is known. If the process `parent` ends, the threads end.
     ///
     /// # Errors
     /// When the system refuses something.
@@ -149,22 +151,22 @@ pub(crate) trait Driver: Sized {
     ) -> Result<Box<dyn Driving>, Error>;
 }
 
-/// Threads that put load on.
+/// The threads of a run.
 pub(crate) trait Driving {
     /// The run's start is known.
     fn start_is_known(&self);
 
-    /// Ends them before their time.
+    /// Ends the threads before the end of the run.
     fn end(&self);
 
-    /// Waits until they have ended.
+    /// Waits until the threads have ended.
     ///
     /// # Errors
-    /// When one of them failed.
+    /// When a thread failed.
     fn join(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// Calls `end` at a signal, and when the process `parent` ends.
+/// Calls `end` at a signal. If the process `parent` ends, this process gets such a signal.
 pub(crate) fn end_with(parent: Option<u32>, end: impl Fn() + Send + 'static) -> Result<(), Error> {
     process::on_signals(end).map_err(Error::System)?;
     match parent {
@@ -176,7 +178,7 @@ pub(crate) fn end_with(parent: Option<u32>, end: impl Fn() + Send + 'static) -> 
 /// Runs the plan to its end, or until a signal or the end of `parent`, and prints its measurements.
 ///
 /// # Errors
-/// When connections do not stand, the agreed start has passed, or the system refuses something.
+/// When a connection cannot be opened, the agreed start has passed, or the system refuses something.
 pub(crate) fn run(
     plan: Plan,
     driver: impl Driver,
@@ -203,12 +205,12 @@ pub(crate) fn run(
     };
     reporter.ready(None);
     let reporting = reporter.start().map_err(Error::System)?;
-    // Set once, here.
+    // This is the only place that sets it, so it cannot fail.
     let _ = run.start.set(start);
     driving.start_is_known();
     driving.join()?;
-    run.complain_of_unanswered();
-    // A connection may be lost after all of them stood and before the start.
+    run.report_unanswered();
+    // A thread reports a connection that is lost between the last opening and the start.
     ready.try_iter().collect::<Result<(), Error>>()?;
     reporting.finish(|totals| LoadClosing {
         clients: run.plan.clients,
@@ -223,7 +225,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Waits until the connections of all threads stand.
+/// Waits until all threads have opened their connections.
 fn wait_until_standing(
     ready: &Receiver<Result<(), Error>>,
     run: &Run,
@@ -231,7 +233,7 @@ fn wait_until_standing(
 ) -> Result<(), Error> {
     for _ in 0..run.plan.threads {
         match ready.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            // When the time is over for one server, it is for all: the error names each of them.
+            // A timeout names all servers without an answer, not only the first.
             Ok(Err(Error::Connect { why: Unusable::Silent(_), .. })) | Err(_) => {
                 return Err(run.timeout());
             }
@@ -241,7 +243,7 @@ fn wait_until_standing(
     Ok(())
 }
 
-/// The agreed start on the monotonic clock, which no later change of the wall clock moves.
+/// The agreed start on the monotonic clock, so that a later change of the wall clock does not move it.
 fn start_instant(start_at_unix_s: Option<f64>) -> Result<Instant, Error> {
     let now = Moment::now();
     let Some(start_at_unix_s) = start_at_unix_s else { return Ok(now.mono) };
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeout_of_one_server_names_all_silent_ones() {
+    fn timeout_of_one_server_names_all_silent_servers() {
         let (standing, ready) = channel();
         let servers = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let servers = servers.map(|server| server.parse().unwrap());
@@ -290,7 +292,7 @@ mod tests {
         run.stands(0);
         run.stands(0);
         let error = wait_until_standing(&ready, &run, Instant::now()).unwrap_err();
-        let expected = "all connections stand, but a load thread was not ready within 10 s";
+        let expected = "all connections are open, but a load thread was not ready within 10 s";
         assert_eq!(error.to_string(), expected);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use knee_random::Random;
 
-/// Streams of think times. Requests and arrivals have others, so that they do not depend on answers.
+/// Streams of think times. Requests and arrivals have other streams, so that they do not depend on answers.
 const THINK_STREAMS: u64 = 1 << 62;
 
 /// The think times of client number `client`.
@@ -14,7 +14,7 @@ pub(crate) fn thinking(seed: u64, client: u64) -> Random {
 
 /// When the requests of one client are due in an open loop, as offsets from the start.
 pub(crate) trait Schedule: Send {
-    /// When the next request is due, never earlier than the one before.
+    /// When the next request is due; never before the previous request.
     fn next(&mut self, random: &mut Random) -> Duration;
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Constant {
 }
 
 impl Constant {
-    /// `rate_hz` per second over all `clients`; their streams interleave evenly.
+    /// `rate_hz` requests per second from all `clients` together. Their streams interleave evenly.
     pub(crate) fn new(rate_hz: f64, client: u64, clients: u64) -> Constant {
         Constant {
             phase_s: client as f64 / rate_hz,
@@ -39,14 +39,14 @@ impl Constant {
 
 impl Schedule for Constant {
     fn next(&mut self, _random: &mut Random) -> Duration {
-        // Computed from the count, so that rounding errors do not add up.
+        // A product, not a sum of intervals: rounding errors do not add up.
         let due_s = self.phase_s + self.issued as f64 * self.interval_s;
         self.issued += 1;
         saturating_duration(due_s)
     }
 }
 
-/// A Poisson process, with exponential gaps. All clients together are one, too.
+/// A Poisson process. The sum of all clients' processes is a Poisson process, too.
 #[derive(Debug)]
 pub(crate) struct Poisson {
     mean_gap_s: f64,
@@ -54,7 +54,7 @@ pub(crate) struct Poisson {
 }
 
 impl Poisson {
-    /// `rate_hz` per second over all `clients`.
+    /// `rate_hz` requests per second from all `clients` together.
     pub(crate) fn new(rate_hz: f64, clients: u64) -> Poisson {
         Poisson { mean_gap_s: clients as f64 / rate_hz, due_s: 0.0 }
     }
@@ -70,24 +70,21 @@ impl Schedule for Poisson {
 /// The time between an answer and the next request in a closed loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Think {
-    /// None.
     Never,
-    /// Constant.
     Constant(Duration),
-    /// Exponentially distributed.
     Exponential { mean_s: f64 },
 }
 
 impl Think {
-    /// The rest of a think time from a random moment within it.
+    /// The rest of a think time after a random moment of it.
     ///
-    /// A run begins with this. Clients that all began with a request, or with a whole think time, would send in step, and
-    /// with constant think times they would stay in step.
+    /// Each client begins a run with such a rest. If all clients began with a request, or with a whole think time, they
+    /// would send at the same moments. With constant think times this would never end.
     pub(crate) fn remainder(self, random: &mut Random) -> Duration {
         match self {
             Think::Never => Duration::ZERO,
             Think::Constant(time) => time.mul_f64(random.unit()),
-            // The exponential has no memory.
+            // An exponential distribution has no memory: the rest is distributed as the whole.
             Think::Exponential { .. } => self.next(random),
         }
     }
@@ -103,13 +100,13 @@ impl Think {
     }
 }
 
-/// Exponential with mean 1.
+/// Draws from the exponential distribution with mean 1.
 #[inline]
 fn exponential(random: &mut Random) -> f64 {
     -(1.0 - random.unit()).ln()
 }
 
-/// Bounds absurd times at about 30 years, which no run reaches.
+/// Limits times to some 30 years, longer than any run, because `Duration` cannot hold all numbers.
 fn saturating_duration(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.min(1e9))
 }
@@ -139,7 +136,7 @@ mod tests {
         let due: Vec<f64> =
             (0..100_000).map(|_| schedule.next(&mut random).as_secs_f64()).collect();
         let mean = due[due.len() - 1] / due.len() as f64;
-        // One client of four has a quarter of the rate: gaps of 4 ms; four standard errors.
+        // One client of four has a quarter of the rate, so gaps of 4 ms. The tolerance is four standard errors.
         assert!((mean / 0.004 - 1.0).abs() < 4.0 / (due.len() as f64).sqrt(), "{mean}");
         let longer = due.windows(2).filter(|pair| pair[1] - pair[0] > 0.004).count();
         let share = longer as f64 / due.len() as f64;
@@ -168,7 +165,7 @@ mod tests {
         let draws: Vec<f64> = (0..n).map(|_| exponential(&mut random)).collect();
         let mean = draws.iter().sum::<f64>() / f64::from(n);
         let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / f64::from(n - 1);
-        // Four standard errors: of the mean 1/√n, of the variance √(8/n).
+        // The tolerance is four standard errors: 1/√n for the mean, √(8/n) for the variance.
         let root = f64::from(n).sqrt();
         assert!((mean - 1.0).abs() < 4.0 / root, "mean {mean}");
         assert!((variance - 1.0).abs() < 4.0 * 8_f64.sqrt() / root, "variance {variance}");

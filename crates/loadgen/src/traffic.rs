@@ -1,4 +1,4 @@
-//! Requests in the memcached protocol, and what their answers mean.
+//! A workload over the memcached protocol: its requests, and the meaning of their answers.
 
 use knee_proto::{Expect, Response, Value};
 use knee_telemetry::Op;
@@ -6,20 +6,21 @@ use knee_telemetry::Op;
 use crate::complaints::SHOWN_BYTES_MAX;
 use crate::values::Difference;
 
-/// What all clients of a run have in common.
+/// A workload. All clients of a run share one.
 pub(crate) trait Traffic: Send + Sync + 'static {
-    /// One client's stream of requests. It depends on the run and the client's number only, not on answers, time or threads.
+    /// One client's stream of requests. It depends only on the workload and the client's number, not on answers, time
+    /// or threads.
     type Requests: Send;
-    /// What a connection remembers to verify answers.
+    /// The state of a connection that verification needs, such as the requests in flight.
     type Memory: Default + Send;
 
     /// The stream of client number `client` of `clients`.
     fn requests(&self, client: u64, clients: u64) -> Self::Requests;
 
-    /// The longest answer.
+    /// The length of the longest answer.
     fn response_bytes_max(&self) -> usize;
 
-    /// Appends the next request to `out` and returns its operation. With `memory`, remembers what its answer must be.
+    /// Appends the next request to `out` and returns its operation. With `memory`, notes there which answer is right.
     fn append_next(
         &self,
         requests: &mut Self::Requests,
@@ -45,44 +46,44 @@ pub(crate) trait Traffic: Send + Sync + 'static {
         wrong: impl FnMut(&Value<'_>, Fault),
     );
 
-    /// Forgets the requests in flight, as the connection was lost.
+    /// Removes the requests in flight of a lost connection.
     fn forget(memory: &mut Self::Memory);
 }
 
 /// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Judgement {
-    /// The operation that it counts as.
+    /// The operation that the request counts as.
     pub(crate) op: Op,
     /// Keys for which the request had an effect or found a value.
     pub(crate) hits: u32,
     /// The other keys.
     pub(crate) misses: u32,
-    /// Whether it is no answer to such a request.
+    /// Whether the answer is an error, or does not fit the request.
     pub(crate) error: bool,
 }
 
-/// What is wrong with a value.
+/// Why a value in an answer is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Its key is not of this run.
+    /// The key does not belong to this run.
     ForeignKey,
-    /// The request did not ask for its key, or not so often.
+    /// The request did not ask for the key, or asked for it fewer times.
     NotAsked,
-    /// It is not its key's value.
+    /// The value is not the one of its key.
     Differs(Difference),
-    /// A newer version of its key was seen before the request.
+    /// Its connection had seen a newer version of the key before the request.
     WentBack {
         /// The newer version.
         seen: u64,
-        /// The version that came.
+        /// The version in the answer.
         found: u64,
     },
-    /// A write made a version that is not newer than one seen before the request.
+    /// A write made a version that is not newer than a version that its connection had seen before.
     NotNew {
-        /// The version that it saw.
+        /// The version seen before.
         seen: u64,
-        /// The version that was made.
+        /// The version of the write.
         made: u64,
     },
 }
@@ -90,7 +91,7 @@ pub(crate) enum Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Fault::ForeignKey => f.write_str("it is none of this run's keys"),
+            Fault::ForeignKey => f.write_str("it is not a key of this run"),
             Fault::NotAsked => f.write_str("the request did not ask for that key"),
             Fault::Differs(difference) => difference.fmt(f),
             Fault::WentBack { seen, found } => {
@@ -103,7 +104,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A value that is not what it must be.
+/// A wrong value in an answer.
 pub(crate) struct WrongValue<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,

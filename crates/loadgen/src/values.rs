@@ -1,34 +1,30 @@
-//! The value of a key, which follows from the key alone.
+//! The value of a key: a function of the key alone.
 //!
-//! So any process can verify a value that another one stored, and replicas agree. The size is drawn per *key*, not per
-//! request: a hash of the key takes the place of the random number.
+//! So a process can verify values that another process stored, and replicas agree. A value's size is drawn once per
+//! *key*, not per request: a hash of the key replaces the random number.
 
 use std::fmt;
 use std::str::FromStr;
 
 use knee_random::{GOLDEN, below, mix, unit};
 
-/// The largest value.
+/// The length of the largest value.
 pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 
-/// The sizes of values.
+/// The distribution of value sizes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ValueSize {
-    /// One size.
     Fixed {
-        /// Bytes of every value.
         bytes: u32,
     },
-    /// Uniform from the lowest to the highest.
+    /// Uniform, both ends included.
     Uniform {
-        /// Bytes of the smallest values.
         low: u32,
-        /// Bytes of the largest values.
         high: u32,
     },
-    /// Exponential, rounded up to whole bytes, cut off at [`VALUE_BYTES_MAX`].
+    /// Exponential, rounded up to whole bytes, at most [`VALUE_BYTES_MAX`].
     Exponential {
-        /// Mean of the distribution before it is rounded and cut off.
+        /// The mean before rounding and limiting.
         mean_bytes: f64,
     },
 }
@@ -39,7 +35,7 @@ impl FromStr for ValueSize {
     fn from_str(text: &str) -> Result<ValueSize, String> {
         let bytes = |part: &str| match part.parse::<u32>() {
             Ok(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
-            _ => Err(format!("{part:?} is no number of bytes from 0 to {VALUE_BYTES_MAX}")),
+            _ => Err(format!("{part:?} is not a number of bytes from 0 to {VALUE_BYTES_MAX}")),
         };
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {
@@ -52,18 +48,20 @@ impl FromStr for ValueSize {
                 Ok(mean) if mean > 0.0 && mean <= f64::from(VALUE_BYTES_MAX) => {
                     Ok(ValueSize::Exponential { mean_bytes: mean })
                 }
-                _ => Err(format!("{mean:?} is no mean above 0 and up to {VALUE_BYTES_MAX} bytes")),
+                _ => {
+                    Err(format!("{mean:?} is not a mean above 0 and up to {VALUE_BYTES_MAX} bytes"))
+                }
             },
             _ => Err("expected BYTES, uniform:LOW:HIGH or exponential:MEAN".into()),
         }
     }
 }
 
-/// The value that belongs to a key.
+/// The value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyValue {
     hash: u64,
-    /// Its length.
+    /// The value's length.
     pub(crate) bytes: u32,
 }
 
@@ -84,15 +82,15 @@ impl KeyValue {
         KeyValue { hash, bytes }
     }
 
-    /// The flags stored with it. They are not 0, so that their loss shows. They have five digits, so that a request's
-    /// length depends on the value's size only.
+    /// The flags stored with the value. They are not 0, so that verification detects lost flags. They have five digits,
+    /// so that a request's length depends only on the value's size.
     #[inline]
     pub(crate) fn flags(self) -> u32 {
         (self.hash >> 48) as u32 | 0x8000
     }
 
-    /// Appends its content: different words of 64 bits, so that lost, doubled and moved bytes show. There are line ends
-    /// among them, as in real values.
+    /// Appends the content: words of 64 bits that all differ, so that verification detects lost, doubled and moved
+    /// bytes. The bytes may include line ends, as in real values.
     #[inline]
     pub(crate) fn append(self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -107,7 +105,7 @@ impl KeyValue {
         rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
     }
 
-    /// How a received value differs from it, if it does.
+    /// How a received value differs from this one, if it does.
     pub(crate) fn differs(self, flags: u32, content: &[u8]) -> Option<Difference> {
         if flags != self.flags() {
             return Some(Difference::Flags { expected: self.flags(), found: flags });
@@ -127,13 +125,13 @@ impl KeyValue {
         None
     }
 
-    /// The first word. It depends on the length, so that a value cut short differs at once.
+    /// The first word. It depends on the length, so that a truncated value differs from its first byte on.
     fn seed(self) -> u64 {
         self.hash ^ mix(u64::from(self.bytes))
     }
 }
 
-/// How a value differs from the one that belongs to its key.
+/// How a received value differs from the one of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     Flags { expected: u32, found: u32 },
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_keys_have_nothing_in_common() {
+    fn values_of_neighbouring_keys_share_no_word() {
         let space = KeySpace::new("k", KeyFormat::Padded, 2).unwrap();
         let size = ValueSize::Fixed { bytes: 64 };
         let mut contents = [Vec::new(), Vec::new()];

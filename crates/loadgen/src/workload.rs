@@ -1,4 +1,4 @@
-//! Sets and gets, and whether their answers are right.
+//! The workload of sets and gets, and the check of their answers.
 
 use std::collections::VecDeque;
 
@@ -16,13 +16,13 @@ use crate::values::VALUE_BYTES_MAX;
 /// The largest number of keys in one multi-get.
 pub(crate) const MULTIGET_MAX: u32 = 1000;
 
-/// What all clients of a run have in common.
+/// Sets and gets in the memcached protocol. All clients of a run share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     pub(crate) items: Items,
     pub(crate) choice: KeyChoice,
     pub(crate) set_get: SetGet,
-    /// Keys of each retrieval.
+    /// The number of keys in each retrieval.
     pub(crate) multiget: u32,
     pub(crate) seed: u64,
 }
@@ -33,7 +33,8 @@ impl Workload {
         if self.multiget == 1 { Op::Get } else { Op::Multiget }
     }
 
-    /// Checks the values that a retrieval of the keys in `asked` brought; calls `wrong` for each wrong one. Reorders `asked`.
+    /// Checks the values in the answer to a retrieval of the keys in `asked`. Calls `wrong` for each wrong value.
+    /// Reorders `asked`.
     fn verify_values<'a>(
         &self,
         asked: &mut [u32],
@@ -46,8 +47,8 @@ impl Workload {
                 wrong(&value, Fault::ForeignKey);
                 continue;
             };
-            // A server answers in the order asked, so that this is a short walk; a sharded system answers in any order.
-            // A key that was asked for twice may come twice.
+            // A single server answers in the order of the request, so the first comparison matches. A sharded system
+            // answers in any order. A key that stands twice in the request may come twice.
             let Some(ahead) = asked[found..].iter().position(|asked| *asked == key) else {
                 wrong(&value, Fault::NotAsked);
                 continue;
@@ -73,7 +74,7 @@ impl Traffic for Workload {
         Requests { random, turn, picker }
     }
 
-    /// A retrieval of the largest values.
+    /// The answer to a retrieval of the largest values.
     fn response_bytes_max(&self) -> usize {
         self.multiget as usize * (VALUE_BYTES_MAX as usize + 512) + 4096
     }
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn key_may_come_as_often_as_asked_in_any_order() {
+    fn answer_in_any_order_and_with_repeated_keys_is_right() {
         let workload = workload("0:1", 3);
         let (seven, flags_seven, content_seven) = stored(&workload, 7);
         let (nine, flags_nine, content_nine) = stored(&workload, 9);

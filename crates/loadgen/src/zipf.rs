@@ -6,23 +6,24 @@ use knee_random::Random;
 /// Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994, section 3.2).
 ///
 /// The generator printed there inverts a continuous approximation: it is exact for the first two
-/// ranks only (at θ = 0.99 and n = 1000 it draws rank 3 17 % too often), divides by 1 − θ and so
-/// has no θ ≥ 1, and begins with a sum over all n ranks. The same distribution is drawn here by
-/// rejection-inversion (Hörmann & Derflinger, "Rejection-inversion to generate variates from
-/// monotone discrete distributions", ACM TOMACS 6:3, 1996): exactly, for every θ, without set-up,
-/// and rejecting less than one trial in fifty.
+/// ranks only (at θ = 0.99 and n = 1000, rank 3 comes 17 % too often). It divides by 1 − θ, so
+/// θ must be below 1, and it begins with a sum over all n ranks. This one uses rejection-inversion
+/// (Hörmann & Derflinger, "Rejection-inversion to generate variates from monotone discrete
+/// distributions", ACM TOMACS 6:3, 1996). It is exact for every θ, needs no set-up, and rejects
+/// less than one trial in fifty.
 ///
-/// Its idea: h(x) = x^−θ is convex, so the area H(k + ½) − H(k − ½) under it over a rank's interval
-/// is at least h(k). A point drawn uniformly from the area under h falls into some k's interval; it
-/// is kept when it lies in the part of that interval, h(k) large, that ends at k + ½.
+/// The idea: h(x) = x^−θ is convex, so the area H(k + ½) − H(k − ½) under h over a rank's interval
+/// is at least h(k). A point drawn uniformly from the area under h falls into the interval of a
+/// rank k. The point is kept if it lies in the part of that interval that has area h(k) and ends
+/// at k + ½.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Zipf {
     theta: f64,
     ranks: f64,
-    /// Where the area begins: H(3/2) − h(1), so that rank 1 is always kept.
+    /// Where the area begins: H(3/2) − h(1), so that rank 1 is never rejected.
     area_start: f64,
     area_end: f64,
-    /// An `x` within this distance below its rank is kept without a look at the area.
+    /// A point within this distance below its rank is kept without computing its area.
     squeeze: f64,
 }
 
@@ -46,7 +47,7 @@ impl Zipf {
         loop {
             let u = self.area_end + random.unit() * (self.area_start - self.area_end);
             let x = inverse_area(self.theta, u);
-            // Rounding errors at the ends may leave the range.
+            // Rounding errors at the ends may lead out of the range.
             let rank = (x + 0.5).floor().clamp(1.0, self.ranks);
             if rank - x <= self.squeeze
                 || u >= area(self.theta, rank + 0.5) - height(self.theta, rank)
@@ -64,7 +65,7 @@ fn height(theta: f64, x: f64) -> f64 {
 
 /// H(x), the integral of h from 1 to x: (x^(1−θ) − 1) / (1 − θ), which is ln x at θ = 1.
 ///
-/// Written as ln x · (e^t − 1)/t with t = (1 − θ) ln x, it passes through θ = 1 without a gap.
+/// The form ln x · (e^t − 1)/t with t = (1 − θ) ln x also holds near θ = 1.
 fn area(theta: f64, x: f64) -> f64 {
     let log = x.ln();
     let t = (1.0 - theta) * log;
@@ -73,12 +74,12 @@ fn area(theta: f64, x: f64) -> f64 {
 
 /// The x at which H is `y`: exp(y · ln(1 + t)/t) with t = (1 − θ) y.
 fn inverse_area(theta: f64, y: f64) -> f64 {
-    // H is bounded by 1 / (θ − 1) for θ > 1; rounding must not carry past it.
+    // For θ > 1, H is below 1 / (θ − 1); a rounding error must not exceed this bound.
     let t = ((1.0 - theta) * y).max(-1.0);
     (y * if t.abs() < SMALL { 1.0 - t / 2.0 } else { t.ln_1p() / t }).exp()
 }
 
-/// Below this the first two terms of the series are exact to double precision.
+/// Below this, the first two terms of the series are exact to double precision.
 const SMALL: f64 = 1e-8;
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn large_populations_need_no_set_up_and_keep_their_range() {
+    fn ranks_of_a_large_population_stay_in_range() {
         for theta in [0.0, 0.99, 1.0, 1.5, 30.0, 700.0] {
             let ranks = 1 << 32;
             let zipf = Zipf::new(ranks, theta);

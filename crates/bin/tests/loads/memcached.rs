@@ -338,7 +338,7 @@ fn signal_ends_a_load_that_connects() {
     load.signal(libc::SIGTERM);
     let outcome = load.finish();
     assert_eq!(outcome.code, Some(1));
-    assert_eq!(outcome.errors, "knee-load: interrupted: it is not done\n");
+    assert_eq!(outcome.errors, "knee-load: interrupted before the end\n");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn interrupted_backlog_reports_what_is_stored() {
         let why = if signal == libc::SIGINT {
             // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
             assert_eq!(unsafe { libc::kill(load.id() as libc::pid_t, signal) }, 0);
-            "interrupted: it is not done; ".to_owned()
+            "interrupted before the end; ".to_owned()
         } else {
             server.signal(signal);
             let failed = format!("populating {} failed: ", server.address());

@@ -47,7 +47,10 @@ fn other_servers_are_reported_as_no_queue() {
         (&web, no_http2(&web)),
         (&encrypted, no_http2(&encrypted)),
         (&mute, no_http2(&mute)),
-        (&store_grpc, format!("{store_grpc} is no knee-queue: it does not know knee.queue.v1\n")),
+        (
+            &store_grpc,
+            format!("{store_grpc} is not a knee-queue: it has no service knee.queue.v1\n"),
+        ),
     ];
     for (address, why) in rows {
         for flags in ["--seconds 1", "--seconds 1 --as 1:1 --clients 9", "--backlog 5"] {
@@ -77,7 +80,7 @@ fn servers_that_never_answer_are_named() {
             "on 2 of 2 connections to {}, on 1 of 1 connections to {}",
             silent[0], silent[1]
         );
-        assert_eq!(load(flags), format!("knee-load: within 10 s there was no answer {named}\n"));
+        assert_eq!(load(flags), format!("knee-load: no answer within 10 s {named}\n"));
     }
 }
 

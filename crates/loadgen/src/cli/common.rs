@@ -14,16 +14,16 @@ use crate::open_loop::Rate;
 use crate::run::{Pace, Plan};
 use crate::schedule::Think;
 
-/// Requests in flight per connection of an open loop, unless a flag says otherwise.
+/// Open loop: requests in flight per connection, unless a flag sets another number.
 const OPEN_PIPELINE: usize = 256;
 
-/// Flags of every kind of load.
+/// The flags of every kind of load.
 #[derive(Args, Debug)]
 pub(super) struct Common {
-    /// Servers (host:port); clients are dealt to them in turn.
+    /// Servers (host:port); clients are assigned to them in turn.
     #[arg(long, required = true, num_args = 1.., value_delimiter = ',', value_parser = address)]
     pub(super) server: Vec<SocketAddr>,
-    /// Virtual clients, with a connection each.
+    /// Virtual clients; each has one connection.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(super) clients: u64,
     /// Threads, which share the clients.
@@ -32,13 +32,13 @@ pub(super) struct Common {
     /// Start at this second of the Unix epoch, at the same time as other processes.
     #[arg(long, value_name = "UNIX_S", value_parser = unix_second)]
     start_at: Option<f64>,
-    /// Seed of all random numbers; processes side by side need different ones.
+    /// Seed of all random numbers. Processes that run at the same time need different seeds.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
     /// Closed loop: think time between an answer and the next request.
     #[arg(long, value_name = "MS", default_value = "0", value_parser = milliseconds)]
     think_ms: Duration,
-    /// Closed loop: whether think times are constant or exponential with that mean.
+    /// Closed loop: whether think times are constant, or exponential with the mean --think-ms.
     #[arg(long, value_enum, default_value_t = ThinkKind::Constant)]
     think: ThinkKind,
     /// Open loop: requests per second of all clients together, sent whether or not earlier ones are answered.
@@ -50,19 +50,19 @@ pub(super) struct Common {
     /// How long to wait for outstanding answers after the end; later ones count as errors.
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     drain_s: Duration,
-    /// Verify all values that come back.
+    /// Verify all values in answers.
     #[arg(long)]
     verify: bool,
-    /// Write the histograms of every second to this file, too, as an HdrHistogram log.
+    /// Also write the histograms of every second to this file, as an HdrHistogram log.
     #[arg(long, value_name = "FILE")]
     hdr_log: Option<PathBuf>,
     /// Serve Prometheus metrics here (host:port), on GET /metrics.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
-    /// What to print on standard output.
+    /// Format of standard output.
     #[arg(long, value_enum, default_value_t = StatsKind::Json)]
     stats: StatsKind,
-    /// End when the parent process ends, which has this process id.
+    /// End when the parent process, which has this process id, ends.
     #[arg(long, value_name = "PID")]
     pub(super) tied_to_parent: Option<u32>,
 }
@@ -104,7 +104,8 @@ impl From<Error> for Failure {
 }
 
 impl Common {
-    /// The plan of a run of this length; `pipeline`: requests in flight per connection, if given.
+    /// The plan of a run of this length. `pipeline` is the number of requests in flight per connection; without it, the
+    /// loop's default holds.
     pub(super) fn plan(&self, length: Option<Duration>, pipeline: Option<usize>) -> Plan {
         let pace = match (self.rate, self.arrivals) {
             (Some(rate), ArrivalKind::Constant) => Pace::Open(Rate::Constant(rate)),
@@ -150,7 +151,7 @@ impl Common {
         Ok(reporter)
     }
 
-    /// Prints the line of a phase that is no run.
+    /// Prints the summary of a phase that only fills a store.
     pub(super) fn print(&self, summary: &str) {
         if self.stats == StatsKind::Json {
             // A closed pipe has no reader.

@@ -6,10 +6,10 @@ use crate::items::Items;
 use crate::keys::{KeyChoice, KeyFormat, KeySpace};
 use crate::values::ValueSize;
 
-/// The longest time to live: memcached reads more as a second of the Unix epoch.
+/// The longest time to live. memcached takes a larger number for a second of the Unix epoch.
 const TTL_S_MAX: i64 = 30 * 24 * 3600;
 
-/// Keys, how they are chosen, and their values.
+/// The flags of keys, their choice, and their values.
 #[derive(Args, Debug)]
 pub(super) struct Keyed {
     /// Number of keys.
@@ -18,19 +18,19 @@ pub(super) struct Keyed {
     /// Prefix of every key; its number follows.
     #[arg(long, default_value = "knee-")]
     key_prefix: String,
-    /// How keys are chosen: sequential, uniform, zipf:THETA or hotset:SHARE:PROBABILITY.
+    /// Choice of keys: sequential, uniform, zipf:THETA or hotset:SHARE:PROBABILITY.
     #[arg(long, default_value = "uniform")]
     pub(super) key_choice: KeyChoice,
     /// Size of values: BYTES, uniform:LOW:HIGH or exponential:MEAN; drawn once per key.
     #[arg(long, default_value = "32")]
     value_bytes: ValueSize,
-    /// Time to live of stored values, in seconds; without it they do not expire.
+    /// Time to live of stored values, in seconds; without it, values do not expire.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=TTL_S_MAX))]
     pub(super) ttl_s: Option<u32>,
 }
 
 impl Keyed {
-    /// The items of so many keys.
+    /// The items of a key space with this number of `keys`.
     pub(super) fn items(&self, format: KeyFormat, keys: u64) -> Result<Items, String> {
         let keys = KeySpace::new(&self.key_prefix, format, keys)?;
         Ok(Items { keys, value_size: self.value_bytes, ttl_s: self.ttl_s.unwrap_or(0) })

@@ -21,37 +21,37 @@ pub(super) struct Kv {
     common: Common,
     #[command(flatten)]
     keyed: Keyed,
-    /// The protocol. Only gRPC checks before the start that the server is a store.
+    /// Protocol. Only with gRPC does knee-load check before the start that the server is a store.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
     /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present_any = ["populate", "init"],
           value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Weights by which every request is drawn: OPERATION:WEIGHT,… of read, insert, update, put, append, delete, scan,
-    /// atomic_scan and bulk_put (the last three over gRPC only).
+    /// Weights of operations, by which each request is drawn: OPERATION:WEIGHT,… of read, insert, update, put, append,
+    /// delete, scan, atomic_scan and bulk_put (the last three over gRPC only).
     #[arg(long, value_name = "MIX", default_value = "read:90,put:10")]
     mix: Mix,
-    /// How a key's number is written: padded with zeros to one length, or plain, as the users of a graph are.
+    /// Format of a key's number: padded with zeros to one length, or plain, as in the keys of a graph's users.
     #[arg(long, value_enum, default_value_t = KeyFormat::Padded)]
     key_format: KeyFormat,
-    /// Draw so many keys once, by --key-choice; every client goes over them again and again.
+    /// Draw N keys once, by --key-choice; every client goes through them over and over.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     key_draws: Option<u32>,
-    /// Seed of these draws, to share them between processes side by side; default: --seed.
+    /// Seed of these draws. Processes with the same seed draw the same keys. Default: --seed.
     #[arg(long, value_name = "SEED", requires = "key_draws")]
     draws_seed: Option<u64>,
-    /// Each client has its own keys: KEYS/CLIENTS of them, at least one.
+    /// Give each client its own keys: KEYS/CLIENTS of them, at least one.
     #[arg(long)]
     own_keys: bool,
-    /// This is process I of N side by side, counted from 1: its clients' own keys are in the I-th of N equal parts.
+    /// Take the clients' own keys from the I-th of N equal parts, counted from 1, for process I of N.
     #[arg(long, value_name = "I/N", requires = "own_keys")]
     part: Option<Part>,
-    /// Write without request ids (gRPC only). The server cannot recognise a repeated write then, so none is sent again
-    /// after its connection was lost.
+    /// Write without request ids (gRPC only). The server then cannot recognise a repeated write, so knee-load does not
+    /// repeat a write whose connection was lost.
     #[arg(long)]
     no_request_ids: bool,
-    /// Length of a scan: so many consecutive keys of the key space.
+    /// Length of a scan: K consecutive keys of the key space.
     #[arg(long, value_name = "K", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     scan_keys: u32,
@@ -59,15 +59,15 @@ pub(super) struct Kv {
     #[arg(long, value_name = "K", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BULK_KEYS_MAX)))]
     bulk_keys: u32,
-    /// Count reads of values of so many bytes or more as read_large.
+    /// Count reads of values of at least B bytes as read_large.
     #[arg(long, value_name = "B")]
     large_bytes: Option<u64>,
-    /// Only put the first keys, this share of all (0 to 1), on every server; then exit.
+    /// Only put the first SHARE of the keys (0 to 1) on every server; then exit.
     #[arg(long, value_name = "SHARE", value_parser = share,
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
     populate: Option<f64>,
-    /// Only make every server load this list of edges, a file in its --init-dir; then exit (gRPC only). A load that was
-    /// cut off continues.
+    /// Only make every server load the list of edges in FILE of its --init-dir; then exit (gRPC only). An interrupted
+    /// load continues.
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin", "populate"])]
     init: Option<String>,
@@ -136,7 +136,7 @@ impl Kv {
     fn items(&self) -> Result<Items, String> {
         let common = &self.common;
         let keys = match (self.part, self.keyed.keys) {
-            // Other processes may have fewer clients: more keys here would reach into their parts.
+            // More keys, as in the next case, would reach into the parts of processes with fewer clients.
             (Some(Part { of, .. }), keys) if keys < common.clients * of => {
                 return Err(format!(
                     "{of} parts with a key for each of {} clients need --keys {} or more, not {keys}",

@@ -25,18 +25,18 @@ pub(super) struct Memcached {
     /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present = "populate", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Every client sends S sets, then G gets, over and over.
+    /// Each client sends S sets, then G gets, over and over.
     #[arg(long, value_name = "S:G", default_value = "1:10")]
     set_get: SetGet,
     /// Keys of each get.
     #[arg(long, value_name = "K", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
     multiget: u32,
-    /// Requests in flight per connection: exactly so many in a closed loop (default 1), at most so many in an open one
-    /// (default 256). A request that waits here for room has its waiting time counted.
+    /// Requests in flight per connection: exactly D in a closed loop (default 1), at most D in an open loop (default
+    /// 256). The response time of a request includes its wait for room.
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
     pipeline: Option<u32>,
-    /// Only set the first keys, this share of all (0 to 1), on every server; then exit.
+    /// Only set the first SHARE of the keys (0 to 1) on every server; then exit.
     #[arg(long, value_name = "SHARE", value_parser = share,
           conflicts_with_all = ["seconds", "start_at", "rate", "verify", "hdr_log", "admin"])]
     populate: Option<f64>,

@@ -18,7 +18,7 @@ pub(super) struct Queue {
     /// Length of the run.
     #[arg(long, value_name = "S", required_unless_present = "backlog", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// What each client does, over and over.
+    /// Round of requests that each client repeats.
     #[arg(long = "loop", value_enum, default_value_t = Round::SendListReadRemove)]
     round: Round,
     /// The receivers of a client's messages.
@@ -28,11 +28,11 @@ pub(super) struct Queue {
     #[arg(long, value_name = "N", default_value_t = 200,
           value_parser = clap::value_parser!(u32).range(1..=CHARACTERS_MAX as i64))]
     characters: u32,
-    /// Registered clients and their own queues; the virtual clients act as these, in turn.
+    /// Registered clients and their own queues. The virtual clients take these identities in turn.
     #[arg(long = "as", value_name = "CLIENT:QUEUE", value_delimiter = ',', value_parser = identity)]
     registered: Vec<Identity>,
-    /// Only register the clients and store so many messages between them, through the first server; print the clients,
-    /// then exit.
+    /// Only register the clients, and store N messages between them through the first server; print the clients; then
+    /// exit.
     #[arg(long, value_name = "N",
           conflicts_with_all = ["seconds", "round", "registered", "threads", "start_at", "think_ms", "think", "rate",
                                 "verify", "hdr_log", "admin"])]

@@ -34,7 +34,7 @@ impl<T: Traffic> Handler for Clients<T> {
                 self.standing += 1;
                 self.run.stands(connection.server);
                 if self.standing == self.connections.len() {
-                    // Without a receiver the run is being given up already.
+                    // If there is no receiver, the run has failed already.
                     let _ = self.run.standing.send(Ok(()));
                 }
             }
@@ -68,7 +68,8 @@ impl<T: Traffic> Handler for Clients<T> {
             let connection = &mut self.connections[client];
             let Some(front) = connection.in_flight.front() else {
                 let shown = &input[start..input.len().min(start + SHOWN_BYTES_MAX)];
-                self.complain(io, client, &format!("it sent unasked: {}", shown.escape_ascii()));
+                let why = format!("it sent without a request: {}", shown.escape_ascii());
+                self.complain(io, client, &why);
                 io.close(conn);
                 return input.len();
             };
@@ -85,7 +86,7 @@ impl<T: Traffic> Handler for Clients<T> {
                         {
                             recorder.gauges.thought(think.as_nanos() as u64);
                         }
-                        // Verification is part of no request's time.
+                        // The time of verification belongs to no response time.
                         let from = if self.run.plan.verify { Instant::now() } else { now };
                         self.send_after(io, client, from, think);
                     }
@@ -127,7 +128,7 @@ impl<T: Traffic> Handler for Clients<T> {
         }
         let client = self.owners[conn.index()] as usize;
         match why {
-            // The decision was reported.
+            // The cause was reported when this side closed the connection.
             Close::Local => {}
             Close::Refused(error) | Close::Failed(error) => {
                 self.complain(io, client, &error.to_string());
@@ -186,7 +187,7 @@ impl<T: Traffic> Handler for Clients<T> {
                 io.stop();
             }
             Phase::Running => {
-                // After the end, it was another thread that had finished first.
+                // After `end` this is no interruption: another thread has finished, and ends all threads.
                 if now < self.end {
                     self.run.interrupted.store(true, Ordering::Relaxed);
                 }

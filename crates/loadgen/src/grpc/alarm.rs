@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Wakes tasks of one thread at instants. The runtime's own timers count in whole milliseconds.
+/// Wakes tasks of one thread at given instants. The runtime's own timers count in whole milliseconds.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     alarm: AsyncFd<knee_reactor::Alarm>,
@@ -18,14 +18,14 @@ pub(crate) struct Alarms {
     waits: Cell<u64>,
 }
 
-/// A wait. It is removed when it is over or dropped.
+/// A wait. Its drop removes it from the waiting tasks.
 struct Wait<'a> {
     alarms: &'a Alarms,
     key: (Instant, u64),
 }
 
 impl Alarms {
-    /// Made within the runtime.
+    /// Must be called within the runtime.
     pub(crate) fn new() -> io::Result<Alarms> {
         let alarm = knee_reactor::Alarm::new()?;
         // SAFETY: an alarm owns its one descriptor, which is open as long as it lives.
@@ -40,7 +40,7 @@ impl Alarms {
             if at <= Instant::now() {
                 return Poll::Ready(());
             }
-            // Once is enough: a task keeps its waker.
+            // Registering once is enough: a task keeps its waker.
             wait.get_or_insert_with(|| self.wait(at, context.waker().clone()));
             Poll::Pending
         })
@@ -58,10 +58,10 @@ impl Alarms {
         Wait { alarms: self, key }
     }
 
-    /// Wakes tasks at their times, for ever.
+    /// Wakes tasks at their times; runs until it is dropped.
     pub(crate) async fn ring(&self) -> io::Result<()> {
         loop {
-            // The alarm is not read: setting it again resets it.
+            // The alarm need not be read: setting it again resets it.
             self.alarm.readable().await?.clear_ready();
             let now = Instant::now();
             let mut waiting = self.waiting.borrow_mut();
@@ -75,7 +75,7 @@ impl Alarms {
     }
 
     fn set(&self, at: Instant) {
-        // The kernel refuses neither this descriptor nor any time.
+        // The kernel accepts this descriptor and every time.
         self.alarm.get_ref().set(at).expect("a timerfd can be set");
     }
 }

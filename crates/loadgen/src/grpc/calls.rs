@@ -1,4 +1,4 @@
-//! What the driver has to know of a kind of load.
+//! The interface between the driver and a kind of load.
 
 use std::fmt::Display;
 
@@ -12,15 +12,15 @@ use crate::error::Unusable;
 /// Reports a wrong answer. The driver counts all of them and prints the first.
 pub(crate) type Wrong<'a> = dyn Fn(&dyn Display) + 'a;
 
-/// A kind of load: what its clients ask, how a call is made, and how its answer counts. All threads share one.
+/// A kind of load: its clients' requests, its calls, and the check of its answers. All threads share one.
 pub(crate) trait Calls: Send + Sync + Sized + 'static {
     const SERVICE: Service;
 
     /// Makes calls on one connection.
     type Stub: Clone + 'static;
-    /// One client: decides what it asks next.
+    /// One client, which determines its next request.
     type Client: 'static;
-    /// What earlier answers on a connection showed, to verify later ones. It outlives a loss.
+    /// The facts from earlier answers of a client's connection, to verify later answers. They remain after a loss.
     type Seen: Default + 'static;
     type Request: 'static;
     type Answer;
@@ -30,7 +30,7 @@ pub(crate) trait Calls: Send + Sync + Sized + 'static {
     /// Makes the first calls of client number `number` to a server, before the start.
     ///
     /// # Errors
-    /// When the server is not of use to this client.
+    /// When the server cannot be used by this client.
     async fn introduce(
         &self,
         server: usize,
@@ -43,11 +43,11 @@ pub(crate) trait Calls: Send + Sync + Sized + 'static {
 
     fn asked(&self, request: &Self::Request) -> Asked;
 
-    /// Makes a call and reads its whole answer. With `wrong`, entries of a stream are verified as they come, so that
-    /// the driver need not keep them: the call's time includes that.
+    /// Makes a call and reads its whole answer. With `wrong`, it verifies the entries of a stream as they come, so that
+    /// the driver need not keep them. The response time then includes the verification.
     ///
     /// # Errors
-    /// When there is no such answer.
+    /// When the call fails.
     async fn ask(
         &self,
         stub: &mut Self::Stub,
@@ -58,8 +58,8 @@ pub(crate) trait Calls: Send + Sync + Sized + 'static {
 
     fn answered(&self, answer: &Self::Answer) -> Answered;
 
-    /// Hands an answer to its client; with `wrong`, verifies it first. `in_turn`: a client's answers come in the order
-    /// of its requests, as in a closed loop.
+    /// Passes an answer to its client. With `wrong`, it also verifies the answer. `in_turn` holds in a closed loop: the
+    /// answers of a client come in the order of its requests.
     fn take(
         &self,
         client: &mut Self::Client,
@@ -70,21 +70,21 @@ pub(crate) trait Calls: Send + Sync + Sized + 'static {
         wrong: Option<&Wrong<'_>>,
     );
 
-    /// The request to send again after its connection was lost; `None` where the server could not tell that it is the
-    /// same one.
+    /// The request to send again after its connection was lost. `None` for reads, and for writes that the server could
+    /// not recognise as repeated.
     fn again(&self, request: Self::Request) -> Option<Self::Request>;
 }
 
-/// What a request counts as until its answer is there, and if there is none.
+/// The counts of a request. They are recorded if the call fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) op: Op,
     pub(crate) items: u32,
-    /// Bytes of its gRPC messages, without what HTTP/2 puts around them.
+    /// Bytes of the gRPC messages, without HTTP/2's frames and headers.
     pub(crate) bytes: u64,
 }
 
-/// What an answer counts as.
+/// The counts of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) op: Op,

@@ -1,4 +1,4 @@
-//! The closed loop: a client asks, waits for the answer, thinks, and asks again.
+//! The closed loop: a client sends a request, waits for the answer, thinks, and sends the next request.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::thread::{Outcome, Thread};
 use crate::schedule::{self, Think};
 
 impl<C: Calls> Thread<C> {
-    /// A client's requests, one after the other.
+    /// Sends a client's requests, one after the other.
     pub(super) async fn ask_in_turn(self: Rc<Self>, client: usize, think: Think) {
         let mut random = schedule::thinking(self.run.plan.seed, self.first + client as u64);
         let mut request = self.next(client);
@@ -24,13 +24,13 @@ impl<C: Calls> Thread<C> {
                 self.sent_late(late_ns, late_ns);
             }
             // The end may come while the connection is opened again.
-            if !self.runs.get() || !self.stands(client).await || !self.runs.get() {
+            if !self.runs.get() || !self.ensure_open(client).await || !self.runs.get() {
                 return;
             }
             let Some(call) = self.call(client, client, request, due) else { return };
             if let Outcome::Lost(again) = self.finish_call(call).await {
-                // A client without a connection neither asks nor thinks.
-                if !self.stands(client).await {
+                // The client sends as soon as the connection is open again, without a think time.
+                if !self.ensure_open(client).await {
                     return;
                 }
                 request = again.map_or_else(|| self.next(client), |again| again.request);
@@ -38,7 +38,7 @@ impl<C: Calls> Thread<C> {
                 continue;
             }
             due = Instant::now();
-            // To make a large request takes long. That is a part of the think time, not of the response time.
+            // Making a large request takes long; that time is part of the think time, not of the response time.
             request = self.next(client);
             thought = think.next(&mut random);
             if thought.is_zero() {
@@ -49,8 +49,8 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Opens a client's connection again if it was lost; whether it stands then.
-    async fn stands(&self, client: usize) -> bool {
+    /// Opens a client's connection again if it was lost. Returns whether the connection is open.
+    async fn ensure_open(&self, client: usize) -> bool {
         if self.loses(client) {
             self.reconnect(client).await;
         }

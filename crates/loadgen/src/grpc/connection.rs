@@ -1,7 +1,7 @@
-//! HTTP/2 on one connection, with nothing between a call and its frames.
+//! HTTP/2 on one connection, directly on h2.
 //!
-//! tonic's own channel passes each call through two tasks. The client below it writes a call's head and message apart:
-//! two packets, for which the server wakes twice. That costs more than half of a small call's time here.
+//! tonic's own channel passes each call through two tasks. The client below it sends a call's head and message in two
+//! packets, for which the server wakes twice. This costs more than half of a small call's time.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -24,15 +24,15 @@ use tonic::codegen::{self, BoxFuture};
 use super::status::{Service, why};
 use crate::error::Unusable;
 
-/// The longest answer: a list of some ten million elements.
+/// The length of the longest answer: a list of some ten million elements.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// What a server may send before this side takes it: more than a list of a million elements.
+/// The bytes that a server may send before this side reads them: more than a list of a million elements.
 const WINDOW_BYTES: u32 = 16 << 20;
 
 const CLOSED: &str = "the server closed the connection";
 
-/// The header of an answer by a gRPC server that is an error.
+/// The header in which a gRPC server sends the status of an error.
 const GRPC_STATUS: &str = "grpc-status";
 
 /// A connection that makes calls. Clones share it.
@@ -43,12 +43,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, and waits until the server has answered a ping: a process that is being killed still accepts
-    /// connections, but answers none. Returns the origin of calls, too. A task of the runtime moves frames until the
-    /// connection is lost or no clone of it is left.
+    /// Connects, and waits until the server has answered a ping. The kernel still accepts connections for a process
+    /// that is being killed. Also returns the origin for calls. A task of the runtime moves frames until the connection
+    /// is lost or no clone of it is left.
     ///
     /// # Errors
-    /// When there is no server that speaks HTTP/2.
+    /// When no server that speaks HTTP/2 answers.
     pub(crate) async fn open(
         address: SocketAddr,
         service: &Service,
@@ -82,15 +82,15 @@ impl Connection {
         let lost = Arc::<AtomicBool>::default();
         let losing = Arc::clone(&lost);
         tokio::spawn(async move {
-            // Calls that wait for an answer get the error.
+            // Waiting calls get the error.
             let _ = frames.await;
             losing.store(true, Ordering::Relaxed);
         });
         Ok(Connection { streams, lost })
     }
 
-    /// Whether it takes no more calls: it is lost, the server goes away (RFC 9113, section 6.8), or its stream numbers are
-    /// used up. Earlier calls may still be answered.
+    /// Whether the connection takes no more calls. It is lost, the server is shutting down (GOAWAY; RFC 9113, section
+    /// 6.8), or all stream numbers are used up. Earlier calls may still be answered.
     pub(crate) fn is_lost(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.lost.load(Ordering::Relaxed)
@@ -104,8 +104,8 @@ impl codegen::Service<Request<tonic::body::Body>> for Connection {
     type Future = BoxFuture<Response<Answer>, Status>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        // tonic drops the cause of an error here, so that it looks like an answer. The call that follows has the same
-        // error with its cause.
+        // tonic would drop the cause of an error here, and the error would look like an answer. The following call
+        // fails with the same error, and keeps the cause.
         self.streams.poll_ready(context).map(|_| Ok(()))
     }
 
@@ -118,7 +118,8 @@ impl codegen::Service<Request<tonic::body::Body>> for Connection {
             let response = response.await?;
             let status = response.status();
             if status.is_server_error() && !response.headers().contains_key(GRPC_STATUS) {
-                // A proxy says so, which cannot know what the server did. tonic makes some of these `Unavailable`.
+                // This status is a proxy's, which cannot know whether the server did the call. tonic would map some of
+                // these codes to `Unavailable`.
                 return Err(Status::unknown(format!("HTTP status {status}")));
             }
             Ok(response.map(Answer))
@@ -126,7 +127,7 @@ impl codegen::Service<Request<tonic::body::Body>> for Connection {
     }
 }
 
-/// Hands over a call's whole message, so that it goes out together with the head.
+/// Sends a call's whole message at once, so that it leaves together with the head.
 async fn send(mut stream: SendStream<Bytes>, body: tonic::body::Body) -> Result<(), Status> {
     let mut body = std::pin::pin!(body);
     let mut message = Bytes::new();

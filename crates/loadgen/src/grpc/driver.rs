@@ -11,7 +11,7 @@ use super::life::{self, Orders};
 use crate::error::Error;
 use crate::run::{Driver, Driving, Run, end_with};
 
-/// Clients that make calls, on a runtime for each thread.
+/// Drives clients that make calls, with one runtime for each thread.
 #[derive(Debug)]
 pub(crate) struct OverGrpc<C>(pub(crate) C);
 

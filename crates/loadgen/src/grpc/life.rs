@@ -17,12 +17,12 @@ use crate::error::{Error, Unusable};
 use crate::open_loop;
 use crate::run::{CONNECT_TIMEOUT, Pace, Run};
 
-/// What all threads wait for.
+/// The events that all threads wait for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
     /// The run's start is known.
     pub(super) start: bool,
-    /// The run ends before its time.
+    /// The run is to end at once.
     pub(super) end: bool,
 }
 
@@ -59,7 +59,7 @@ async fn live<C: Calls>(
     let members = match met {
         Ok(members) => members,
         Err(error) => {
-            // Without a receiver the run is being given up already.
+            // If there is no receiver, the run has failed already.
             let _ = run.standing.send(Err(error));
             return Ok(());
         }
@@ -71,7 +71,7 @@ async fn live<C: Calls>(
     let _ = run.standing.send(Ok(()));
     let started = async {
         drop(orders.wait_for(|orders| orders.start).await);
-        // It is set before that order.
+        // The start is set before the order is sent.
         let start = run.start.get().copied().unwrap_or_else(Instant::now);
         thread.alarms.until(start).await;
         start
@@ -101,7 +101,7 @@ fn interrupted(run: &Run) -> Error {
     Error::Interrupted
 }
 
-/// Connects all clients of a thread, at the same time, and makes their first calls.
+/// Connects all clients of a thread at the same time, and makes their first calls.
 async fn meet<C: Calls>(
     run: &Arc<Run>,
     calls: &Arc<C>,
@@ -171,8 +171,8 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// From `now` on nothing becomes due. What is due already is still sent, and answers are awaited, but not longer
-    /// than the plan says.
+    /// Ends the schedule at `now`. Requests that are due already are still sent. Waits for answers, at most for the
+    /// drain time.
     async fn drain(&self, now: Instant) {
         self.runs.set(false);
         for destination in &mut *self.destinations.borrow_mut() {
@@ -187,7 +187,7 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Requests without an answer count as errors.
+    /// Counts requests without an answer as errors.
     fn give_up(&self) {
         let now = Instant::now();
         let left = std::mem::take(&mut *self.in_flight.borrow_mut());
@@ -198,7 +198,7 @@ impl<C: Calls> Thread<C> {
 
     fn finish(&self) {
         for client in 0..self.members.len() {
-            // A loss goes unnoticed while nothing is asked.
+            // Without requests, the loss of a connection is noticed only here.
             self.loses(client);
         }
         let mut destinations = self.destinations.borrow_mut();

@@ -10,7 +10,7 @@ use super::calls::Calls;
 use super::thread::{Again, Outcome, Thread};
 
 impl<C: Calls> Thread<C> {
-    /// Sends to one server what is due, and lost writes again.
+    /// Sends the due requests of one server, and lost writes again.
     pub(super) async fn ask_on_schedule(self: Rc<Self>, server: usize) {
         while let Some(due) = self.wanted(server).await {
             let via = self.room(server);
@@ -19,7 +19,7 @@ impl<C: Calls> Thread<C> {
                 later = self.open_wanted(server);
             }
             let Some(via) = via else {
-                // The next answer makes room, or the next connection that stands again.
+                // The next answer makes room, or the next connection that is opened again.
                 match later {
                     None => self.freed[server].notified().await,
                     Some(later) => tokio::select! {
@@ -64,7 +64,8 @@ impl<C: Calls> Thread<C> {
         next.map(|due| self.start.get() + due)
     }
 
-    /// Waits until a request can go out: when it was due, or now for a write to be sent again. `None` after the last.
+    /// Waits until a request is due, or a write has to be sent again. Returns the due time, for a repeated write the
+    /// current time, and `None` after the last request.
     async fn wanted(&self, server: usize) -> Option<Instant> {
         loop {
             if self.count_again(server) > 0 {
@@ -83,14 +84,14 @@ impl<C: Calls> Thread<C> {
                 () = self.alarms.until(due) => {}
                 () = freed => continue,
             }
-            // The end drops what becomes due after it.
+            // The end of the run may have dropped this request during the wait.
             if self.next_due(server) == Some(due) {
                 return Some(due);
             }
         }
     }
 
-    /// How many writes are to be sent again; none after the end.
+    /// The number of writes to be sent again; 0 after the end.
     fn count_again(&self, server: usize) -> usize {
         if self.runs.get() { self.again.borrow()[server].len() } else { 0 }
     }
@@ -99,7 +100,7 @@ impl<C: Calls> Thread<C> {
         self.again.borrow_mut()[server].pop_front().filter(|_| self.runs.get())
     }
 
-    /// The connection for the next request to a server. Finds connections that were lost while idle.
+    /// The connection for the next request to a server. Notices connections that were lost while idle.
     fn room(&self, server: usize) -> Option<usize> {
         loop {
             let via = self.room_unless_lost(server)?;
@@ -123,18 +124,18 @@ impl<C: Calls> Thread<C> {
         via.map(|via| via as usize)
     }
 
-    /// A call on a connection has its answer, or will have none.
+    /// A call on a connection has its answer, or has failed.
     fn is_answered(&self, via: usize) {
         let member = &self.members[via];
         if self.leaves_lost(via) {
-            // What waits for room may want it opened again.
+            // A waiting request may need the connection opened again.
             self.freed[member.server].notify_one();
         } else if member.stands() {
             self.has_room(via, Instant::now());
         }
     }
 
-    /// A connection has room, or stands again.
+    /// A connection has room for a request, or has been opened again.
     pub(super) fn has_room(&self, via: usize, now: Instant) {
         let member = &self.members[via];
         let destination = &mut self.destinations.borrow_mut()[member.server];
@@ -147,7 +148,7 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Finds out whether a connection was lost; it stays so until it is wanted.
+    /// Whether a connection was lost. It is opened again only when a request needs it.
     fn leaves_lost(&self, via: usize) -> bool {
         let is_lost = self.loses(via);
         if is_lost {
@@ -157,7 +158,7 @@ impl<C: Calls> Thread<C> {
         is_lost
     }
 
-    /// Opens lost connections for requests that are due; when more may be wanted.
+    /// Opens lost connections for requests that are due. Returns when more connections may be needed.
     fn open_wanted(self: &Rc<Self>, server: usize) -> Option<Instant> {
         let start = self.start.get();
         let now = Instant::now().saturating_duration_since(start);

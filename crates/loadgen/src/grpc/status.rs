@@ -1,4 +1,4 @@
-//! What a failed call means.
+//! The meaning of a failed call.
 
 use std::error::Error;
 
@@ -7,12 +7,10 @@ use tonic::{Code, Status};
 
 use crate::error::Unusable;
 
-/// The service that a load calls.
+/// A gRPC service, and the program that serves it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Service {
-    /// The program that serves it.
     pub(crate) program: &'static str,
-    /// Its name in gRPC.
     pub(crate) name: &'static str,
 }
 
@@ -30,14 +28,14 @@ impl Service {
     }
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server refused it: it did nothing.
+    /// The server refused the call, and has not executed it.
     Refused { code: Code, said: String },
-    /// The server may have done it, or not.
+    /// The server may or may not have executed the call.
     Unknown { code: Code, said: String },
-    /// The connection was lost; the server may have done it, or not.
+    /// The connection was lost. The server may or may not have executed the call.
     Lost(String),
 }
 
@@ -60,7 +58,7 @@ impl From<Status> for Failure {
 }
 
 impl Failure {
-    /// What the server did to a call.
+    /// The predicate of a message whose subject is the server.
     pub(crate) fn of(&self, call: &str) -> String {
         match self {
             Failure::Refused { said, .. } => format!("refused a {call}: {said}"),
@@ -69,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// The same without the server's words, which may differ each time.
+    /// The same without the server's own text, which may differ each time.
     pub(crate) fn kind(&self, call: &str) -> String {
         match self {
             Failure::Refused { code, .. } => format!("refused a {call}: {code:?}"),
@@ -81,14 +79,14 @@ impl Failure {
     }
 }
 
-/// Whether a call failed because its connection is of no more use. A status that the server sent has no source here,
-/// unless the server reset the call's stream.
+/// Whether a call failed because its connection was lost. A status from the server has no source here, unless the
+/// server reset the call's stream.
 fn is_lost(status: &Status) -> bool {
     status.source().is_some() && reset(status).is_none()
 }
 
-/// Whether the server may have done what was asked. Knee's servers say `Unavailable` before they do anything. Where a
-/// proxy says so instead, [`Connection`](super::connection::Connection) makes it `Unknown`.
+/// Whether the server may have executed the call. Knee's servers answer `Unavailable` only before they execute a call.
+/// If a proxy answers 5xx instead, [`Connection`](super::connection::Connection) turns that into `Unknown`.
 fn leaves_open(status: &Status) -> bool {
     match reset(status) {
         // A refused stream was not processed (RFC 9113, section 8.7).
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_known_not_done_is_refused() {
+    fn status_before_execution_is_a_refusal() {
         const QUEUE: Service = Service { program: "knee-queue", name: "knee.queue.v1" };
         let server = ([127, 0, 0, 1], 7).into();
         let of = |code| QUEUE.first_failure(Status::new(code, "why"), "a registration").of(server);

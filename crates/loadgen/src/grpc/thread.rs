@@ -1,7 +1,7 @@
-//! The clients of one thread: their connections, their calls in flight, and what is counted.
+//! The clients of one thread: their connections, their calls in flight, and their counts.
 //!
-//! A request's time begins when it is due, as on the event loop ([`crate::clients`]), and ends when its client has the
-//! whole answer.
+//! A response time begins when the request is due, as on the event loop ([`crate::clients`]). It ends when the client
+//! has the whole answer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -28,12 +28,12 @@ use crate::run::{CONNECT_TIMEOUT, Pace, Run};
 pub(super) struct Link<C: Calls> {
     pub(super) stub: C::Stub,
     pub(super) connection: Connection,
-    /// A call was lost on it.
+    /// Whether the loss of the connection failed a call.
     lost_call: Rc<Cell<bool>>,
 }
 
 impl<C: Calls> Link<C> {
-    /// Opens a connection. It stands when the server has answered.
+    /// Opens a connection, and waits until the server has answered.
     pub(super) async fn open(address: SocketAddr) -> Result<Link<C>, Unusable> {
         let (connection, origin) = Connection::open(address, &C::SERVICE).await?;
         let stub = C::stub(connection.clone(), origin);
@@ -51,17 +51,17 @@ impl<C: Calls> Clone for Link<C> {
     }
 }
 
-/// One client and its connection. In an open loop another client's request may go out on it.
+/// One client and its connection. In an open loop, the connection may carry other clients' requests.
 pub(super) struct Member<C: Calls> {
     pub(super) server: usize,
     pub(super) address: SocketAddr,
     client: RefCell<C::Client>,
-    /// `None` while it is known to be lost.
+    /// `None` while the connection is known to be lost.
     link: RefCell<Option<Link<C>>>,
     seen: C::Seen,
     backoff: Backoff,
     pub(super) in_flight: Cell<usize>,
-    /// The connection was cut and does not stand again yet.
+    /// The connection was cut, and is not open again yet.
     is_missing: Cell<bool>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Again<C: Calls> {
     pub(super) request: C::Request,
 }
 
-/// What is counted of a request in flight.
+/// The measurement of a request in flight.
 pub(super) struct Sent {
     asked: Asked,
     due: Instant,
@@ -104,43 +104,45 @@ pub(super) struct Sent {
 /// A call in flight.
 pub(super) struct Call<C: Calls> {
     number: u64,
-    /// The client whose connection it is on, and the one that asks.
+    /// The client whose connection carries the call.
     pub(super) via: usize,
+    /// The client whose request it is.
     client: usize,
     request: C::Request,
     link: Link<C>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 pub(super) enum Outcome<C: Calls> {
     Answered,
-    /// The connection was lost; the request, if it may be sent again.
+    /// The connection was lost. Holds the request if it may be sent again.
     Lost(Option<Again<C>>),
 }
 
-/// The clients of one thread. Their tasks take turns on it.
+/// The clients of one thread, whose tasks share it.
 pub(super) struct Thread<C: Calls> {
     pub(super) run: Arc<Run>,
     calls: Arc<C>,
-    /// The number of its first client.
+    /// The number of the thread's first client.
     pub(super) first: u64,
-    /// `None` once the last window was handed over.
+    /// `None` after the last window was recorded.
     pub(super) recorder: RefCell<Option<Recorder<Load>>>,
     pub(super) alarms: Alarms,
     pub(super) members: Vec<Member<C>>,
     /// By server; empty in a closed loop.
     pub(super) destinations: RefCell<Vec<Destination>>,
-    /// By server: writes of an open loop whose connections were lost.
+    /// By server: writes of an open loop to be sent again, as their connections were lost.
     pub(super) again: RefCell<Vec<VecDeque<Again<C>>>>,
-    /// By server: a connection has room again.
+    /// By server: notified when a request may find a connection.
     pub(super) freed: Vec<Notify>,
-    /// Requests become due.
+    /// Whether requests become due: after the start, and before the end.
     pub(super) runs: Cell<bool>,
     pub(super) start: Cell<Instant>,
     /// Requests without an answer, by number.
     pub(super) in_flight: RefCell<HashMap<u64, Sent>>,
+    /// The number of the next request.
     numbers: Cell<u64>,
-    /// After the end: the last request has its answer.
+    /// Notified after the end, when the last request has its answer.
     pub(super) drained: Notify,
     pub(super) timed_sends: Cell<u64>,
     pub(super) own_late_sends: Cell<u64>,
@@ -148,7 +150,7 @@ pub(super) struct Thread<C: Calls> {
 }
 
 impl<C: Calls> Thread<C> {
-    /// The clients of thread number `number`; made within its runtime.
+    /// The clients of thread number `number`. Must be called within the thread's runtime.
     pub(super) fn new(
         run: Arc<Run>,
         calls: Arc<C>,
@@ -193,7 +195,7 @@ impl<C: Calls> Thread<C> {
         self.calls.next(&mut self.members[client].client.borrow_mut())
     }
 
-    /// Counts a request of `client` as in flight on the connection of `via`; `None` where that does not stand.
+    /// Counts a request of `client` as in flight on the connection of `via`. Returns `None` if that connection is lost.
     pub(super) fn call(
         &self,
         via: usize,
@@ -220,7 +222,7 @@ impl<C: Calls> Thread<C> {
         let outcome = self.calls.ask(&mut link.stub, &connection.seen, &mut request, wrong).await;
         let now = Instant::now();
         connection.in_flight.set(connection.in_flight.get() - 1);
-        // A request that was given up is counted already.
+        // At the end of the drain time, the request was counted as failed.
         let Some(sent) = self.in_flight.borrow_mut().remove(&number) else {
             return Outcome::Answered;
         };
@@ -229,7 +231,7 @@ impl<C: Calls> Thread<C> {
                 connection.backoff.answered();
                 self.record_answer(&sent, now, self.calls.answered(&answer));
                 let client = &mut *asks.borrow_mut();
-                // The answers of an open loop need not come in the order of the requests.
+                // In an open loop, answers need not come in the order of the requests.
                 let in_turn = matches!(self.run.plan.pace, Pace::Closed(_));
                 self.calls.take(client, &connection.seen, &request, &answer, in_turn, wrong);
                 Outcome::Answered
@@ -255,7 +257,7 @@ impl<C: Calls> Thread<C> {
         outcome
     }
 
-    /// Finds out whether a connection was lost since the last look.
+    /// Whether a connection was lost since the last call of this function. Counts and reports the loss.
     pub(super) fn loses(&self, via: usize) -> bool {
         let member = &self.members[via];
         let lost = member.link.borrow_mut().take_if(|link| link.connection.is_lost());
@@ -272,7 +274,7 @@ impl<C: Calls> Thread<C> {
         lost.is_some()
     }
 
-    /// A lost connection failed a request, or cannot be opened again at once.
+    /// Counts a connection as cut: its loss failed a request, or it could not be opened again at once.
     fn is_cut(&self, member: &Member<C>) {
         if !member.is_missing.replace(true) {
             self.missing.set(self.missing.get() + 1);
@@ -280,13 +282,13 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Whether a server may still be asked, also after the end.
+    /// Whether a server may get further requests. After the end, this holds while due requests are left.
     fn is_wanted(&self, server: usize) -> bool {
         let is_due = |server: &Destination| server.arrivals.next_due().is_some();
         self.runs.get() || self.destinations.borrow().get(server).is_some_and(is_due)
     }
 
-    /// Opens a lost connection again, unless its server is not asked any more.
+    /// Opens a lost connection again, unless its server gets no further requests.
     pub(super) async fn reconnect(&self, via: usize) {
         let member = &self.members[via];
         while self.is_wanted(member.server) {
@@ -323,7 +325,7 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Brings the gauges that are levels up to date.
+    /// Updates the gauges of current levels.
     pub(super) fn gauge(&self) {
         self.record(|recorder| {
             recorder.gauges.in_flight = self.in_flight.borrow().len() as u64;
@@ -365,7 +367,8 @@ impl<C: Calls> Thread<C> {
         self.run.complaints.wrong_value(server, what);
     }
 
-    /// Counts a send that had an intended time: how late it was, and whether this process alone was to blame.
+    /// Counts a send that had an intended time: how late it was, and how much of that only this process can have
+    /// caused.
     pub(super) fn sent_late(&self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends.set(self.timed_sends.get() + 1);
         let own = u64::from(own_late_ns > LATE_NS);

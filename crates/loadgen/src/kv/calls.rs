@@ -27,19 +27,19 @@ pub(super) type Stub = KeyValueClient<Connection>;
 pub(crate) struct KvCalls {
     workload: Workload,
     clients: u64,
-    /// Tells the writes of this process from those of others; without it writes have no ids.
+    /// Distinguishes this process in request ids. `None`: writes have no ids.
     process: Option<u64>,
 }
 
 impl KvCalls {
-    /// With `request_ids` the server recognises a write that is sent again.
+    /// With `request_ids`, the server recognises a write that is sent again.
     pub(crate) fn new(workload: Workload, clients: u64, request_ids: bool) -> KvCalls {
         // Two runs with the same seed must not have the same ids.
         let process = request_ids.then(|| RandomState::new().hash_one(std::process::id()));
         KvCalls { workload, clients, process }
     }
 
-    /// Connects outside of a run.
+    /// Connects for a phase that only fills stores.
     pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Unusable> {
         let opened = async {
             let (connection, origin) = Connection::open(server, &KvCalls::SERVICE).await?;
@@ -50,7 +50,7 @@ impl KvCalls {
         timeout(CONNECT_TIMEOUT, opened).await.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT)))
     }
 
-    /// Checks an entry: that it was asked for, its value, and its version.
+    /// Checks the key, the value and the version of an entry in an answer.
     fn verify(
         &self,
         seen: &RefCell<Sightings>,
@@ -74,8 +74,8 @@ impl KvCalls {
         }
     }
 
-    /// Checks the version that a write made. A write that was sent again may have made it the first time. A bulk put
-    /// has one version for many keys.
+    /// Checks the version of a write. Exceptions: a write that was sent again may have got its version the first time,
+    /// and a bulk put has one version for many keys.
     fn verify_version(
         &self,
         seen: &RefCell<Sightings>,
@@ -95,7 +95,7 @@ impl KvCalls {
     }
 }
 
-/// Makes a first call, to find out whether the server is a store.
+/// Makes a first call, to check that the server is a store.
 async fn greet(stub: &mut Stub) -> Result<(), Unusable> {
     let stats = stub.stats(StatsRequest {}).await;
     stats.map(drop).map_err(|status| KvCalls::SERVICE.first_failure(status, "a stats"))
@@ -105,22 +105,22 @@ async fn greet(stub: &mut Stub) -> Result<(), Unusable> {
 #[derive(Debug)]
 pub(crate) struct Client {
     draws: Draws,
-    /// Its name in request ids.
+    /// The client in request ids.
     writer: Option<u64>,
     writes: u64,
 }
 
-/// A request. Sent again it has the same id.
+/// A request. If it is sent again, it has the same id.
 #[derive(Debug)]
 pub(crate) struct Request {
     drawn: Drawn,
-    /// Without an id the server cannot recognise it.
+    /// By the id, the server recognises a repeated request.
     id: Option<RequestId>,
-    /// Whether it was sent before.
+    /// Whether the request was sent before.
     again: bool,
-    /// `None` once it is sent.
+    /// `None` after the request was sent.
     message: Option<Message>,
-    /// When it was sent, to verify versions.
+    /// When the request was sent, to verify versions.
     asked: sightings::Asked,
 }
 

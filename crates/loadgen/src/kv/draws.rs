@@ -10,7 +10,7 @@ use knee_telemetry::Op;
 use super::workload::Workload;
 use crate::keys::KeyPicker;
 
-/// How many deleted keys a client remembers, to put them back.
+/// The number of deleted keys that a client remembers, to insert them again.
 const TAKEN_MAX: usize = 1 << 16;
 
 /// An operation and its keys.
@@ -25,14 +25,14 @@ pub(crate) struct Drawn {
 
 /// One client's stream of operations.
 ///
-/// It depends on the workload and the client's number only, not on answers, time or threads.
+/// It depends only on the workload and the client's number, not on answers, time or threads.
 #[derive(Debug)]
 pub(crate) struct Draws {
     random: Random,
     /// The first key of this client.
     first: u32,
     way: Way,
-    /// Deleted keys that were not put back, oldest first.
+    /// Deleted keys that were not inserted again, oldest first.
     taken: VecDeque<u32>,
     /// The keys of the current bulk put.
     bulk: HashSet<u32, BuildHasherDefault<KeyHasher>>,
@@ -58,9 +58,9 @@ impl Hasher for KeyHasher {
 
 #[derive(Debug)]
 enum Way {
-    /// Every key is drawn.
+    /// Each key is drawn anew.
     Anew(KeyPicker),
-    /// These keys are repeated.
+    /// These keys are used over and over.
     Over { keys: Arc<[u32]>, next: usize },
 }
 
@@ -129,7 +129,7 @@ impl Draws {
         self.first + key
     }
 
-    /// The client's next key. After the last key comes the first.
+    /// The key after `key` among the client's keys. After the last key comes the first.
     fn after(&self, key: u32, keys_each: u64) -> u32 {
         let next = u64::from(key - self.first) + 1;
         self.first + if next == keys_each { 0 } else { next as u32 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_keys_are_put_back_first() {
+    fn inserts_take_deleted_keys_first() {
         let workload = workload("insert:1,delete:1", 1_000_000, 1, |_| {});
         let mut gone = VecDeque::new();
         let mut put_back = 0;
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clients_with_keys_of_their_own_share_none(
+        fn clients_with_own_keys_share_no_key(
             keys in 5_u64..200, clients in 1_u64..9, parts in 1_u64..4, seed: u64,
             over in any::<bool>(), theta in 0.0..1.5,
         ) {
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn the_keys_of_a_bulk_put_are_distinct(
+        fn keys_of_a_bulk_put_are_distinct(
             keys in 1_u64..60, share in 0.0..=1.0, theta in 0.0..3.0, seed: u64,
         ) {
             let bulk = ((keys as f64 * share) as u32).max(1);

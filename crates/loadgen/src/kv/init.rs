@@ -1,4 +1,4 @@
-//! The phase in which servers load a file of their own.
+//! The phase in which servers load a file from their own disks.
 
 use std::net::SocketAddr;
 
@@ -14,10 +14,11 @@ use crate::error::Error;
 use crate::grpc::Failure;
 use crate::run::end_with;
 
-/// Makes each of `servers` load the edges in `file`, which lies in its --init-dir. Returns a summary as a line of JSON.
+/// Makes each of `servers` load the edges in `file` of its --init-dir. Returns a summary as a line of JSON.
 ///
 /// # Errors
-/// When a server does not finish, with its answer; when interrupted. Loaded edges stay, and the next load continues.
+/// When a server does not finish, with its answer; when interrupted. Loaded edges stay, and the next load continues the
+/// interrupted one.
 pub(crate) fn init(
     servers: &[SocketAddr],
     file: &str,
@@ -58,13 +59,13 @@ struct Loaded {
     lines: u64,
     edges: u64,
     bytes: u64,
-    /// Edges that earlier loads of the file did.
+    /// Edges that earlier, interrupted loads of the file stored.
     resumed_edges: u64,
     edges_per_s: f64,
     seconds: f64,
 }
 
-/// Returns results in the order of `servers`, which load at the same time.
+/// Makes all servers load at the same time. Returns their progress in the order of `servers`.
 async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Error> {
     let mut loading = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
@@ -105,5 +106,5 @@ async fn load(mut stub: Stub, server: SocketAddr, file: String) -> Result<InitRe
         tell("knee-load", format_args!("{server} has {edges} edges ({edges_per_s:.0} a second)"));
         last = progress;
     }
-    if last.done { Ok(last) } else { Err("it ended before the end of the file".into()) }
+    if last.done { Ok(last) } else { Err("it stopped before the end of the file".into()) }
 }

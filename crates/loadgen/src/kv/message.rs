@@ -43,8 +43,8 @@ pub(super) fn put(workload: &Workload, key: u32) -> Change {
     Change { key: name(workload, key), action, condition: None }
 }
 
-/// The keys of a scan that begins with `key`: consecutive numbers where byte order is their order, else the next keys
-/// that the store has.
+/// The range of a scan that begins with `key`. Padded keys sort by their numbers, so the range has consecutive numbers.
+/// With plain keys, the range is limited to the next keys in the store.
 fn range(workload: &Workload, key: u32) -> ScanRequest {
     let keys = &workload.items.keys;
     let count = u64::from(workload.shape.scan_keys);
@@ -57,7 +57,7 @@ fn range(workload: &Workload, key: u32) -> ScanRequest {
         }
         KeyFormat::Plain => {
             let mut end = keys.prefix().to_vec();
-            // A prefix has graphic ASCII characters only, so the last one has a successor.
+            // A prefix has only graphic ASCII characters, so its last byte can be incremented.
             if let Some(last) = end.last_mut() {
                 *last += 1;
             }
@@ -67,7 +67,7 @@ fn range(workload: &Workload, key: u32) -> ScanRequest {
     ScanRequest { start, end: end.into(), predicate: String::new(), limit }
 }
 
-/// A call to be made.
+/// The message of a call.
 #[derive(Debug)]
 pub(super) enum Message {
     Read(ReadRequest),
@@ -85,14 +85,14 @@ pub(super) enum Message {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) counted: Answered,
-    /// The version that a write made; 0 if none.
+    /// The version of a write; 0 without one.
     pub(super) version: u64,
     /// The entry that a read found.
     pub(super) found: Option<Entry>,
 }
 
 impl Message {
-    /// The call of an operation.
+    /// The message of an operation.
     pub(super) fn new(drawn: &Drawn, request: Option<RequestId>, workload: &Workload) -> Message {
         let Drawn { op, key, others } = drawn;
         let key = *key;
@@ -118,12 +118,12 @@ impl Message {
             }
             Op::Scan => Message::Scan(range(workload, key)),
             Op::AtomicScan => Message::AtomicScan(range(workload, key)),
-            // A mix has no other operation.
+            // Only reads are left in a mix.
             _ => Message::Read(ReadRequest { key: named() }),
         }
     }
 
-    /// Its length in gRPC, without what HTTP/2 puts around it.
+    /// The length in gRPC, without HTTP/2's frames and headers.
     pub(super) fn bytes(&self) -> u64 {
         let length = match self {
             Message::Read(request) => request.encoded_len(),
@@ -138,7 +138,7 @@ impl Message {
         length as u64 + PREFIX_BYTES
     }
 
-    /// Makes the call; shows each entry of a scan as it comes.
+    /// Makes the call. Passes each entry of a scan to `show` as it comes.
     pub(super) async fn send(
         self,
         stub: &mut KeyValueClient<Connection>,
@@ -190,7 +190,7 @@ fn missed(op: Op) -> Answer {
     Answer { counted, version: 0, found: None }
 }
 
-/// A write's answer. The status `miss` says that the write's condition failed, as does version 0 of a delete.
+/// The answer to a write. The status `miss` means that the write's condition failed; for a delete, version 0 means it.
 fn written(
     op: Op,
     outcome: Result<Response<WriteResponse>, Status>,

@@ -21,7 +21,7 @@ const OPS: [Op; 9] = [
 /// Operations and the weights by which requests are drawn, as in `read:90,put:10`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mix {
-    /// Each operation with the sum of the weights up to its own.
+    /// Each operation, with the sum of the weights up to and including its own.
     bounds: Vec<(Op, u64)>,
 }
 
@@ -34,7 +34,7 @@ impl Mix {
         self.bounds[place].0
     }
 
-    /// Whether it names this operation, maybe with weight 0.
+    /// Whether the mix names this operation, even with weight 0.
     pub(crate) fn names(&self, op: Op) -> bool {
         self.bounds.iter().any(|(named, _)| *named == op)
     }
@@ -70,11 +70,11 @@ impl FromStr for Mix {
                 .parse()
                 .map_err(|_| format!("the weight of {name} is a whole number, not {weight:?}"))?;
             if mix.names(op) {
-                return Err(format!("{name} is there twice"));
+                return Err(format!("{name} appears twice"));
             }
             mix.bounds.push((op, mix.total() + u64::from(weight)));
         }
-        if mix.total() == 0 { Err("it asks for nothing".into()) } else { Ok(mix) }
+        if mix.total() == 0 { Err("all weights are 0".into()) } else { Ok(mix) }
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use crate::chi_square;
 
     #[test]
-    fn weights_decide_how_often_operations_come() {
+    fn operations_are_drawn_by_their_weights() {
         let mix: Mix = "read:900,put:70,append:0,scan:1,bulk_put:29".parse().unwrap();
         assert!(mix.names(Op::Append) && !mix.asks_for(Op::Append));
         assert!(mix.asks_for(Op::Read) && mix.asks_for(Op::Scan) && !mix.asks_for(Op::Delete));
@@ -117,8 +117,8 @@ mod tests {
             ("set:1", "\"set\" is none of read, insert"),
             ("read:-1", "a whole number, not \"-1\""),
             ("read:0.5", "a whole number"),
-            ("read:1,put:2,read:3", "read is there twice"),
-            ("read:0,put:0", "it asks for nothing"),
+            ("read:1,put:2,read:3", "read appears twice"),
+            ("read:0,put:0", "all weights are 0"),
         ];
         for (text, why) in rows {
             let message = text.parse::<Mix>().unwrap_err();

@@ -1,4 +1,4 @@
-//! The phase that only fills the stores: the first keys, in order, on every server.
+//! The phase that fills the stores: it puts the first keys, in order, on every server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::populate::{ANSWER_TIMEOUT, PROGRESS, share_of, summary, tell_progress
 use crate::run::end_with;
 use crate::values::VALUE_BYTES_MAX;
 
-/// Keys of a commit, and bytes of values that fill one. With the last value it has at most half of the 4 MiB that every
-/// server takes.
+/// The most keys of a batch, and the bytes from which a batch is full. With its last value, a batch has at most half of
+/// the 4 MiB that every server accepts.
 const BATCH_KEYS: u64 = 1000;
 const BATCH_BYTES: u64 = VALUE_BYTES_MAX as u64;
 
-/// Commits in flight to each server.
+/// Batches in flight to each server.
 const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Puts the first `share` of the keys on each of `servers`, and returns a summary as a line of JSON.
@@ -101,7 +101,7 @@ async fn fill_all(
     Ok(())
 }
 
-/// Puts batches of keys on one server until all are there.
+/// Puts batches of keys on one server until all keys are stored.
 async fn fill(
     mut stub: Stub,
     workload: &Workload,

@@ -1,4 +1,4 @@
-//! The versions that a connection has seen. None may go back.
+//! The versions that a connection has seen, to detect an answer with an older version.
 
 use std::collections::HashMap;
 
@@ -6,47 +6,47 @@ use crate::traffic::Fault;
 
 /// The newest version of each key that a connection has seen.
 ///
-/// An answer must not be older than what was seen when its request was sent. It may be older than an answer that came later
-/// than that.
+/// An answer must not have an older version than one seen when its request was sent. It may be older than a version
+/// that was seen after that.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     newest: HashMap<u32, Sighting>,
-    /// Counts sightings.
+    /// The number of sightings.
     now: u64,
 }
 
 #[derive(Debug)]
 struct Sighting {
     version: u64,
-    /// The count when it was seen.
+    /// The number of sightings, including this one.
     at: u64,
 }
 
-/// The count of sightings when a request was sent.
+/// The number of sightings when a request was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Asked(u64);
 
 impl Sightings {
-    /// To be called when a request is sent.
+    /// Must be called when a request is sent.
     pub(crate) fn ask(&self) -> Asked {
         Asked(self.now)
     }
 
-    /// Notes a version that a read found.
+    /// Notes the version that a read found; returns a fault if it is too old.
     pub(crate) fn read(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
         let seen = self.bound(key, asked);
         self.see(key, version);
         (version < seen).then_some(Fault::WentBack { seen, found: version })
     }
 
-    /// Notes a version that a write made.
+    /// Notes the version of a write; returns a fault if it is not new.
     pub(crate) fn wrote(&mut self, key: u32, version: u64, asked: Asked) -> Option<Fault> {
         let seen = self.bound(key, asked);
         self.see(key, version);
         (version <= seen).then_some(Fault::NotNew { seen, made: version })
     }
 
-    /// The version of a key that had been seen; 0 if none had, or a later one replaced it.
+    /// The newest version seen when the request was sent; 0 without one, or if a newer version was seen after that.
     fn bound(&self, key: u32, Asked(asked): Asked) -> u64 {
         self.newest.get(&key).filter(|seen| seen.at <= asked).map_or(0, |seen| seen.version)
     }

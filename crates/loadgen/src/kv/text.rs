@@ -11,15 +11,15 @@ use super::workload::Workload;
 use crate::grpc::ANSWER_BYTES_MAX;
 use crate::traffic::{Fault, Judgement, Traffic};
 
-/// A read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. With verification a read is a `gets`, as
-/// the cas token is the version.
+/// Sends a read as `get`, an insert as `add`, an update as `replace`, a put as `set`. With verification, a read is a
+/// `gets`, because the cas token is the version.
 #[derive(Debug)]
 pub(crate) struct Text(pub(crate) Workload);
 
-/// What a connection remembers for verification.
+/// The state of a connection that verification needs.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// The keys of reads in flight, in order, and what had been seen when they were sent.
+    /// The keys of reads in flight, in order, and when the reads were sent.
     asked: VecDeque<(u32, Asked)>,
     sightings: Sightings,
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_answers_are_errors() {
+    fn answers_count_as_hits_misses_or_errors() {
         let text = Text(workload(MIX, 50, 1, |shape| shape.large_bytes = Some(3)));
         let large = "VALUE k 0 3\r\nabc\r\nEND\r\n";
         let (hit, miss, error) = ((1, 0, false), (0, 1, false), (0, 0, true));

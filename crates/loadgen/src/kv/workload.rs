@@ -1,4 +1,4 @@
-//! What all clients of a run have in common, and what a value must be.
+//! The workload that all clients of a run share, and the check of values.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::items::Items;
 use crate::keys::{KeyChoice, KeyPicker};
 use crate::values::Difference;
 
-/// The most keys of one bulk put.
+/// The largest number of keys in one bulk put.
 pub(crate) const BULK_KEYS_MAX: u32 = 1000;
 
-/// The stream from which keys are drawn that all clients go over.
+/// The random stream of `--key-draws`.
 const DRAWS_STREAM: u64 = 1 << 61;
 
-/// The part of the keys that one of several processes has.
+/// The part of the keys that belongs to one of several processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its number, from 0.
+    /// The number of this part, from 0.
     pub(crate) number: u64,
     /// The number of parts.
     pub(crate) of: u64,
@@ -30,12 +30,12 @@ impl Part {
     /// All keys.
     pub(crate) const WHOLE: Part = Part { number: 0, of: 1 };
 
-    /// Its first key, of `keys`.
+    /// The first key of this part of `keys`.
     fn first(self, keys: u64) -> u64 {
         (u128::from(keys) * u128::from(self.number) / u128::from(self.of)) as u64
     }
 
-    /// The length of a part of `keys`, at least.
+    /// The number of keys that every part of `keys` has at least.
     fn length(self, keys: u64) -> u64 {
         keys / self.of
     }
@@ -57,44 +57,44 @@ impl FromStr for Part {
     }
 }
 
-/// What clients ask, as the flags say.
+/// The flags about the clients' operations.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) mix: Mix,
     pub(crate) choice: KeyChoice,
-    /// Every client repeats so many drawn keys.
+    /// The number of keys that are drawn once, and that every client repeats.
     pub(crate) key_draws: Option<u32>,
-    /// Each client has keys of its own, of this part of them.
+    /// Each client has its own keys, within this part.
     pub(crate) own_keys: Option<Part>,
-    /// Keys of a scan.
+    /// The number of keys in a scan.
     pub(crate) scan_keys: u32,
-    /// Keys of a bulk put.
+    /// The number of keys in a bulk put.
     pub(crate) bulk_keys: u32,
-    /// A read of so many bytes or more is a large one.
+    /// A read of a value with at least this length is a large read.
     pub(crate) large_bytes: Option<u64>,
     pub(crate) seed: u64,
-    /// Seed of keys that are drawn once. Processes side by side share it.
+    /// The seed of `key_draws`. Processes of one measurement may share it.
     pub(crate) draws_seed: u64,
 }
 
-/// What all clients have in common.
+/// The workload that all clients share.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) items: Items,
     pub(crate) shape: Shape,
-    /// How many keys a client chooses among.
+    /// The number of keys that a client chooses from.
     pub(crate) keys_each: u64,
-    /// The keys that every client repeats, if they are drawn once; relative to a client's first key.
+    /// The keys of `key_draws`, relative to a client's first key.
     pub(crate) draws: Option<Arc<[u32]>>,
-    /// Whether a key may hold its value several times, as there are appends.
+    /// Whether the mix has appends, so that a key may hold its value several times.
     grows: bool,
 }
 
 impl Workload {
-    /// The workload of so many clients.
+    /// The workload of this number of `clients`.
     ///
     /// # Errors
-    /// When a bulk put has more keys than there are.
+    /// When a bulk put needs more keys than a client has.
     pub(crate) fn new(items: Items, shape: Shape, clients: u64) -> Result<Workload, String> {
         let keys_each = match shape.own_keys {
             Some(part) => (part.length(items.keys.count()) / clients).max(1),
@@ -102,7 +102,7 @@ impl Workload {
         };
         if shape.mix.names(Op::BulkPut) && u64::from(shape.bulk_keys) > keys_each {
             return Err(format!(
-                "a bulk put of {} keys needs as many, and a client has {keys_each}",
+                "a bulk put of {} keys is too large: a client has {keys_each} keys",
                 shape.bulk_keys
             ));
         }
@@ -115,13 +115,13 @@ impl Workload {
         Ok(Workload { items, shape, keys_each, draws, grows })
     }
 
-    /// The first key that client number `client` has for itself, where each has its own.
+    /// The first of the own keys of client number `client`.
     pub(crate) fn own_keys_of(&self, client: u64) -> u32 {
         let part = self.shape.own_keys.unwrap_or(Part::WHOLE);
         (part.first(self.items.keys.count()) + client * self.keys_each) as u32
     }
 
-    /// The operation of a read that found a value of so many bytes.
+    /// The operation of a read that found a value with this length.
     #[inline]
     pub(crate) fn found(&self, value_bytes: usize) -> Op {
         match self.shape.large_bytes {
@@ -130,16 +130,16 @@ impl Workload {
         }
     }
 
-    /// What is wrong with the value of a key, if anything.
+    /// How a received value differs from the one of its key, if it does.
     ///
-    /// An append adds the key's value once more, so that any number of copies is right.
+    /// An append adds the key's value once more. So with appends in the mix, any number of copies is right.
     pub(crate) fn differs(&self, key: u32, flags: u32, content: &[u8]) -> Option<Difference> {
         let expected = self.items.value(key);
         let once = expected.bytes as usize;
         if !self.grows || once == 0 || content.is_empty() {
             return expected.differs(flags, content);
         }
-        // Over gRPC an append to an absent key makes one without flags.
+        // Over gRPC, an append to an absent key creates the key without flags.
         let flags = if flags == 0 { expected.flags() } else { flags };
         if !content.len().is_multiple_of(once) {
             return Some(Difference::Length { expected: expected.bytes, found: content.len() });
@@ -162,7 +162,7 @@ pub(crate) mod tests {
     use crate::keys::{KeyFormat, KeySpace};
     use crate::values::ValueSize;
 
-    /// So many keys, uniformly chosen, with values of 20 bytes.
+    /// A workload with this number of `keys`, uniformly chosen, with values of 20 bytes.
     pub(crate) fn workload(
         mix: &str,
         keys: u64,
@@ -220,7 +220,7 @@ pub(crate) mod tests {
         };
         assert!(new(None).is_ok());
         let message = new(Some(Part::WHOLE)).unwrap_err();
-        assert_eq!(message, "a bulk put of 5 keys needs as many, and a client has 4");
+        assert_eq!(message, "a bulk put of 5 keys is too large: a client has 4 keys");
     }
 
     #[test]

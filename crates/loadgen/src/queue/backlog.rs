@@ -1,4 +1,4 @@
-//! The phase that only stores messages: from and to the clients that will ask for some, in batches.
+//! The phase that only stores messages, in batches, from and to the clients of the later load.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -18,30 +18,29 @@ use crate::error::{Error, Left, Unusable};
 use crate::grpc::Failure;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
-/// Messages of a batch, and characters with which one is full: well below the 4 MiB that every server
-/// takes.
+/// The most messages and the most characters of a batch: well below the 4 MiB that every server accepts.
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
 
-/// How long a batch may take: a little longer than knee-queue waits for a connection by default, so that its own message
-/// comes first.
+/// How long a batch may take: a little longer than knee-queue waits for a connection by default, so that its own
+/// message comes first.
 const ANSWER_MAX: Duration = Duration::from_secs(13);
 
-/// What is to be stored.
+/// The messages to be stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backlog {
     pub(crate) messages: u64,
     pub(crate) characters: usize,
-    /// From and to so many clients, each with a queue.
+    /// The number of clients that send and receive the messages; each has a queue.
     pub(crate) clients: u64,
     pub(crate) receivers: Receivers,
     pub(crate) seed: u64,
 }
 
-/// Stores it through `server`, and returns a summary with the clients, as a line of JSON.
+/// Stores the messages through `server`. Returns a summary with the clients, as a line of JSON.
 ///
 /// # Errors
-/// When a batch is not stored, or a signal comes; with the number of messages that stay stored.
+/// When a batch is not stored, or a signal comes; the error has the number of messages that are stored.
 pub(crate) fn backlog(
     server: SocketAddr,
     backlog: Backlog,
@@ -117,7 +116,7 @@ async fn store(
     Ok(clients)
 }
 
-/// What a failed batch leaves.
+/// The messages that are, or may be, stored after a batch failed.
 fn left_by(failure: &Failure, left: Left) -> Left {
     match failure {
         Failure::Refused { .. } => Left { asked: 0, ..left },
@@ -154,8 +153,8 @@ mod tests {
             let left = Left { asked, wanted: 5000, ..Left::default() };
             Error::BacklogInterrupted(left).to_string()
         };
-        assert_eq!(message(0), "interrupted: it is not done");
+        assert_eq!(message(0), "interrupted before the end");
         let stays = "0 of 5000 messages are stored and stay there, and perhaps 7 more";
-        assert_eq!(message(7), format!("interrupted: it is not done; {stays}"));
+        assert_eq!(message(7), format!("interrupted before the end; {stays}"));
     }
 }

@@ -22,7 +22,7 @@ use crate::run::CONNECT_TIMEOUT;
 /// The prefix of every gRPC message.
 const PREFIX_BYTES: u64 = 5;
 
-/// Streams of what clients draw, apart from think times and arrivals.
+/// Random streams of the clients' choices; think times and arrivals have other streams.
 const TALK_STREAMS: u64 = 1 << 61;
 
 pub(super) type Stub = QueueClient<Connection>;
@@ -32,18 +32,19 @@ pub(super) type Stub = QueueClient<Connection>;
 pub(crate) struct QueueCalls {
     workload: Workload,
     seed: u64,
-    /// Clients that were registered earlier: the virtual clients are these, in turn. Without any, each registers anew.
+    /// Clients that were registered earlier; the virtual clients take these identities in turn. If it is empty, each
+    /// virtual client registers.
     registered: Vec<Identity>,
-    /// By server: it knows the registered clients.
+    /// By server: set after a check that the server knows the registered clients.
     known: Vec<OnceCell<()>>,
-    /// The clients that were introduced.
+    /// The clients that have made their first calls.
     present: Mutex<Vec<u32>>,
-    /// The same once the load runs: the possible receivers.
+    /// A copy of `present` from the start on: the possible receivers.
     receivers: OnceLock<Vec<u32>>,
 }
 
 impl QueueCalls {
-    /// Calls of so many `clients` to so many `servers`.
+    /// The calls of this number of `clients` to this number of `servers`.
     pub(crate) fn new(
         workload: Workload,
         seed: u64,
@@ -51,21 +52,21 @@ impl QueueCalls {
         servers: usize,
         mut registered: Vec<Identity>,
     ) -> QueueCalls {
-        // The others have nothing to do.
+        // Further identities are not used.
         registered.truncate(clients as usize);
         let known = (0..servers).map(|_| OnceCell::new()).collect();
         let (present, receivers) = Default::default();
         QueueCalls { workload, seed, registered, known, present, receivers }
     }
 
-    /// Connects outside of a run.
+    /// Connects for a phase that only stores messages.
     pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Unusable> {
         let opened = timeout(CONNECT_TIMEOUT, Connection::open(server, &QueueCalls::SERVICE)).await;
         let (connection, origin) = opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))??;
         Ok(QueueCalls::stub(connection, origin))
     }
 
-    /// Registers a client and makes it a queue of its own.
+    /// Registers a client, and creates its own queue.
     pub(super) async fn register(stub: &mut Stub) -> Result<Identity, Unusable> {
         let failure = |call| move |status| QueueCalls::SERVICE.first_failure(status, call);
         let registered = stub.register_client(RegisterClientRequest {}).await;
@@ -76,7 +77,8 @@ impl QueueCalls {
         Ok(Identity { client, queue })
     }
 
-    /// Makes sure that a server knows the registered clients. The newest is enough, as numbers grow and stay.
+    /// Checks that a server knows the registered clients. Checking the largest number is enough: numbers only grow, and
+    /// clients stay registered.
     async fn ensure_known(&self, server: usize, stub: &mut Stub) -> Result<(), Unusable> {
         let Some(newest) = self.registered.iter().map(|identity| identity.client).max() else {
             return Ok(());
@@ -85,8 +87,8 @@ impl QueueCalls {
     }
 }
 
-/// Makes sure that a server knows a client: by a call that alters nothing, is as fast with many messages, and is not
-/// part of any load.
+/// Checks that a server knows a client. The call changes nothing, is fast even with many messages, and is not part of
+/// any load.
 async fn knows(stub: &mut Stub, client: u32) -> Result<(), Unusable> {
     match stub.read_from(ReadFromRequest { receiver: client, sender: client }).await {
         Ok(_) => Ok(()),
@@ -95,7 +97,7 @@ async fn knows(stub: &mut Stub, client: u32) -> Result<(), Unusable> {
     }
 }
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     op: Op,
@@ -138,7 +140,7 @@ impl Calls for QueueCalls {
     }
 
     fn next(&self, talk: &mut Talk) -> Request {
-        // All clients are introduced before any asks.
+        // No client sends a request before all clients have made their first calls.
         let receivers = self
             .receivers
             .get_or_init(|| self.present.lock().unwrap_or_else(PoisonError::into_inner).clone());
@@ -223,7 +225,7 @@ impl Calls for QueueCalls {
         }
     }
 
-    /// A send that is made twice stores two messages.
+    /// No request is sent again: a repeated send would store two messages.
     fn again(&self, _request: Request) -> Option<Request> {
         None
     }
@@ -249,7 +251,7 @@ mod tests {
         QueueCalls::new(workload, 1, 1, 1, Vec::new())
     }
 
-    /// The outcome of a send that is answered so, and whether it lost the connection.
+    /// The outcome of a send with this answer, and whether the connection was lost.
     async fn sent(
         answer: impl FnOnce(SendResponse<Bytes>) + Send + 'static,
     ) -> (Result<Answer, Failure>, bool) {
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reset_stream_leaves_call_open_and_connection_up() {
+    async fn reset_stream_leaves_outcome_unknown_and_connection_open() {
         for (reason, code, is_refused) in [
             (Reason::CANCEL, Code::Cancelled, false),
             (Reason::ENHANCE_YOUR_CALM, Code::ResourceExhausted, false),
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn proxy_error_leaves_call_open() {
+    async fn proxy_error_leaves_outcome_unknown() {
         for status in [502, 503, 504, 500] {
             let answer = Response::builder().status(status).body(()).unwrap();
             let (outcome, _) = sent(move |mut respond| {

@@ -1,21 +1,21 @@
-//! The content of messages: sender, number, and random letters. PostgreSQL compresses long values: it would store a repeated
-//! word in a hundredth of its length, and the load would measure compression.
+//! The content of messages: sender, number, and random letters. PostgreSQL compresses long values. It would store a
+//! repeated word in a hundredth of its length, and the load would measure compression.
 
 use std::iter;
 use std::sync::LazyLock;
 
 use knee_random::Random;
 
-/// The longest content.
+/// The length of the longest content.
 pub(crate) const CHARACTERS_MAX: usize = 1 << 28;
 
-/// The letters of random content, of six bits each.
+/// The letters of random content. Six random bits choose a letter.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Letters from a random number of 64 bits.
+/// The number of letters from one random number of 64 bits.
 const PER_NUMBER: usize = 10;
 
-/// Random letters from which all messages are cut, as drawing them for each would take time between requests. The block is
-/// larger than the window of PostgreSQL's compressors, 4 or 64 KiB.
+/// Random letters from which all messages are cut: drawing letters for each message would take time between requests.
+/// The block is larger than the window of PostgreSQL's compressors, 4 or 64 KiB.
 static BLOCK: LazyLock<String> = LazyLock::new(|| {
     let mut random = Random::stream(0, 0);
     let mut block = String::with_capacity(BLOCK_BYTES + PER_NUMBER);
@@ -29,7 +29,7 @@ static BLOCK: LazyLock<String> = LazyLock::new(|| {
 });
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// The content of a message, of so many characters.
+/// The content of a message, with this number of `characters`.
 pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     let mut content = format!("{sender}:{number} ");
     content.truncate(characters);
@@ -38,7 +38,7 @@ pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     content
 }
 
-/// The content behind its head, in pieces.
+/// The content after its head, in pieces.
 fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &'static str> {
     let mut left = characters;
     let mut from = Random::stream(u64::from(sender), number).bits() as usize % BLOCK_BYTES;
@@ -49,13 +49,13 @@ fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &
     })
 }
 
-/// Whether this is the content of a message of `sender`.
+/// Whether `said` is the content of a message from `sender`.
 pub(super) fn is_of(said: &str, sender: u32, characters: usize) -> bool {
     let head = format!("{sender}:");
     let number = said.split_once(' ').map(|(first, _)| first.strip_prefix(&head));
     said.len() == characters
         && match number {
-            // Too short for its number.
+            // The content ends within its head.
             None => said.starts_with(&head) || head.starts_with(said),
             Some(number) => number
                 .and_then(|number| number.parse().ok())

@@ -1,4 +1,4 @@
-//! One client: what it asks next, and what it learns from answers.
+//! One client: its next request, and the check of answers.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,6 @@ use knee_telemetry::Op;
 use super::content::{content, is_of};
 use super::workload::{Identity, Receivers, Round, Workload};
 
-/// A request.
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Send(SendRequest),
@@ -35,15 +34,16 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Talk {
     workload: Workload,
-    /// Its number, and that of its own queue.
+    /// The client's number.
     me: u32,
+    /// The client's own queue.
     own: u32,
     random: Random,
     step: usize,
     sent: u64,
-    /// The queue that it chose from the last list.
+    /// The queue for reads and removals: chosen from the last list, or the client's own.
     chosen: Option<u32>,
-    /// The last message that it removed, by queue. Later ones have higher numbers.
+    /// By queue: the last message that the client removed. Later messages have higher numbers.
     removed: HashMap<u32, u64>,
 }
 
@@ -55,7 +55,7 @@ impl Talk {
         Talk { workload, me, own, random, step, sent, chosen, removed }
     }
 
-    /// Its next request. It leaves out requests about a queue when it has none.
+    /// The next request. Without a chosen queue, reads and removals are skipped.
     pub(super) fn next(&mut self, everybody: &[u32]) -> Request {
         let receiver = self.me;
         loop {
@@ -92,13 +92,14 @@ impl Talk {
         }
     }
 
-    /// Takes a list of queues with messages for it.
+    /// Chooses a queue from the list of queues with messages for this client.
     pub(super) fn listed(&mut self, queues: &[u32]) {
         let drawn = |random: &mut Random| queues[random.below(queues.len() as u64) as usize];
         self.chosen = (!queues.is_empty()).then(|| drawn(&mut self.random));
     }
 
-    /// Why these messages are a wrong answer to a request. `in_turn`: the client has one request in flight at a time.
+    /// Why these messages are a wrong answer to a request, if they are. `in_turn`: the client has one request in flight
+    /// at a time.
     pub(super) fn fault(
         &mut self,
         request: &Request,
@@ -114,7 +115,7 @@ impl Talk {
         for message in messages {
             let Stored { id, sender, receiver, queue, ref content, .. } = *message;
             if queue != asked {
-                return Some("a message is of another queue");
+                return Some("a message is from another queue");
             }
             if receiver != self.me && receiver != 0 {
                 return Some("a message is for another client");
@@ -123,14 +124,14 @@ impl Talk {
                 return Some("messages are not in the order of their numbers");
             }
             if !is_of(content, sender, self.workload.characters) {
-                return Some("a message has not the content that its sender sends");
+                return Some("a message does not have the content that its sender wrote");
             }
         }
         let before = if is_removed && in_turn { last } else { 0 };
         let removed = self.removed.entry(asked).or_default();
         let goes_back = before > 0 && before <= *removed;
         *removed = before.max(*removed);
-        goes_back.then_some("a message was removed after one that arrived behind it, or twice")
+        goes_back.then_some("a message was removed after a later message, or twice")
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use knee_telemetry::Op;
 
-/// What all clients have in common.
+/// The work of all clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) round: Round,
@@ -11,10 +11,10 @@ pub(crate) struct Workload {
     pub(crate) characters: usize,
 }
 
-/// What a client does, over and over.
+/// The requests that a client repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Round {
-    /// Send a message, list the queues with messages for the client, read all of one of them, remove its first.
+    /// Send a message, list the queues with messages for the client, read all messages of one queue, remove its first.
     SendListReadRemove,
     /// List the queues with messages for the client, remove one message, send one.
     ListReceiveSend,

@@ -47,7 +47,7 @@ fn server_that_is_no_store_is_reported() {
     let rows = [
         (
             queue.address().to_owned(),
-            format!("{} is no knee-kv: it does not know knee.kv.v1\n", queue.address()),
+            format!("{} is not a knee-kv: it has no service knee.kv.v1\n", queue.address()),
         ),
         (memcached.address.to_string(), format!("no HTTP/2 from {}: ", memcached.address)),
     ];
@@ -87,10 +87,10 @@ fn wrong_flag_exits_with_2_and_the_reason() {
     let rows = [
         ("", "--seconds"),
         ("--seconds 1 --mix get:1", "\"get\" is none of read"),
-        ("--seconds 1 --mix read:0", "it asks for nothing"),
+        ("--seconds 1 --mix read:0", "all weights are 0"),
         ("--seconds 1 --protocol memcached --mix read:1,scan:1", "has no scan: --protocol grpc"),
         ("--seconds 1 --protocol rest", "--protocol"),
-        ("--seconds 1 --mix bulk_put:1 --keys 5", "a bulk put of 10 keys needs as many"),
+        ("--seconds 1 --mix bulk_put:1 --keys 5", "a bulk put of 10 keys is too large"),
         ("--seconds 1 --keys 0", "there can be 1 to"),
         ("--seconds 1 --keys 0 --own-keys", "there can be 1 to"),
         ("--seconds 1 --scan-keys 0", "--scan-keys"),
