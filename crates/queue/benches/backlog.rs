@@ -1,7 +1,7 @@
-//! What removing the top message costs, whatever lies behind it and before it: `cargo bench -p
-//! knee-queue --bench backlog [-- BACKLOG...]`. For each backlog, messages are sent and removed in turns;
-//! then again beside a transaction whose snapshot is older than 100,000 removed messages. Each time with
-//! the floors that the middleware keeps, and without. The disk is not waited for: it would hide the rest.
+//! The cost of removing the first message of a backlog: `cargo bench -p knee-queue --bench backlog [-- BACKLOG...]`.
+//! For each backlog, a client sends and removes messages in turn; then again beside a transaction whose snapshot is
+//! older than 100,000 removed messages. Both are measured with the middleware's floors and without them. PostgreSQL
+//! does not wait for the disk, which would hide the differences.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -17,9 +17,9 @@ use crate::harness::cluster::Cluster;
 use crate::harness::desk::Desk;
 
 const BACKLOGS: [i64; 3] = [10, 300_000, 1_000_000];
-/// Messages that are timed.
+/// Timed removes.
 const TIMED: usize = 1000;
-/// Messages that are removed behind the old snapshot's back.
+/// Messages that are removed after the old snapshot.
 const REMOVED: u32 = 100_000;
 const CONTENT: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
 
@@ -52,7 +52,7 @@ async fn main() {
             bench.desk.send_all(bench.client, again).await.unwrap();
             left -= messages.len() as u32;
         }
-        // What was removed is decided a moment later.
+        // The floors rise over the removed messages a moment later.
         tokio::time::sleep(Duration::from_secs(1)).await;
         for floors in [true, false] {
             bench.time(backlog, "old", floors).await;
@@ -87,7 +87,7 @@ impl Bench {
 
     async fn time(&self, backlog: i64, snapshot: &str, floors: bool) {
         let mut took = Vec::with_capacity(TIMED);
-        // A first one is not counted: without a floor it has to look for one.
+        // The first remove is not counted: it has no floor yet, and must find one.
         for _ in 0..=TIMED {
             self.desk.send(self.client, self.client, self.queue, CONTENT).await;
             let begun = Instant::now();

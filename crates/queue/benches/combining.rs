@@ -1,6 +1,6 @@
-//! What it brings to make one call of what waits for a connection: `cargo bench -p knee-queue --bench
-//! combining [-- CONNECTIONS...]`. Clients send to themselves and remove what they sent, over few connections; the disk is
-//! waited for. Configurations take turns; medians.
+//! The gain from combining requests that wait for a connection: `cargo bench -p knee-queue --bench combining [--
+//! CONNECTIONS...]`. Clients send messages to themselves and remove them, over few connections; PostgreSQL waits for
+//! the disk. The configurations take turns; the bench prints medians.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -45,7 +45,7 @@ async fn main() {
     }
 }
 
-/// Pairs of a send and a remove, per second.
+/// Returns pairs of a send and a remove, per second.
 async fn run(desk: Desk<Postgres>) -> f64 {
     let desk = Arc::new(desk);
     let mut places = Vec::new();

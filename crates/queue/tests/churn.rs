@@ -1,8 +1,7 @@
-//! A queue with a backlog through which messages go for long: nothing is lost, and removing takes no longer
-//! than from few messages at the same time. `KNEE_MESSAGES` are the backlog, `KNEE_SECONDS` the time; what it
-//! was like is printed now and then. With `KNEE_SNAPSHOT` a reader keeps a snapshot open that is older
-//! than all that is removed. `KNEE_SETTINGS` are for the table of messages, as in `ALTER TABLE ... SET (...)`,
-//! to see what they do.
+//! Messages pass for a long time through a queue with a backlog. No message is lost, and a remove takes no longer than
+//! from a short queue at the same time. `KNEE_MESSAGES` is the length of the backlog, `KNEE_SECONDS` the time; the test
+//! prints its state from time to time. With `KNEE_SNAPSHOT`, a reader keeps a snapshot open that is older than all
+//! removes. `KNEE_SETTINGS` changes settings of the table of messages, as in `ALTER TABLE ... SET (...)`.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,15 +16,14 @@ use crate::harness::desk::Desk;
 const CLIENTS: u32 = 4;
 /// How often the state is printed.
 const PARTS: u32 = 10;
-/// How often in each part a database with few messages has its turn, so that what the machine does otherwise
-/// meets both.
+/// The two databases alternate this often in each part, so that other load on the machine slows both.
 const TURNS: u32 = 10;
-/// What share of the time that is.
+/// The share of time for the database with few messages.
 const FEW_SHARE: f64 = 0.1;
-/// Messages that are no backlog, but so many that sends and removes are far from the head.
+/// Too few messages for a backlog, but enough to keep sends away from the head of the queue.
 const FEW: u32 = 1000;
-/// By how much the median remove of any part may take longer than from few messages in the same part, and the
-/// slowest of a hundred, which differ more: what others do shows in them first.
+/// Largest ratios of a part's median and 99th percentile to those with few messages in the same part. The 99th
+/// percentile varies more, because other load shows there first.
 const P50_SLOWER_MAX: u32 = 2;
 const P99_SLOWER_MAX: u32 = 5;
 const CONTENT: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-";
@@ -38,7 +36,7 @@ fn asked<T: FromStr>(name: &str, otherwise: T) -> T {
 async fn messages_go_through_a_backlog_and_none_is_lost() {
     let backlog: u32 = asked("KNEE_MESSAGES", 20_000);
     let time = Duration::from_secs(asked("KNEE_SECONDS", 2));
-    // What a fifth of a second shows is who else wanted a processor.
+    // In a fifth of a second, other load on the processors would decide.
     let is_timed = std::env::var_os("KNEE_SECONDS").is_some();
     let cluster = Cluster::shared();
     let mut few = Queue::with(cluster, FEW).await;
@@ -62,7 +60,7 @@ async fn messages_go_through_a_backlog_and_none_is_lost() {
         }
         let rate = from_much.len() as f64 / elapsed.as_secs_f64();
         let (few_times, times) = (Times::of(from_few), Times::of(from_much));
-        much.tell(part, rate, times, few_times).await;
+        much.print(part, rate, times, few_times).await;
         slow.extend(judge(few_times, times).err().map(|why| format!("part {part}: {why}")));
     }
     drop(reader);
@@ -71,7 +69,7 @@ async fn messages_go_through_a_backlog_and_none_is_lost() {
     assert!(!is_timed || slow.is_empty(), "{}", slow.join("; "));
 }
 
-/// Messages for one client in one queue, in a database of their own.
+/// Messages for one client in one queue, in a separate database.
 struct Queue {
     desk: Arc<Desk<Postgres>>,
     database: String,
@@ -79,7 +77,7 @@ struct Queue {
     client: u32,
     queue: u32,
     stored: u32,
-    /// The number of the message that was removed last. None of those before it is there any more.
+    /// The number of the last removed message. All messages before it were removed.
     removed_last: u64,
 }
 
@@ -104,7 +102,7 @@ impl Queue {
         Queue { desk, database, direct, client, queue, stored, removed_last: 0 }
     }
 
-    /// Lets clients send and remove in turns for so long; how long each remove took.
+    /// Lets clients send and remove in turn for this time; returns the time of each remove.
     async fn churn(&mut self, time: Duration) -> Vec<Duration> {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| tokio::spawn(churn(Arc::clone(&self.desk), self.client, self.queue, time)))
@@ -117,7 +115,7 @@ impl Queue {
         }
         removed.sort_unstable();
         let (first, last) = (removed[0], removed[removed.len() - 1]);
-        // What is sent has the highest numbers, and what is removed the lowest: none is passed over.
+        // Sends take the highest numbers, removes the lowest ones: no message is skipped.
         assert_eq!(
             (first, removed.len() as u64),
             (self.removed_last + 1, last - self.removed_last)
@@ -126,7 +124,7 @@ impl Queue {
         took
     }
 
-    /// Whether there is as much as there was, all of it behind what was removed.
+    /// Checks that as many messages as at the start are stored, all after the removed ones.
     async fn end(self) {
         assert_eq!(self.desk.counts().await.messages, u64::from(self.stored));
         let lowest = "SELECT min(id) FROM knee_queue.message";
@@ -134,8 +132,8 @@ impl Queue {
         assert_eq!(lowest as u64, self.removed_last + 1);
     }
 
-    /// What removes were like, from here and from few messages, and what the table is like.
-    async fn tell(&self, part: u32, rate: f64, times: Times, few: Times) {
+    /// Prints the times of removes, here and with few messages, and the state of the table.
+    async fn print(&self, part: u32, rate: f64, times: Times, few: Times) {
         let row = self
             .direct
             .query_one(
@@ -165,7 +163,7 @@ fn ms(time: Duration) -> String {
     format!("{:.3} ms", time.as_secs_f64() * 1e3)
 }
 
-/// How long removes took.
+/// Times of removes.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     p50: Duration,
@@ -173,7 +171,6 @@ struct Times {
 }
 
 impl Times {
-    /// Of removes that took so long each.
     fn of(mut took: Vec<Duration>) -> Times {
         took.sort_unstable();
         let of = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
@@ -181,7 +178,7 @@ impl Times {
     }
 }
 
-/// What took too long beside what it took from few messages.
+/// Fails if removes took too long in comparison with few messages.
 fn judge(few: Times, times: Times) -> Result<(), String> {
     for (name, took, few, slower_max) in
         [("p50", times.p50, few.p50, P50_SLOWER_MAX), ("p99", times.p99, few.p99, P99_SLOWER_MAX)]
@@ -208,7 +205,7 @@ fn slow_removes_are_found() {
     assert_eq!((of.p50, of.p99), (Duration::from_micros(51), Duration::from_micros(100)));
 }
 
-/// Sends and removes in turns; the numbers of what was removed, and how long each remove took.
+/// Sends and removes in turn; returns the numbers of the removed messages, and the time of each remove.
 async fn churn(
     desk: Arc<Desk<Postgres>>,
     client: u32,
@@ -217,7 +214,7 @@ async fn churn(
 ) -> (Vec<u64>, Vec<Duration>) {
     let (mut removed, mut took) = (Vec::new(), Vec::new());
     let begun = Instant::now();
-    // Once at least, however slow it is.
+    // At least one pair, however slow.
     loop {
         desk.send(client, client, queue, CONTENT).await;
         let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! Random histories, with and without faults. `KNEE_SOAK=n` takes n times as many.
+//! Random histories, with and without faults. `KNEE_SOAK=n` runs n times as many.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn postgresql_is_fifo() {
     }
 }
 
-/// Floors rise, removers are undone, senders take their time, and an old snapshot stays open.
+/// Floors rise, removes are rolled back, sends take long, and an old snapshot stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn undone_removes_and_late_sends_lose_nothing() {
     let cluster = Cluster::shared();
@@ -72,7 +72,7 @@ async fn undone_removes_and_late_sends_lose_nothing() {
     }
 }
 
-/// Removes and sends that are rolled back, and numbers without a message.
+/// Rolls back removes and sends, and takes numbers without sending a message.
 async fn undo<D: Database>(history: &History<D>, undone: &Client, mut random: Random) {
     for _ in 0..60 {
         let client = history.clients[random.below(CLIENTS) as usize];
@@ -92,7 +92,7 @@ async fn undo<D: Database>(history: &History<D>, undone: &Client, mut random: Ra
     }
 }
 
-/// Messages that have their numbers long before they are visible: floors are raised in between.
+/// Sends messages that get their numbers long before they are visible; floors rise in between.
 async fn send_late<D: Database>(
     history: &History<D>,
     late: &Client,
@@ -121,7 +121,7 @@ fn send(queue: u32, (content, receiver): (u64, u32)) -> String {
     format!("SELECT knee_queue.send(0, {receiver}, {queue}, '{content}')")
 }
 
-/// A remover has looked when the first of two messages is sent, and goes on behind the second.
+/// A remover reads the heads before the first of two messages is sent, and continues after the second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_between_the_looks_of_a_remover_keep_fifo() {
     let cluster = Cluster::shared();
@@ -141,14 +141,14 @@ async fn sends_between_the_looks_of_a_remover_keep_fifo() {
     }
 }
 
-/// Sends two messages, one after the other, with locks that keep removers out.
+/// Sends two messages, one after the other, with locks that exclude removers.
 async fn send_between<D: Database>(
     history: &History<D>,
     senders: &[Client; 2],
     mut random: Random,
 ) -> Vec<Recorded> {
     const LOCK: &str = "BEGIN; LOCK TABLE knee_queue.message IN EXCLUSIVE MODE";
-    // A remover has a weaker lock already, and passes a waiting sender only where deadlocks are looked for.
+    // A remover that has a weaker lock already passes a waiting sender only when PostgreSQL checks for deadlocks.
     for sender in senders {
         sender.batch_execute("SET deadlock_timeout = '5ms'").await.unwrap();
     }
@@ -165,7 +165,7 @@ async fn send_between<D: Database>(
         };
         senders[0].batch_execute(LOCK).await.unwrap();
         let (locked, first) = tokio::join!(senders[1].batch_execute(LOCK), async {
-            // The second sender waits behind the first by then, and removers behind both.
+            // Time for the second sender to queue behind the first, and for removers to queue behind both.
             sleep(Duration::from_millis(5)).await;
             history.beside(queue, commit(&senders[0], whose[0])).await
         });
@@ -188,7 +188,7 @@ async fn lost_connections_lose_nothing_acknowledged() {
             let faulty = Arc::clone(&history);
             let faults = async || {
                 for n in 0..12 {
-                    // Once in a while, when floors are up again.
+                    // From time to time, wait until floors have risen again.
                     if n % 4 == 0 {
                         cluster.floors_are_up(name(&options), 0).await;
                     }
@@ -230,7 +230,7 @@ async fn restarts_of_postgresql_lose_nothing_acknowledged() {
     }
 }
 
-/// As after a restore from a backup: removed messages are there again, and later messages are not.
+/// Restoring a backup brings removed messages back, and loses later messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_database_is_read_in_its_order() {
     let mut cluster = Cluster::start(false);
@@ -238,7 +238,7 @@ async fn restored_database_is_read_in_its_order() {
     cluster.log_calls(name(&options)).await;
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
-    // A lost connection is noticed by its next call.
+    // The next call notices a lost connection, so repeat it.
     let remove = async || {
         let (receiver, count, content_bytes_max) = (client, 1, u64::MAX);
         let request = Request::Remove { receiver, queue, count, content_bytes_max };

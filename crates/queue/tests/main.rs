@@ -1,4 +1,4 @@
-//! The queue: one suite over every database, its gRPC front, PostgreSQL, SQLite, and random histories.
+//! The queue: one suite over every database, the gRPC front, PostgreSQL, SQLite, and random histories.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! What is SQLite's own: its file.
+//! SQLite alone: its file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use knee_queue::sqlite::{Options, Sqlite};
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, settings};
 use crate::harness::{Lines, no_log};
 
-/// A directory that goes with its test.
+/// A directory that is removed after its test.
 struct Place(PathBuf);
 
 impl Place {
@@ -34,7 +34,7 @@ impl Drop for Place {
 }
 
 #[tokio::test]
-async fn messages_are_there_when_the_file_is_opened_again() {
+async fn reopened_file_has_its_messages() {
     let place = Place::new("sqlite-again");
     let desk = Desk(Sqlite::open(&place.options()).unwrap());
     let (client, queue) = desk.begin().await;
@@ -48,13 +48,13 @@ async fn messages_are_there_when_the_file_is_opened_again() {
     // A second server may not open an open file.
     let Err(Failure::Unavailable(why)) = Sqlite::open(&place.options()) else { panic!("it opens") };
     assert!(why.contains("another process uses the file"), "{why}");
-    // Nor by another name.
+    // Nor may it use another name of the file.
     let link = Options { file: Some(place.0.join("other.db")), ..place.options() };
     symlink(place.options().file.unwrap(), link.file.as_ref().unwrap()).unwrap();
     let refused = Sqlite::open(&link);
     assert!(matches!(refused, Err(Failure::Unavailable(_))), "{refused:?}");
     drop(desk);
-    // A process that another test is just starting may have the lock for a moment.
+    // A process that another test is just starting may hold the lock for a moment.
     let begun = Instant::now();
     let desk = loop {
         match Sqlite::open(&place.options()) {
@@ -65,7 +65,7 @@ async fn messages_are_there_when_the_file_is_opened_again() {
     assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["3"]);
     assert_eq!(desk.counts().await.messages, 2);
     desk.remove(client, queue, 9).await;
-    assert!(desk.send(client, client, queue, "4").await > last, "no number is used twice");
+    assert!(desk.send(client, client, queue, "4").await > last, "a number is used twice");
 }
 
 #[tokio::test]
@@ -118,5 +118,5 @@ async fn file_of_another_program_is_left_unchanged() {
     drop(foreign);
     let failed = Sqlite::open(&place.options()).unwrap_err();
     assert!(failed.to_string().contains("not a message queue of this version"), "{failed}");
-    assert!(!file.with_extension("db-wal").exists(), "it is as it was");
+    assert!(!file.with_extension("db-wal").exists(), "the file was changed");
 }

@@ -1,4 +1,4 @@
-//! One suite over every database of messages.
+//! One suite over all databases of messages.
 
 mod suite;
 
@@ -17,22 +17,22 @@ macro_rules! conforms {
         mod $database {
             conforms!(@ $database:
                 messages_come_in_the_order_of_their_arrival,
-                a_message_is_kept_as_it_was_sent,
+                content_is_kept_as_it_was_sent,
                 missing_client_or_queue_is_named,
                 messages_of_a_send_are_sent_all_or_none,
                 queues_with_messages_are_listed,
                 reading_takes_pages_and_removes_nothing,
-                the_oldest_from_a_sender_is_read,
-                a_lease_hides_a_message_until_it_ends,
-                a_lease_that_is_named_twice_is_one,
-                an_extended_lease_outlives_its_first_end,
-                attempts_end_in_the_dead_letters,
-                old_messages_are_removed,
-                deleted_queue_is_gone_at_once,
+                oldest_message_from_a_sender_is_read,
+                lease_hides_a_message_until_it_ends,
+                repeated_lease_counts_once,
+                extended_lease_outlives_its_first_end,
+                message_after_its_last_attempt_is_a_dead_letter,
+                expired_messages_are_removed,
+                deleted_queue_disappears_at_once,
                 arrivals_are_announced,
-                everything_is_counted,
+                messages_clients_and_queues_are_counted,
                 concurrent_removes_share_without_loss,
-                as_many_messages_as_removers_leave_none_empty,
+                each_of_as_many_removers_as_messages_gets_one,
                 stages_follow_each_other
             );
         }
@@ -58,7 +58,7 @@ async fn sqlite_file() -> (Sqlite, Place) {
     (Sqlite::open(&sqlite::Options { file, durable: true, log: no_log() }).unwrap(), place)
 }
 
-/// Whose every test has a database of its own, in one cluster.
+/// Each test has its own database in one cluster.
 async fn postgres() -> (Postgres, ()) {
     let cluster = Cluster::shared();
     (cluster.open().await, ())
@@ -70,7 +70,7 @@ async fn postgres_combining() -> (Postgres, ()) {
     (Postgres::open(&options).await.unwrap(), ())
 }
 
-/// A directory that goes with its test.
+/// A directory that is removed after its test.
 struct Place(PathBuf);
 
 impl Place {

@@ -1,4 +1,4 @@
-//! What every database of messages must do.
+//! Tests that every database of messages must pass.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of, outgoing, settings};
 
-/// A lease that ends while the test looks on.
+/// A lease that ends during its test.
 const SHORT: Duration = Duration::from_millis(150);
 
 pub(crate) async fn messages_come_in_the_order_of_their_arrival(desk: Desk<impl Database>) {
@@ -42,7 +42,7 @@ pub(crate) async fn messages_come_in_the_order_of_their_arrival(desk: Desk<impl 
     assert_eq!(desk.remove(b, queue, 2).await, []);
 }
 
-pub(crate) async fn a_message_is_kept_as_it_was_sent(desk: Desk<impl Database>) {
+pub(crate) async fn content_is_kept_as_it_was_sent(desk: Desk<impl Database>) {
     let (a, b) = (desk.client().await, desk.client().await);
     let queue = desk.queue(a).await;
     let long = "ä€𝄞\\'\"\n".repeat(50_000);
@@ -169,7 +169,7 @@ pub(crate) async fn reading_takes_pages_and_removes_nothing(desk: Desk<impl Data
         seen.extend(page.iter().map(|message| message.id));
     }
     assert_eq!(seen, ids);
-    // No further one once those before it have so many bytes.
+    // An answer ends with the message that reaches the limit.
     for (content_bytes_max, count) in [(0, 1), (1, 1), (10, 1), (11, 2), (25, 3), (1000, 20)] {
         let request =
             Request::Read { receiver: client, queue, after: 0, count: 50, content_bytes_max };
@@ -187,7 +187,7 @@ pub(crate) async fn reading_takes_pages_and_removes_nothing(desk: Desk<impl Data
     }
 }
 
-pub(crate) async fn the_oldest_from_a_sender_is_read(desk: Desk<impl Database>) {
+pub(crate) async fn oldest_message_from_a_sender_is_read(desk: Desk<impl Database>) {
     let (a, b, c) = (desk.client().await, desk.client().await, desk.client().await);
     let (one, two) = (desk.queue(a).await, desk.queue(a).await);
     desk.send(b, c, one, "not a's").await;
@@ -204,7 +204,7 @@ pub(crate) async fn the_oldest_from_a_sender_is_read(desk: Desk<impl Database>) 
     assert_eq!(desk.messages(from).await, []);
 }
 
-pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Database>) {
+pub(crate) async fn lease_hides_a_message_until_it_ends(desk: Desk<impl Database>) {
     let (a, b) = (desk.client().await, desk.client().await);
     let queue = desk.queue(a).await;
     for content in ["1", "2", "3", "4"] {
@@ -218,7 +218,7 @@ pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Databa
     assert_eq!(contents(&desk.read(b, queue, 0, 9).await), ["4"]);
     let [one, two, three] = [0, 1, 2].map(|n| lease_of(&leased[n]));
 
-    // It is the attempt that counts, not the message alone.
+    // A lease is a message and an attempt.
     let other = Lease { attempt: 2, ..one };
     let huge = Lease { message: u64::MAX, attempt: u32::MAX };
     assert_eq!(desk.acknowledge(&[other, one, huge]).await, [other, huge]);
@@ -227,7 +227,7 @@ pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Databa
     assert_eq!(desk.release(&[two]).await, [two]);
     assert_eq!(desk.extend(&[three, two], LONG).await, [two]);
 
-    // What comes back is at its old place, one attempt older.
+    // A returned message has its old place, and one more attempt.
     let leased = desk.lease(b, queue, 9, SHORT).await;
     assert_eq!(
         leased.iter().map(|(m, n)| (m.content.as_str(), *n)).collect::<Vec<_>>(),
@@ -244,7 +244,7 @@ pub(crate) async fn a_lease_hides_a_message_until_it_ends(desk: Desk<impl Databa
     assert_eq!(desk.counts().await.messages, 0);
 }
 
-pub(crate) async fn a_lease_that_is_named_twice_is_one(desk: Desk<impl Database>) {
+pub(crate) async fn repeated_lease_counts_once(desk: Desk<impl Database>) {
     let (client, queue) = desk.begin().await;
     for content in ["acknowledged", "released"] {
         desk.send(client, client, queue, content).await;
@@ -254,30 +254,30 @@ pub(crate) async fn a_lease_that_is_named_twice_is_one(desk: Desk<impl Database>
     assert_eq!(desk.extend(&[released, acknowledged, released], LONG).await, []);
     assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, []);
     assert_eq!(desk.release(&[released, acknowledged, released]).await, [acknowledged]);
-    // A lease that has ended is answered as often as it is named.
+    // The answer repeats an ended lease as often as the request.
     assert_eq!(desk.acknowledge(&[acknowledged, acknowledged]).await, [acknowledged; 2]);
     assert_eq!(contents(&desk.remove(client, queue, 9).await), ["released"]);
 }
 
-pub(crate) async fn an_extended_lease_outlives_its_first_end(desk: Desk<impl Database>) {
+pub(crate) async fn extended_lease_outlives_its_first_end(desk: Desk<impl Database>) {
     let client = desk.client().await;
     let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
     desk.send(client, client, queue, "x").await;
     desk.send(client, client, other, "y").await;
     let extended = async || {
         let lease = lease_of(&desk.lease_at_last(client, queue, SHORT).await);
-        // On a busy machine it may have ended before.
+        // On a busy machine, the lease may have ended before.
         desk.extend(&[lease], LONG).await.is_empty().then_some(lease)
     };
     let extended = desk.at_last(extended).await;
     desk.lease(client, other, 1, SHORT).await;
-    // The one that was not extended is back, so the other one would be, too.
+    // The lease that was not extended has ended; without its extension, the other one would have ended as well.
     desk.at_last(async || desk.remove(client, other, 1).await.pop()).await;
     assert_eq!(desk.remove(client, queue, 1).await, []);
     assert_eq!(desk.acknowledge(&[extended]).await, []);
 }
 
-pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) {
+pub(crate) async fn message_after_its_last_attempt_is_a_dead_letter(desk: Desk<impl Database>) {
     let (client, last) = desk.begin().await;
     let dead = QueueSettings { dead_letters: Some(last), attempts_max: 2, retention: None };
     let middle = desk.queue_with(client, dead).await;
@@ -285,7 +285,7 @@ pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) 
     let for_ever = desk.queue_with(client, QueueSettings { attempts_max: 1, ..settings() }).await;
     let id = desk.send(client, client, first, "x").await;
     desk.send(client, client, for_ever, "y").await;
-    // Two attempts in each: one ends by itself, and one by a release.
+    // Two attempts in each queue: one lease expires, and one is released.
     for (queue, attempts) in [(first, [1, 2]), (middle, [3, 4])] {
         let (message, attempt) = desk.lease_at_last(client, queue, SHORT).await;
         assert_eq!((message.id, message.queue, attempt), (id, queue, attempts[0]));
@@ -304,7 +304,7 @@ pub(crate) async fn attempts_end_in_the_dead_letters(desk: Desk<impl Database>) 
     assert_eq!(desk.remove(client, last, 9).await[0].id, id);
 }
 
-pub(crate) async fn old_messages_are_removed(desk: Desk<impl Database>) {
+pub(crate) async fn expired_messages_are_removed(desk: Desk<impl Database>) {
     let (a, b) = (desk.client().await, desk.client().await);
     let kept = desk.queue(a).await;
     let short = QueueSettings { retention: Some(Duration::from_millis(1)), ..settings() };
@@ -318,7 +318,7 @@ pub(crate) async fn old_messages_are_removed(desk: Desk<impl Database>) {
     assert_eq!(desk.read(a, kept, 0, 99).await.len(), 10);
 }
 
-pub(crate) async fn deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
+pub(crate) async fn deleted_queue_disappears_at_once(desk: Desk<impl Database>) {
     let client = desk.client().await;
     let (queue, other) = (desk.queue(client).await, desk.queue(client).await);
     for n in 0..1500 {
@@ -342,7 +342,7 @@ pub(crate) async fn deleted_queue_is_gone_at_once(desk: Desk<impl Database>) {
     assert_eq!(desk.queues(client).await, [other]);
     assert_eq!(desk.acknowledge(&[held]).await, [held]);
     assert_eq!(desk.release(&[held]).await, [held]);
-    assert!(desk.queue(client).await > queue.max(other), "no number is used twice");
+    assert!(desk.queue(client).await > queue.max(other), "a number is used twice");
     assert_eq!(desk.remove(client, other, 2000).await.len(), 1500);
 }
 
@@ -357,7 +357,7 @@ pub(crate) async fn arrivals_are_announced(desk: Desk<impl Database>) {
     desk.send_all(b, vec![outgoing(ANYBODY, leased, "x"), outgoing(b, queue, "y")]).await.unwrap();
     announced(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
     announced(&mut arrivals, Arrival { queue, receiver: b }).await;
-    // What comes back arrives again: because its lease is over, and because it was released.
+    // A message arrives again when its lease expires, and when it is released.
     desk.lease(a, leased, 1, SHORT).await;
     announced(&mut arrivals, Arrival { queue: leased, receiver: ANYBODY }).await;
     let again = desk.lease_at_last(a, leased, LONG).await;
@@ -372,7 +372,7 @@ async fn announced(arrivals: &mut Receiver<Option<Arrival>>, expected: Arrival) 
     timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("{expected:?}"));
 }
 
-pub(crate) async fn everything_is_counted(desk: Desk<impl Database>) {
+pub(crate) async fn messages_clients_and_queues_are_counted(desk: Desk<impl Database>) {
     assert_eq!(desk.counts().await, Counts { messages: 0, clients: 0, queues: 0 });
     let first = desk.ask(Request::RegisterMiddleware).await;
     let second = desk.ask(Request::RegisterMiddleware).await;
@@ -415,7 +415,7 @@ pub(crate) async fn concurrent_removes_share_without_loss(desk: Desk<impl Databa
         .collect();
     let mut seen = HashSet::new();
     for remover in removers {
-        // Hundreds of removals, some of them waited for by all.
+        // Hundreds of removes need more than the usual patience.
         let mine = timeout(3 * PATIENCE, remover).await.expect("none is lost").unwrap();
         assert!(mine.is_sorted_by_key(|message| message.id), "each in order");
         seen.extend(mine.iter().map(|message| message.content.clone()));
@@ -423,8 +423,8 @@ pub(crate) async fn concurrent_removes_share_without_loss(desk: Desk<impl Databa
     assert_eq!(seen.len(), 400);
 }
 
-/// Also where others have taken what was there when it was looked, and left what came later.
-pub(crate) async fn as_many_messages_as_removers_leave_none_empty(desk: Desk<impl Database>) {
+/// Also if other removers took the messages that a remover saw, and left messages that came later.
+pub(crate) async fn each_of_as_many_removers_as_messages_gets_one(desk: Desk<impl Database>) {
     let desk = Arc::new(desk);
     let (client, queue) = desk.begin().await;
     let removers = (0..4).map(|_| {

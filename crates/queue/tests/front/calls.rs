@@ -1,4 +1,4 @@
-//! What clients ask, and what the database is asked then.
+//! Calls of clients, and the requests that reach the database.
 
 use knee_rpc::queue::{
     AcknowledgeRequest, CountsRequest, CreateQueueRequest, DeleteQueueRequest, ExtendRequest,
@@ -112,7 +112,7 @@ async fn read_all_streams_parts_and_stops_after_the_last() {
     }
     let before = ledger.ever();
     let parts = read_all(&mut client, me, queue).await;
-    // 60,000 bytes each, and none after 256 KiB.
+    // Messages of 60,000 bytes; a part ends after 256 KiB.
     assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5, 2]);
     assert_eq!(ledger.ever() - before, 3);
     let read: Vec<String> = parts.concat();
@@ -120,7 +120,7 @@ async fn read_all_streams_parts_and_stops_after_the_last() {
 }
 
 #[tokio::test]
-async fn who_reads_all_slowly_holds_no_worker() {
+async fn slow_read_all_holds_no_worker() {
     let ledger = Ledger::open();
     let server = Server::with(Settings { workers: 1, ..settings() }, ledger.clone());
     let mut client = server.client().await;
@@ -132,7 +132,7 @@ async fn who_reads_all_slowly_holds_no_worker() {
     let mut slow = server.client().await;
     let request = ReadAllRequest { receiver: me, queue };
     let mut stream = slow.read_all(request).await.unwrap().into_inner();
-    // Others are served, and the stream goes on where it was.
+    // Other calls are served, and the stream continues where it was.
     for _ in 0..10 {
         remove(&mut client, (me, queue), 0).await.unwrap().unwrap();
     }
@@ -146,7 +146,7 @@ async fn who_reads_all_slowly_holds_no_worker() {
     assert_eq!(last, 20);
 }
 
-/// A part without room is not sent. The next page is requested by then, but not polled.
+/// A part without room is not sent. The server has already requested the next page, but does not poll it.
 #[tokio::test]
 async fn reader_that_stops_within_a_page_holds_no_worker() {
     let ledger = Ledger::held();

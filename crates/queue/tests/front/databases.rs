@@ -1,4 +1,4 @@
-//! Who waits for messages of databases that keep some.
+//! Calls that wait for messages, over real databases.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn waiting_calls_get_messages_sent_through_another_server() {
         let mut waiter = one.client().await;
         waiters.spawn(async move { remove(&mut waiter, (me, queue), LONG_MS).await });
     }
-    // Some of them wait by now and some do not: each gets one.
+    // Some calls wait by now and some do not: each gets a message.
     let sent: BTreeSet<String> = (0..10).map(|number| number.to_string()).collect();
     for content in &sent {
         send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
@@ -51,7 +51,7 @@ async fn waiting_calls_get_messages_sent_through_another_server() {
 async fn unread_answer_holds_neither_worker_nor_connection() {
     let cluster = Cluster::shared();
     let options = Options { connections: 1, ..cluster.migrated().await };
-    // Each of the two is scarce once.
+    // Connections are scarce in both cases; workers only in the first.
     for workers in [1, 10] {
         let database = Postgres::open(&options).await.unwrap();
         let server = Server::with(Settings { workers, ..settings() }, database);
@@ -74,7 +74,7 @@ async fn unread_answer_holds_neither_worker_nor_connection() {
     }
 }
 
-/// A database that counts the looks for a message.
+/// A database that counts removes.
 struct Counting<D> {
     database: D,
     looks: Arc<AtomicU64>,
@@ -93,7 +93,7 @@ impl<D: Database> Database for Counting<D> {
     }
 }
 
-/// Lets some wait at a server, and deletes their queue at another one, or at the same.
+/// Starts calls that wait at one server, and deletes their queue at the other server, which may be the same.
 async fn queue_goes(looks: &AtomicU64, one: &Server, other: &Server) {
     let mut client = other.client().await;
     let me = register(&mut client).await;

@@ -6,13 +6,13 @@ use super::tls::Authority;
 use crate::harness::cluster::{Cluster, name};
 use crate::harness::desk::Desk;
 
-/// The same database by another name of its host, and with these settings.
+/// The same database, with another name of its host and with these settings.
 fn at(options: &Options, host: &str, settings: &str) -> Options {
     let address = options.address.replace("127.0.0.1", host);
     Options { address: format!("{address}?{settings}"), ..options.clone() }
 }
 
-/// Why serving and migrating are refused.
+/// The reason why serving and migrating are refused.
 async fn refused(options: &Options) -> String {
     let Err(serving) = Postgres::open(options).await else {
         panic!("{} is served", options.address)
@@ -22,8 +22,8 @@ async fn refused(options: &Options) -> String {
     serving.to_string()
 }
 
-/// Whether the sessions of who serves are encrypted, that of who listens as well. Those of who served
-/// before may end later.
+/// Whether the server's sessions are encrypted, including the listening one. Sessions of an earlier server may still be
+/// open.
 async fn is_encrypted(cluster: &Cluster, options: &Options) -> bool {
     let desk = Desk(Postgres::open(options).await.unwrap());
     desk.client().await;
@@ -67,7 +67,7 @@ async fn sslmode_decides_which_server_is_trusted() {
 
     for (settings, expected) in [
         (full, "the server's certificate names another host"),
-        // The other issuer has the same name, and another key.
+        // The other issuer has the same name, but another key.
         (format!("sslmode=verify-full&{wrong}"), "TLS failed: invalid peer certificate"),
         (format!("sslmode=require&{right}"), "use verify-full"),
     ] {

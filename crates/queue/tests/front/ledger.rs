@@ -12,10 +12,10 @@ use knee_queue::operation::{
 };
 use tokio::sync::{Semaphore, broadcast};
 
-/// More than there are in any test.
+/// More answers than any test needs.
 const MANY: usize = Semaphore::MAX_PERMITS;
 
-/// It, wherever it is held.
+/// A handle of the database.
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<State>);
 
@@ -24,8 +24,9 @@ struct State {
     arrivals: broadcast::Sender<Option<Arrival>>,
     /// Calls that may be answered.
     answers: Semaphore,
-    /// Those that are there, and ever were.
+    /// Calls that wait for their answer.
     asked: AtomicUsize,
+    /// All calls so far.
     ever: AtomicUsize,
 }
 
@@ -37,19 +38,19 @@ struct Entries {
     /// Each with whether it is leased.
     messages: BTreeMap<MessageId, (Stored, bool)>,
     last: MessageId,
-    /// What the last call was for.
+    /// The kind of the last request.
     request: Option<Discriminant<Request>>,
     fails: Option<Failure>,
     silent: bool,
 }
 
 impl Ledger {
-    /// One that answers at once.
+    /// A database that answers at once.
     pub(crate) fn open() -> Ledger {
         Ledger::with(MANY)
     }
 
-    /// One that answers when it is let.
+    /// A database that answers only as many calls as `answer` allows.
     pub(crate) fn held() -> Ledger {
         Ledger::with(0)
     }
@@ -60,7 +61,7 @@ impl Ledger {
         Ledger(Arc::new(State { entries, arrivals, answers, asked, ever }))
     }
 
-    /// Lets so many calls be answered.
+    /// Answers this many further calls.
     pub(crate) fn answer(&self, calls: usize) {
         self.0.answers.add_permits(calls);
     }
@@ -70,17 +71,17 @@ impl Ledger {
         self.0.asked.load(Ordering::SeqCst)
     }
 
-    /// Calls that there have been.
+    /// All calls so far.
     pub(crate) fn ever(&self) -> usize {
         self.0.ever.load(Ordering::SeqCst)
     }
 
-    /// Whether the last of them was one like this.
+    /// Whether the last request was of this kind.
     pub(crate) fn was_last_asked(&self, request: &Request) -> bool {
         self.entries(|entries| entries.request) == Some(discriminant(request))
     }
 
-    /// Every call fails from now on.
+    /// Lets every call fail from now on.
     pub(crate) fn fail(&self, failure: Failure) {
         self.entries(|entries| entries.fails = Some(failure));
     }
@@ -90,12 +91,12 @@ impl Ledger {
         self.entries(|entries| entries.silent = true);
     }
 
-    /// Announces an arrival, whether there is one or not.
+    /// Announces an arrival, even without a message.
     pub(crate) fn tell(&self, queue: QueueId, receiver: ClientId) {
         let _ = self.0.arrivals.send(Some(Arrival { queue, receiver }));
     }
 
-    /// Announces that some arrivals were not announced.
+    /// Reports that arrivals were missed.
     pub(crate) fn miss_arrivals(&self) {
         let _ = self.0.arrivals.send(None);
     }
@@ -242,7 +243,7 @@ impl Drop for Asked<'_> {
 
 impl Database for Ledger {
     async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
-        // A server comes into being before the tests let it do anything.
+        // A starting server registers before the test allows any answer.
         if request == Request::RegisterMiddleware {
             return self.entries(|entries| entries.answer(request));
         }

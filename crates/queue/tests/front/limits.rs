@@ -1,4 +1,4 @@
-//! Who is served, for how long, and what that may take.
+//! Limits of connections, times and memory.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use super::server::{
     Client, PATIENCE, Server, at_last, create, register, send, settings, soon, waits,
 };
 
-/// As little as a client of HTTP/2 says: its preface, and empty settings (RFC 9113, 3.4).
+/// The least that an HTTP/2 client sends: its preface, and empty settings (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn idle_max(idle_max: Duration) -> Settings {
@@ -43,7 +43,7 @@ fn is_closed(stream: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn idle_connection_is_closed_unless_a_call_waits() {
     let ledger = Ledger::open();
-    // A connection that prepares statements is kept, however slow it is.
+    // This server never closes an idle connection, so a slow machine does not disturb the preparation.
     let patient = Server::start(ledger.clone());
     let mut client = patient.client().await;
     let me = register(&mut client).await;
@@ -54,7 +54,7 @@ async fn idle_connection_is_closed_unless_a_call_waits() {
     let mut idle = connect(&server);
     idle.write_all(PREFACE).unwrap();
     assert!(tokio::task::spawn_blocking(move || is_closed(&mut idle)).await.unwrap());
-    // Its connection may have been closed: it has another one then.
+    // The server may have closed the client's connection: the client opens another one then.
     at_last(async || send(&mut client, (me, me, queue), "it").await).await;
     assert_eq!(soon(waiting).await.unwrap().unwrap().unwrap(), "it");
 }
@@ -75,7 +75,7 @@ async fn client_beyond_the_limit_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn who_never_says_anything_is_left() {
+async fn connection_without_a_complete_preface_is_closed() {
     let limits = Limits { silence_max: Duration::from_millis(50), ..settings().limits };
     let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
     let mut silent = connect(&server);
@@ -96,18 +96,18 @@ impl Unread {
         let ledger = Ledger::open();
         let roomy = Server::start(ledger.clone());
         let limits = Limits { idle_max, stall_max: idle_max, ..settings().limits };
-        // It may have no more than it leaves, and leaves less than as much again needs.
+        // A connection may take as much as stays free. Room is left for one such message, not for two.
         let tight = Settings { messages_bytes_max: 5 << 19, workers: 1, limits, ..settings() };
         let server = Server::with(tight, ledger);
         let mut client = roomy.client().await;
         let me = register(&mut client).await;
         let to = (me, me, create(&mut client, me).await);
         send(&mut client, to, "x".repeat(1 << 20)).await.unwrap();
-        // What is behind its window stays with the server.
+        // Data beyond the client's window stays in the server.
         let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
         let endpoint = endpoint.initial_stream_window_size(65_535);
         let request = ReadAllRequest { receiver: me, queue: to.2 };
-        // A machine that stands still may have it left before it asks.
+        // On a stalled machine, the connection may be closed before the client asks.
         let reader = at_last(async || {
             let mut reader = Client::new(endpoint.connect().await.unwrap());
             let answer = reader.read_all(request).await?;
@@ -117,7 +117,7 @@ impl Unread {
         Unread { server, _reader: reader, to }
     }
 
-    /// Sends as much, by a connection of its own.
+    /// Sends a message of the same size over another connection.
     async fn send(&self) -> Result<u64, Status> {
         send(&mut self.server.client().await, self.to, "x".repeat(1 << 20)).await
     }
@@ -147,7 +147,7 @@ async fn queue_larger_than_the_memory_is_read() {
     for _ in 0..20 {
         send(&mut client, (me, me, queue), "x".repeat(200 << 10)).await.unwrap();
     }
-    // As its reader takes it, it is out of the way.
+    // Parts that the client has read take no memory.
     let answer = client.read_all(ReadAllRequest { receiver: me, queue }).await;
     let (mut parts, mut read) = (answer.unwrap().into_inner(), 0);
     while let Some(part) = parts.message().await.unwrap() {
@@ -156,7 +156,7 @@ async fn queue_larger_than_the_memory_is_read() {
     assert_eq!(read, 20);
 }
 
-/// Messages that were taken for an answer are nowhere else.
+/// Messages that were removed for an answer exist nowhere else.
 #[tokio::test]
 async fn removed_messages_are_answered_without_free_memory() {
     let ledger = Ledger::open();
@@ -170,10 +170,10 @@ async fn removed_messages_are_answered_without_free_memory() {
         send(&mut client, (me, me, queue), content.as_str()).await.unwrap();
     }
     let mut client = tight.client().await;
-    // They stay where they are: that can be refused.
+    // A read leaves the messages in the queue, so it can be refused.
     let status = client.read_all(ReadAllRequest { receiver: me, queue }).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // By one, or some at a time; where nothing of one answer is given back, the next ones find even less.
+    // If an answer did not return its memory, the next calls would find even less.
     for count in [1, 3] {
         let lease = LeaseRequest { receiver: me, queue, count, ..LeaseRequest::default() };
         let leased = client.lease(lease).await.unwrap().into_inner().leases;

@@ -1,4 +1,4 @@
-//! The gRPC front, through the network, over a database that the tests have in their hands.
+//! The gRPC front, through the network, over a database that the tests control.
 
 mod calls;
 mod databases;

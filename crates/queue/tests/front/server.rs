@@ -1,4 +1,4 @@
-//! A server in this process, and clients of it.
+//! A server in this process, and its clients.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::ledger::Ledger;
 
 pub(crate) type Client = QueueClient<Channel>;
 
-/// Nothing that is waited for here takes nearly as long.
+/// How long a test waits before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// As long as a call may wait for a message, as far as the tests are concerned.
+/// A wait for a message that outlasts any test.
 pub(crate) const LONG_MS: u64 = 600_000;
 
 pub(crate) fn settings() -> Settings {
@@ -30,7 +30,7 @@ pub(crate) fn settings() -> Settings {
         workers: 4,
         waiting_max: 1000,
         waiters_max: 1000,
-        // A lost wake-up fails a test: it waits less long.
+        // Longer than a test waits: so a lost wake-up fails the test.
         poll_interval: 3 * PATIENCE,
         content_bytes_max: 1 << 20,
         messages_bytes_max: 256 << 20,
@@ -56,7 +56,7 @@ impl Server {
     pub(crate) fn with(settings: Settings, database: impl Database) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let telemetry = Telemetry { shards: Arc::new(Shards::new(2, Vec::new())), trace: None };
-        // A runtime is not made on a thread of another one.
+        // A thread of a runtime cannot start another runtime.
         let start = move || {
             let runtime = runtime(&telemetry.shards, |builder| builder).unwrap();
             Serving::start(&settings, runtime, database, listener, telemetry).unwrap()
@@ -73,7 +73,7 @@ impl Server {
         QueueClient::new(self.endpoint().tcp_nodelay(true).connect().await.unwrap())
     }
 
-    /// The same, which has no room for a large answer that it does not read.
+    /// A client whose window is too small for a large answer, unless it reads.
     pub(crate) async fn narrow_client(&self) -> Client {
         let endpoint = self.endpoint().initial_stream_window_size(1 << 10);
         QueueClient::new(endpoint.connect().await.unwrap())
@@ -83,7 +83,7 @@ impl Server {
         Endpoint::from_shared(format!("http://{}", self.address())).unwrap()
     }
 
-    /// The same, by an endpoint of one's own.
+    /// A client with a configured endpoint.
     pub(crate) async fn client_with(
         &self,
         with: impl FnOnce(Endpoint) -> Endpoint,
@@ -99,7 +99,7 @@ impl Server {
         std::thread::spawn(|| serving.join()).join().unwrap().unwrap();
     }
 
-    /// Tells it to end, and does not wait for that.
+    /// Begins the shutdown, and does not wait for its end.
     pub(crate) fn begin_to_end(&self) {
         self.0.as_ref().unwrap().shutdown().begin();
     }
@@ -134,8 +134,8 @@ pub(crate) async fn send(
     Ok(response.into_inner().ids[0])
 }
 
-/// Sends so many messages of a letter to oneself: a full page of them is begun to be read while the one before
-/// waits for room.
+/// Sends this many messages of one letter to the sender. A full page of them is small, so the server begins to read the
+/// next page while the page before waits for room.
 pub(crate) async fn send_small(client: &mut Client, (me, queue): (u32, u32), count: usize) {
     for place in (0..count).step_by(1000) {
         let small = Outgoing { receiver: me, queue, content: "x".to_owned() };
@@ -163,8 +163,8 @@ pub(crate) async fn remove(
 /// A call that waits for a message over a connection, and its result.
 pub(crate) type Waits = (Client, JoinHandle<Result<Option<String>, Status>>);
 
-/// Connects, and waits for a message of `(receiver, queue)`, until the server knows that. A machine that stands still
-/// may have a connection left before anything is asked by it: only then it is tried again.
+/// Connects, and waits for a message of `(receiver, queue)`; returns when the call has reached the server. On a stalled
+/// machine, the server may close the connection before the call: only then it is repeated.
 pub(crate) async fn waits(
     ledger: &Ledger,
     connect: impl AsyncFn() -> Client,
@@ -187,12 +187,12 @@ pub(crate) async fn waits(
     }
 }
 
-/// What comes of something that does not take long.
+/// The result of a future that must end within [`PATIENCE`].
 pub(crate) async fn soon<T>(something: impl Future<Output = T>) -> T {
     timeout(PATIENCE, something).await.expect("it comes soon")
 }
 
-/// Asks until that is answered.
+/// Repeats a call until it succeeds.
 pub(crate) async fn at_last<T>(mut ask: impl AsyncFnMut() -> Result<T, Status>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -204,7 +204,7 @@ pub(crate) async fn at_last<T>(mut ask: impl AsyncFnMut() -> Result<T, Status>) 
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

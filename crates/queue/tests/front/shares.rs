@@ -1,4 +1,4 @@
-//! The share of a connection.
+//! The share of memory that a connection may take.
 
 use knee_queue::grpc::Settings;
 use knee_rpc::queue::{ReadAllRequest, ReadAllResponse};
@@ -22,7 +22,7 @@ async fn fill(client: &mut Client, request: ReadAllRequest) -> Vec<Streaming<Rea
     }
 }
 
-/// The same message as often as that, each a megabyte.
+/// Sends a message of a megabyte this many times.
 async fn send_large(client: &mut Client, to: (u32, u32), times: usize) -> Result<(), Status> {
     let (me, queue) = to;
     for _ in 0..times {

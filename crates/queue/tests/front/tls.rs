@@ -18,7 +18,7 @@ impl Authority {
     pub(crate) fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        // What it issues is not to look as if it had signed itself.
+        // Without a name of its own, its certificates would look self-signed.
         params.distinguished_name.push(DnType::OrganizationName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap().pem();
@@ -39,7 +39,7 @@ impl Authority {
         Settings { tls: Some(tls), ..settings() }
     }
 
-    /// A client that trusts this one, and has a certificate from another.
+    /// The configuration of a client that trusts this authority, and has a certificate of another.
     fn trusted(&self, by: Option<&Authority>) -> ClientTlsConfig {
         let trusts = Certificate::from_pem(&self.certificate);
         let config = ClientTlsConfig::new().ca_certificate(trusts);
@@ -74,6 +74,6 @@ async fn client_without_required_certificate_is_refused() {
     assert!(is_served(&server, authority.trusted(Some(&clients))).await);
     assert!(!is_served(&server, authority.trusted(None)).await);
     assert!(!is_served(&server, authority.trusted(Some(&other))).await);
-    // They do not delay others.
+    // Refused clients do not affect others.
     assert!(is_served(&server, authority.trusted(Some(&clients))).await);
 }

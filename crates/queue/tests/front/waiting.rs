@@ -1,4 +1,4 @@
-//! Waiting for messages.
+//! Calls that wait for messages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::server::{
     Client, LONG_MS, Server, at_last, create, register, remove, send, settings, soon, until,
 };
 
-/// A client, its number, and a queue of its own.
+/// A client, its number, and its queue.
 async fn begin(server: &Server) -> (Client, u32, u32) {
     let mut client = server.client().await;
     let me = register(&mut client).await;
@@ -21,7 +21,7 @@ async fn begin(server: &Server) -> (Client, u32, u32) {
     (client, me, queue)
 }
 
-/// Lets so many wait, and returns when all of them do: each has looked once.
+/// Starts a waiting call for each receiver and queue; returns when each call has looked once.
 async fn wait(ledger: &Ledger, server: &Server, receivers: &[(u32, u32)]) -> JoinSet<Outcome> {
     let mut waiters = JoinSet::new();
     for (place, &(receiver, queue)) in receivers.iter().enumerate() {
@@ -98,7 +98,7 @@ async fn woken_call_that_takes_its_own_message_wakes_the_next() {
     }
 }
 
-/// A call that is woken has no worker yet. Then its time is over, or its client leaves.
+/// The woken call waits for a worker when its time is over, or when its client leaves.
 #[tokio::test]
 async fn woken_call_that_leaves_wakes_the_next() {
     for is_cancelled in [false, true] {
@@ -120,7 +120,7 @@ async fn woken_call_that_leaves_wakes_the_next() {
         ledger.tell(queue, me);
         let (woken, next) = (waiting.remove(0), waiting.remove(0));
         if is_cancelled {
-            // By then it has been woken.
+            // Time for the wake-up.
             tokio::time::sleep(Duration::from_millis(100)).await;
             woken.abort();
         } else {
@@ -133,7 +133,7 @@ async fn woken_call_that_leaves_wakes_the_next() {
     }
 }
 
-/// More requests wait for a worker than may.
+/// No further request may wait for a worker.
 #[tokio::test]
 async fn woken_call_without_room_to_look_waits_on() {
     let ledger = Ledger::held();
@@ -154,7 +154,7 @@ async fn woken_call_without_room_to_look_waits_on() {
         let mut client = server.client().await;
         counting.spawn(async move { client.counts(CountsRequest {}).await });
     }
-    // One is at work, and one waits or the call waits in its place.
+    // One request has the worker. Another one waits, or the woken call waits in its place.
     let refused = async {
         for _ in 0..8 {
             let status = counting.join_next().await.unwrap().unwrap().unwrap_err();
@@ -205,12 +205,12 @@ async fn waiting_calls_are_limited() {
     let status = remove(&mut client, (me, queue), LONG_MS).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     drop(waiters);
-    // Their places are free once they are gone.
+    // The places become free when the calls are gone.
     at_last(async || remove(&mut client, (me, queue), 1).await).await;
 }
 
 #[tokio::test]
-async fn a_wait_ends_with_nothing_when_its_time_is_over() {
+async fn wait_ends_without_a_message_after_its_time() {
     let server = Server::start(Ledger::open());
     let (mut client, me, queue) = begin(&server).await;
     let begun = std::time::Instant::now();
@@ -240,7 +240,7 @@ async fn wait_ends_in_time_without_a_free_worker() {
 }
 
 #[tokio::test]
-async fn leases_are_waited_for_as_well() {
+async fn waiting_lease_gets_an_arriving_message() {
     let ledger = Ledger::open();
     let server = Server::start(ledger.clone());
     let (mut client, me, queue) = begin(&server).await;

@@ -1,4 +1,4 @@
-//! Who asks the database, and when.
+//! Workers, and requests that wait for them.
 
 use knee_queue::grpc::Settings;
 use knee_rpc::queue::CountsRequest;
@@ -51,7 +51,7 @@ async fn client_that_leaves_frees_worker_and_place() {
         let mut client = server.client().await;
         calls.spawn(async move { client.counts(CountsRequest {}).await });
     }
-    // The third one is refused; by then one asks, and one waits.
+    // The third request is refused: one request has the worker, and one waits.
     let status = soon(calls.join_next()).await.unwrap().unwrap().unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     calls.abort_all();

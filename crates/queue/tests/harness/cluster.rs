@@ -1,5 +1,5 @@
-//! A PostgreSQL for tests, in a directory and on a port of its own: one that all tests of an executable share, or one
-//! for a single test.
+//! A PostgreSQL cluster for tests, with its own directory and port. All tests of an executable share one, or a test has
+//! its own.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,47 +19,47 @@ use tokio_postgres::{Client, NoTls};
 use super::desk::PATIENCE;
 use super::no_log;
 
-/// How long a call may take; that is what `knee-queue` gives it, too.
+/// Longest time of a call, as `knee-queue` sets it by default.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(30);
 
-/// How a cluster is ended.
+/// How to stop a cluster.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
-    /// As an administrator does.
+    /// Like an administrator.
     Fast,
-    /// As a crash does.
+    /// Like a crash.
     Immediate,
 }
 
-/// A cluster that runs.
+/// A running cluster.
 pub(crate) struct Cluster {
     place: PathBuf,
     port: u16,
-    /// Whether it waits for the disk.
+    /// Whether PostgreSQL waits for the disk.
     durable: bool,
-    /// The size of a disk of its own, which has everything but the log of what is written.
+    /// The size of the cluster's own disk, which has all files but the write-ahead log.
     disk_mib: Option<u32>,
     server: Option<Child>,
-    /// The database that is copied.
+    /// The database that `migrated` copies.
     template: OnceCell<String>,
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Cluster {
-    /// Makes one and starts it; with or without waiting for the disk.
+    /// Makes and starts a cluster, which waits for the disk or does not.
     pub(crate) fn start(durable: bool) -> Cluster {
         let mut cluster = Cluster::make(durable);
         cluster.restart();
         cluster
     }
 
-    /// Makes one and starts it on a disk of its own, which goes when it stops. There is none where a user may
-    /// not mount one, not even in a namespace of their own.
+    /// Makes and starts a cluster on its own disk, which disappears when the cluster stops. Returns `None` if the user
+    /// may not mount a disk, not even in a new namespace.
     pub(crate) fn start_on_disk(mib: u32) -> Option<Cluster> {
         let mut cluster = Cluster::make(false);
         if let Err(printed) = may_mount(&cluster.place) {
-            // Past the test's own output, which is shown only where one fails.
+            // Write to standard error directly: captured output appears only if the test fails.
             let line = format!(
                 "SKIPPED: PostgreSQL's full disks: this user may not mount one ({printed})\n"
             );
@@ -101,7 +101,7 @@ impl Cluster {
         }
     }
 
-    /// The one that tests share, which does not wait for the disk. A guard ends it with this process.
+    /// The cluster that tests share, which does not wait for the disk. A guard stops it when this process ends.
     pub(crate) fn shared() -> &'static Cluster {
         static CLUSTER: OnceLock<(Cluster, Child)> = OnceLock::new();
         let (cluster, _) = CLUSTER.get_or_init(|| {
@@ -112,7 +112,7 @@ impl Cluster {
         cluster
     }
 
-    /// Ends the cluster and removes its directory when this process has ended: then the input of the guard is closed.
+    /// Stops the cluster and removes its directory when this process ends, which closes the guard's input.
     fn guard(&self) -> Child {
         let script = "read -r _; kill -QUIT \"$1\"; while kill -0 \"$1\" 2>/dev/null; do sleep 0.05; done; rm -rf \"$2\"";
         Command::new("sh")
@@ -126,7 +126,6 @@ impl Cluster {
             .unwrap()
     }
 
-    /// Starts it again.
     pub(crate) fn restart(&mut self) {
         let fsync = if self.durable { "on" } else { "off" };
         let log =
@@ -163,14 +162,13 @@ impl Cluster {
         asked.is_ok_and(|status| status.success())
     }
 
-    /// Ends it.
     pub(crate) fn stop(&mut self, how: Stop) {
         let Some(mut server) = self.server.take() else { return };
         let signal = match how {
             Stop::Fast => libc::SIGINT,
             Stop::Immediate => libc::SIGQUIT,
         };
-        // SAFETY: a process that this one has started and not waited for.
+        // SAFETY: the process is a child that was not waited for yet.
         unsafe { libc::kill(server.id().cast_signed(), signal) };
         server.wait().unwrap();
     }
@@ -188,7 +186,7 @@ impl Cluster {
         }
     }
 
-    /// Asks a user for a password from now on.
+    /// Requires a password of a user from now on.
     pub(crate) fn let_in_by_password(&mut self, user: &str) {
         let rules = self.place.join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
@@ -197,13 +195,13 @@ impl Cluster {
         self.restart();
     }
 
-    /// Lets the log have all calls in a database, by those who connect from now on.
+    /// Logs all calls in a database from later connections.
     pub(crate) async fn log_calls(&self, database: &str) {
         let log = format!("ALTER DATABASE {database} SET log_statement = 'all'");
         self.connect("postgres").await.batch_execute(&log).await.unwrap();
     }
 
-    /// Waits for a remove in a database that begins above this number; see `log_calls`.
+    /// Waits for a remove in a database with a floor above this number; needs `log_calls`.
     pub(crate) async fn floors_are_up(&self, database: &str, above: u64) {
         let mut log = fs::File::open(self.place.join("log")).unwrap();
         log.seek(SeekFrom::End(0)).unwrap();
@@ -221,7 +219,7 @@ impl Cluster {
         }
     }
 
-    /// Takes what is left of its disk.
+    /// Fills the rest of the cluster's disk.
     pub(crate) fn fill_disk(&self) {
         let zeros = ["if=/dev/zero", "bs=4k", "status=none"];
         let into = format!("of={}", self.ballast().display());
@@ -231,19 +229,19 @@ impl Cluster {
         assert!(printed.contains("No space left on device"), "{printed}");
     }
 
-    /// Gives back what was taken.
+    /// Undoes `fill_disk`.
     pub(crate) fn make_room(&self) {
         assert!(owned(Command::new("rm")).arg(self.ballast()).status().unwrap().success());
     }
 
-    /// As its processes see it.
+    /// The file of `fill_disk`, in the namespace of the cluster's processes.
     fn ballast(&self) -> PathBuf {
         let pid = self.server.as_ref().unwrap().id();
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         root.join(self.place.join("data/ballast").strip_prefix("/").unwrap())
     }
 
-    /// Keeps a copy of what there is now; it must not run.
+    /// Keeps a copy of the stopped cluster's data.
     pub(crate) fn keep_copy(&self) {
         assert!(self.server.is_none());
         let (data, copy) = (self.place.join("data"), self.place.join("copy"));
@@ -251,15 +249,15 @@ impl Cluster {
         assert!(copied.success());
     }
 
-    /// Lets there be what was kept; it must not run.
+    /// Restores the stopped cluster's data from the copy.
     pub(crate) fn put_copy_back(&self) {
         assert!(self.server.is_none());
         fs::remove_dir_all(self.place.join("data")).unwrap();
         fs::rename(self.place.join("copy"), self.place.join("data")).unwrap();
     }
 
-    /// Makes one that offers TLS, with this certificate and its key. Its superuser `carded` has to
-    /// show a certificate of the issuer.
+    /// Makes a cluster that offers TLS, with this certificate and key. Its superuser `carded` must present a
+    /// certificate of the issuer.
     pub(crate) async fn encrypted(issuer: &str, certificate: &str, key: &str) -> Cluster {
         let mut cluster = Cluster::start(false);
         let users = "CREATE ROLE carded SUPERUSER LOGIN";
@@ -282,7 +280,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a file among its own, which no other user can read.
+    /// Makes a file in the cluster's directory that no other user can read.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.place.join(name);
         fs::write(&path, text).unwrap();
@@ -293,7 +291,7 @@ impl Cluster {
         path
     }
 
-    /// A connection past the product.
+    /// A direct connection, without knee-queue.
     pub(crate) async fn connect(&self, database: &str) -> Client {
         let address = self.options(database).address;
         let (client, connection) = tokio_postgres::connect(&address, NoTls).await.unwrap();
@@ -301,7 +299,7 @@ impl Cluster {
         client
     }
 
-    /// A new database, without anything in it.
+    /// A new, empty database.
     pub(crate) async fn database(&self) -> String {
         let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let client = self.connect("postgres").await;
@@ -320,7 +318,7 @@ impl Cluster {
         let name = format!("test{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let client = self.connect("postgres").await;
         let create = format!("CREATE DATABASE {name} TEMPLATE {template}");
-        // The session that has installed the schema may just be leaving.
+        // The session that installed the schema may still be open, which prevents a copy.
         let begun = Instant::now();
         while let Err(error) = client.batch_execute(&create).await {
             assert!(begun.elapsed() < PATIENCE, "{error:?}");
@@ -347,8 +345,7 @@ pub(crate) fn name(options: &Options) -> &str {
     address.rsplit('/').next().unwrap()
 }
 
-/// The highest floor with which a call of `take` or `take_each` begins, if a line of the log has its
-/// values.
+/// The highest floor in a call of `take` or `take_each`, if this log line has its parameters.
 fn floor(line: &str) -> Option<u64> {
     let (_, values) = line.split_once("DETAIL:  parameters: ")?;
     let value = |number: &str| {
@@ -384,21 +381,21 @@ fn program(name: &str) -> Command {
     owned(Command::new(path(name)))
 }
 
-/// Whether its user may mount a disk in a namespace of its own; otherwise, what the system says.
+/// Whether the user may mount a disk in a new namespace; otherwise the system's message.
 fn may_mount(place: &Path) -> Result<(), String> {
     let mut mount = owned(Command::new("unshare"));
     mount.args(["--map-current-user", "--keep-caps", "--mount"]);
     mount.args(["mount", "-t", "tmpfs", "none"]).arg(place);
     let tried = mount.env("LC_ALL", "C").output().unwrap();
     let printed = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-    // The last one is of a system that has no more namespaces.
+    // The last message comes from a system without further namespaces.
     let refusals = ["operation not permitted", "permission denied", "no space left on device"];
     let refused = || refusals.iter().any(|why| printed.to_lowercase().contains(why));
     assert!(tried.status.success() || refused(), "{printed}");
     if tried.status.success() { Ok(()) } else { Err(printed) }
 }
 
-/// Its server, on a disk that is mounted in a namespace of its own, with what is in `made`.
+/// The server, on a disk that is mounted in a new namespace and gets the files of `made`.
 fn on_disk(place: &Path, mib: u32) -> Command {
     let script = "mount -t tmpfs -o size=\"$1\"m,mode=700 none \"$2\"/data && \
         cp -a \"$2\"/made/. \"$2\"/data && shift 2 && exec \"$@\"";
@@ -411,7 +408,7 @@ fn on_disk(place: &Path, mib: u32) -> Command {
     owned(command)
 }
 
-/// Where it is: Debian keeps them out of PATH.
+/// The path of a program: Debian keeps PostgreSQL's programs out of PATH.
 fn path(name: &str) -> PathBuf {
     let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()

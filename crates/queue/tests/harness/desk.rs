@@ -1,4 +1,4 @@
-//! What clients do, in a line each.
+//! A client of a database, with a short call for each request.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use knee_queue::postgres::{Options, Postgres};
 
 /// Longer than any lease that a test lets end by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
-/// How long a test waits for what must come.
+/// How long a test waits before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client of a database.
@@ -39,7 +39,7 @@ impl Desk<Postgres> {
 }
 
 impl<D: Database> Desk<D> {
-    /// A client, and a queue of its own.
+    /// Registers a client and creates its queue.
     pub(crate) async fn begin(&self) -> (ClientId, QueueId) {
         let client = self.client().await;
         (client, self.queue(client).await)
@@ -143,7 +143,7 @@ impl<D: Database> Desk<D> {
         }
     }
 
-    /// Leases one message, which comes at some time.
+    /// Waits for a message, and leases it.
     pub(crate) async fn lease_at_last(
         &self,
         receiver: ClientId,
@@ -153,7 +153,7 @@ impl<D: Database> Desk<D> {
         self.at_last(async || self.lease(receiver, queue, 1, visibility).await.pop()).await
     }
 
-    /// What there is at some time.
+    /// Repeats a look until it finds something.
     pub(crate) async fn at_last<T>(&self, look: impl AsyncFn() -> Option<T>) -> T {
         let found = async {
             loop {

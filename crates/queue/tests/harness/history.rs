@@ -14,21 +14,20 @@ use tokio::time::{sleep, timeout};
 use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
 use super::judge::{Operation, Recorded, broken_lease, contradiction, is_fifo};
 
-/// Each client sends and takes.
 pub(crate) const CLIENTS: u64 = 4;
 pub(crate) const QUEUES: usize = 4;
-/// With leases, the queue with a limit of attempts, and its dead letters.
+/// In a history with leases: the queue with a limit of attempts, and its queue of dead letters.
 const LIMITED: usize = 2;
 const DEAD: usize = 3;
 const ATTEMPTS_MAX: u32 = 2;
-/// Leases: some end before their client acknowledges.
+/// Durations of leases: some leases end before their client acknowledges.
 const VISIBILITIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(300)];
 /// The database counts a lease in coarser units, by another clock.
 const MARGIN_NS: u64 = 5_000_000;
-/// Before the next attempt of a client whose request was refused.
+/// Pause of a client after a refused request.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// The seeds of the histories: one, or as many as `KNEE_SOAK` says, from `KNEE_SEED` on.
+/// The seeds of the histories: one seed, or `KNEE_SOAK` many, from `KNEE_SEED` on.
 pub(crate) fn seeds() -> impl Iterator<Item = u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let first = number("KNEE_SEED").unwrap_or(1);
@@ -36,12 +35,12 @@ pub(crate) fn seeds() -> impl Iterator<Item = u64> {
     (first..first + count).inspect(|seed| println!("KNEE_SEED={seed}"))
 }
 
-/// What the clients do.
+/// The requests that clients choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
-    /// Sends and removes: nothing is put back, which would lower the floors.
+    /// Sends and removes. No message is put back, so floors stay up.
     Removes,
-    /// The same with more removes, which leave little behind.
+    /// The same with more removes, so that the queues stay short.
     Drains,
     /// Leases as well, and dead letters.
     All,
@@ -53,17 +52,17 @@ pub(crate) struct History<D> {
     pub(crate) clients: Vec<ClientId>,
     pub(crate) queues: Vec<QueueId>,
     mix: Mix,
-    /// The next message's content.
+    /// The content of the next message.
     next: AtomicU64,
     begun: Instant,
-    /// The last moment, in nanoseconds since `begun`. No two are equal.
+    /// The last recorded time, in nanoseconds since `begun`. No two times are equal.
     clock: AtomicU64,
     stopped: AtomicBool,
 }
 
 impl<D: Database> History<D> {
-    /// Of the servers of one database. A client asks two of them: that of its number, and another one half as many
-    /// further on. For connections of its own, each client needs two servers.
+    /// A history over the servers of one database. Client number n asks server n modulo their number; in a quarter of
+    /// its requests, it asks the server half the list further on.
     pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
         let desks: Vec<_> = servers.into_iter().map(Desk).collect();
         let mut clients = Vec::new();
@@ -92,12 +91,12 @@ impl<D: Database> History<D> {
         })
     }
 
-    /// Ends the clients.
+    /// Stops the clients.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The content of a message that no other message has.
+    /// Content that no other message has.
     pub(crate) fn content(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -120,8 +119,9 @@ impl<D: Database> History<D> {
         Recorded { process: self.clients.len(), queue, began, over: self.tick(), operation }
     }
 
-    /// Runs all clients until they are done or stopped, while `faults` happen, which may record more; then removes
-    /// what is left, and checks. Histories without faults have to be first in, first out as well.
+    /// Runs all clients until they finish or are stopped, while `faults` runs and may record more operations. Then
+    /// removes the remaining messages, and checks the history. Without faults and leases, the history must also be
+    /// first in, first out.
     pub(crate) async fn check(
         self: Arc<Self>,
         seed: u64,
@@ -141,7 +141,7 @@ impl<D: Database> History<D> {
         }
         self.see_all().await;
         self.drain(&mut recorded).await;
-        assert!(recorded.iter().any(|one| had(&one.operation) > 0), "nothing was had");
+        assert!(recorded.iter().any(|one| had(&one.operation) > 0), "no message was taken");
         if let Some(why) = contradiction(&recorded).or_else(|| broken_lease(&recorded)) {
             panic!("{why}");
         }
@@ -181,13 +181,13 @@ impl<D: Database> History<D> {
         recorded
     }
 
-    /// Waits until each server sees all that is there: none believes that a message below its floor is gone.
+    /// Waits until each server sees all messages: no floor of a server hides one.
     async fn see_all(&self) {
         const MANY: u32 = 1000;
         let begun = Instant::now();
         for (number, desk) in self.desks.iter().enumerate() {
             loop {
-                // A connection may turn out to be lost only now.
+                // This call may be the first to notice a lost connection.
                 let counts = self.ask(desk, Request::Counts).await;
                 let mut seen = HashSet::new();
                 for &receiver in &self.clients {
@@ -227,7 +227,7 @@ impl<D: Database> History<D> {
         desk.at_last(async || desk.ask(request.clone()).await.ok()).await
     }
 
-    /// Removes what is left; the last leases end in that time.
+    /// Removes the remaining messages, while the last leases end.
     async fn drain(&self, recorded: &mut Vec<Recorded>) {
         let begun = Instant::now();
         loop {
@@ -253,7 +253,7 @@ impl<D: Database> History<D> {
     }
 }
 
-/// How many messages an operation had.
+/// The number of messages that an operation took for good.
 fn had(operation: &Operation) -> usize {
     match operation {
         Operation::Remove { had: Some(had), .. } => had.len(),
@@ -262,7 +262,7 @@ fn had(operation: &Operation) -> usize {
     }
 }
 
-/// What a client does next.
+/// One step of a client.
 struct Turn<'h, D> {
     history: &'h History<D>,
     desk: &'h Desk<D>,
@@ -348,7 +348,7 @@ impl<D: Database> Turn<'_, D> {
                 let _ = self.desk.ask(Request::Release { leases }).await;
             }
             3 => {
-                // Now and then the lease has ended by then.
+                // Sometimes the lease ends during this sleep.
                 sleep(VISIBILITIES[0] * random.below(2) as u32).await;
                 let began = self.history.tick();
                 let extend = Request::Extend { leases: leases.clone(), visibility };

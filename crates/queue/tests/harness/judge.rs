@@ -1,11 +1,12 @@
-//! Checks of recorded histories: a queue per model, and sets of messages.
+//! Checks recorded histories, against a model of a queue and by sets of messages.
 //!
-//! The model is a first-in-first-out queue, and todc-utils looks for an order of the operations that agrees with it and
-//! keeps the order of those that did not overlap (Wing & Gong 1993, Lowe 2017). It knows removes with known answers
-//! only. A remove of several messages is several removes at once: others may take a message in between.
+//! The model is a first-in-first-out queue. todc-utils searches for an order of the operations that agrees with the
+//! model and keeps the order of operations that did not overlap (Wing & Gong 1993, Lowe 2017). The model takes only
+//! removes with known answers. A remove of several messages counts as several removes at once: other clients may take a
+//! message in between.
 //!
-//! The sets must agree after any fault: no message is had twice, none is had that was not sent, and none is lost whose
-//! send was answered. No operation has a message during another's lease.
+//! The sets must agree after any fault: no message is received twice or without a send, and no message with an answered
+//! send is lost. No operation receives a message during another client's lease.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,20 +24,20 @@ pub(crate) enum Operation {
         messages: Vec<Message>,
         is_known: bool,
     },
-    /// The messages that the receiver had, at most `count`; none if the answer is unknown.
+    /// `had`: the messages that the receiver got, at most `count`; `None` if the answer is unknown.
     Remove {
         receiver: ClientId,
         count: usize,
         had: Option<Vec<u64>>,
     },
-    /// A message that the client has leased; without an attempt, it has extended the lease. It has the message from the
-    /// answer until `until` at least.
+    /// A leased message; without an attempt, the client extended the lease. The lease lasts from the answer until
+    /// `until` at least.
     Lease {
         content: u64,
         attempt: Option<u32>,
         until: u64,
     },
-    /// A message that the client has acknowledged in time.
+    /// A message that the client acknowledged in time.
     Acknowledge {
         content: u64,
         is_known: bool,
@@ -54,7 +55,7 @@ pub(crate) struct Recorded {
     pub(crate) operation: Operation,
 }
 
-/// What the sets of messages say against a history.
+/// What contradicts a history, by the sets of its messages.
 pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     let (mut sent, mut answered, mut had) = (HashSet::new(), Vec::new(), HashSet::new());
     // Messages that an operation without an answer may have taken.
@@ -81,24 +82,26 @@ pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
         };
         for content in contents {
             if !sent.contains(content) {
-                return Some(format!("message {content} was had, but never sent"));
+                return Some(format!("message {content} was received, but never sent"));
             }
             if !had.insert(*content) {
-                return Some(format!("message {content} was had twice"));
+                return Some(format!("message {content} was received twice"));
             }
         }
     }
     let is_lost = |content: &&u64| !had.contains(*content) && !acknowledged.contains(*content);
     let lost: Vec<_> = answered.iter().filter(is_lost).collect();
     (lost.len() > taken_max).then(|| {
-        format!("messages {lost:?} were lost, but only {taken_max} may have been taken unseen")
+        format!(
+            "messages {lost:?} were lost, but removes without an answer may have taken only {taken_max}"
+        )
     })
 }
 
-/// What leases say against a history: two leases of one attempt, or a message that was had during its lease.
+/// What contradicts a history, by its leases: two leases of one attempt, or a message that was received during a lease.
 pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
     let mut attempts = HashSet::new();
-    // By message: when an operation began to have it, when it was over.
+    // By message: when each operation that took it began and ended.
     let mut takings: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
     for Recorded { operation, began, over, .. } in recorded {
         let contents = match operation {
@@ -122,7 +125,7 @@ pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
         let Operation::Lease { content, until, .. } = operation else { return None };
         let takings = takings.get(content)?;
         let (began, over) = takings.iter().find(|(began, over)| from < began && over < until)?;
-        Some(format!("message {content}, leased {from}..{until}, was had in {began}..{over}"))
+        Some(format!("message {content}, leased {from}..{until}, was received in {began}..{over}"))
     })
 }
 
@@ -132,7 +135,7 @@ pub(crate) fn is_fifo(recorded: &[Recorded]) -> bool {
     let mut processes = 0;
     for Recorded { queue, began, over, operation, .. } in recorded {
         let actions = queues.entry(*queue).or_default();
-        // A process of its own for each step: the checker lets those of one process follow each other.
+        // Each step is its own process, because the checker orders the steps of one process.
         for step in steps(operation) {
             actions.push((*began, processes, Action::Call(step.clone())));
             actions.push((*over, processes, Action::Response(step)));
@@ -146,7 +149,7 @@ pub(crate) fn is_fifo(recorded: &[Recorded]) -> bool {
     })
 }
 
-/// What happens to a queue at one moment.
+/// A change of a queue at one moment.
 #[derive(Debug, Clone)]
 enum Step {
     Send(Vec<Message>),
@@ -166,7 +169,7 @@ fn steps(operation: &Operation) -> Vec<Step> {
     }
 }
 
-/// A queue whose operations follow each other.
+/// A queue whose operations do not overlap.
 struct Fifo;
 
 impl Specification for Fifo {
@@ -203,7 +206,7 @@ fn order_that_is_not_fifo_is_found() {
     for (history, expected) in [
         (vec![at(0, 0, 1, send(1)), at(0, 2, 3, send(2)), at(1, 4, 5, remove(&[1]))], true),
         (vec![at(0, 0, 1, send(1)), at(0, 2, 3, send(2)), at(1, 4, 5, remove(&[2]))], false),
-        // Two removes that overlap have the messages in either order.
+        // Two removes that overlap may get the messages in either order.
         (
             vec![
                 at(0, 0, 1, send(1)),

@@ -1,6 +1,6 @@
-//! What the tests of databases share, and those of the programs.
+//! Helpers for tests of databases and programs.
 
-// The programs' tests need a part of it.
+// The programs' tests use only a part.
 #![allow(dead_code)]
 
 pub(crate) mod cluster;
@@ -24,12 +24,12 @@ pub(crate) fn no_log() -> Trace {
 pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
-    /// A log that is kept here.
+    /// A log that writes here.
     pub(crate) fn log(&self) -> Trace {
         Trace::to_sink("test", self.clone())
     }
 
-    /// What has been written.
+    /// The lines written so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }

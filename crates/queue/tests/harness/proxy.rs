@@ -1,5 +1,5 @@
-//! What stands between a server and its database: it counts connections, keeps new ones waiting or takes
-//! none, keeps answers, and cuts those that begin to listen.
+//! A proxy between a server and its database. It counts connections, delays or refuses new ones, holds back answers,
+//! and cuts connections that begin to listen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// A proxy, which ends with its test.
 pub(crate) struct Proxy {
     connections: AtomicUsize,
-    /// Whether connections that are made now wait.
+    /// Whether new connections wait.
     holds: watch::Sender<bool>,
     refuses: AtomicBool,
     /// Whether answers wait.
@@ -21,7 +21,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// And how the database is reached through it.
+    /// Starts a proxy; returns the options that connect through it as well.
     pub(crate) async fn start(options: &Options) -> (Arc<Proxy>, Options) {
         let (_, address) = options.address.split_once('@').unwrap();
         let (database, name) = address.split_once('/').unwrap();
@@ -39,27 +39,27 @@ impl Proxy {
         (proxy, Options { address, ..options.clone() })
     }
 
-    /// How many there have ever been.
+    /// The number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Lets new connections wait from now on, or no longer.
+    /// Delays new connections from now on, or no longer.
     pub(crate) fn hold(&self, holds: bool) {
         self.holds.send_replace(holds);
     }
 
-    /// Takes no new connections from now on, or does again.
+    /// Refuses new connections from now on, or no longer.
     pub(crate) fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::SeqCst);
     }
 
-    /// Lets no answer pass from now on, or those that wait as well.
+    /// Holds back all answers from now on, or lets them pass.
     pub(crate) fn silence(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
 
-    /// Cuts each connection right behind the answer to its LISTEN from now on, or no longer.
+    /// From now on, cuts each connection after the answer to its LISTEN; or no longer.
     pub(crate) fn cut_listeners(&self, cuts: bool) {
         self.cuts_listeners.store(cuts, Ordering::SeqCst);
     }
@@ -76,7 +76,7 @@ impl Proxy {
             tokio::spawn(async move {
                 holds.wait_for(|holds| !holds).await.unwrap();
                 let database = TcpStream::connect(database).await.unwrap();
-                // Whichever end is lost, the other one is as well.
+                // If one end is lost, the proxy closes the other end.
                 let _ = proxy.pass(client, database).await;
             });
         }

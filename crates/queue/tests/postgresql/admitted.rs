@@ -1,4 +1,4 @@
-//! Who is let in, to what and how it is set, and what is said of what fails.
+//! Access to the database, its schema and its settings, and the failures that clients see.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
         panic!("it opens")
     };
     assert!(text.contains("knee-queue migrate"), "{text}");
-    // Of two at once, one installs it, and the other one finds it.
+    // Of two concurrent migrations, one installs the schema, and the other one finds it.
     let (one, two) = tokio::join!(postgres::migrate(&options), postgres::migrate(&options));
     assert_ne!(one.unwrap(), two.unwrap());
     assert!(!postgres::migrate(&options).await.unwrap());
@@ -34,7 +34,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
         let Some(Failure::NotMigrated(text)) = refused else { panic!("{refused:?}") };
         assert!(text.contains("use that build, or an empty database"), "{text}");
     }
-    // Earlier builds had another table of versions, or none.
+    // Earlier builds had another table `version`, or none.
     for change in [
         "ALTER TABLE knee_queue.version RENAME COLUMN checksum TO number",
         "DROP TABLE knee_queue.version",
@@ -47,11 +47,11 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
             assert!(text.contains("use that build, or an empty database"), "{text}");
         }
     }
-    // A schema that is lost while the server runs.
+    // The schema disappears while the server runs.
     client.batch_execute("DROP SCHEMA knee_queue CASCADE").await.unwrap();
     let failed = desk.ask(Request::Counts).await;
     assert!(matches!(&failed, Err(Failure::NotMigrated(_))), "{failed:?}");
-    // An empty schema may be there already.
+    // An empty schema may already exist.
     client.batch_execute("CREATE SCHEMA knee_queue").await.unwrap();
     assert!(postgres::migrate(&options).await.unwrap());
 }
@@ -96,11 +96,11 @@ async fn refused_user_has_a_reason_without_its_name() {
     let text = failed.to_string();
     assert!(text.contains("password is refused") && !text.contains("guest"), "{text}");
     std::fs::write(&place, "right-one\n").unwrap();
-    // Let in, but without any rights.
+    // The user is admitted, but has no rights.
     let failed = Postgres::open(&guest).await.unwrap_err();
     assert!(matches!(&failed, Failure::NotAllowed(_)), "{failed:?}");
     assert!(failed.to_string().contains("permission denied"), "{failed}");
-    // Those that docs/knee-queue.md names are enough.
+    // The rights that docs/knee-queue.md names are enough.
     let rights = "GRANT USAGE ON SCHEMA knee_queue TO guest;
         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA knee_queue TO guest;
         GRANT USAGE ON ALL SEQUENCES IN SCHEMA knee_queue TO guest";
@@ -114,7 +114,7 @@ async fn refused_user_has_a_reason_without_its_name() {
     assert_eq!(contents(&desk.read(client, queue, 0, 9).await), ["x"]);
     let lease = desk.lease(client, queue, 1, Duration::from_millis(1)).await;
     assert_eq!(lease.len(), 1);
-    // The keeper has them, too: it lets the message come back, and has its horizon.
+    // Background jobs have the rights, too: they put the message back.
     desk.at_last(async || desk.remove(client, queue, 1).await.pop()).await;
     desk.delete(queue).await.unwrap();
     let nowhere = Options { address: format!("{}x", options.address), ..options.clone() };
@@ -128,7 +128,7 @@ async fn refused_user_has_a_reason_without_its_name() {
 }
 
 #[tokio::test]
-async fn a_read_only_database_answers_reads_and_says_so() {
+async fn read_only_database_answers_reads_and_refuses_sends() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -146,13 +146,13 @@ async fn a_read_only_database_answers_reads_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
+async fn full_disk_refuses_sends_and_loses_nothing() {
     let Some(cluster) = Cluster::start_on_disk(64) else { return };
     let desk = Desk::open(&cluster.migrated().await).await;
     let (client, queue) = desk.begin().await;
     let mut random = Random::stream(1, 1);
     let mut kept = Vec::new();
-    // What cannot be compressed. One by one, or two at once, which are sent both or not at all.
+    // Content that cannot be compressed, in sends of one or two messages.
     let mut send = async |kept: &mut Vec<String>| {
         let mut content = || -> String {
             (0..100_000).map(|_| char::from(b' ' + random.below(95) as u8)).collect()
@@ -174,7 +174,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
     };
     assert!(matches!(&failed, Failure::Full(text) if text.contains("No space left")), "{failed:?}");
     assert_eq!(contents(&desk.read(client, queue, 0, 1000).await), kept);
-    // What is there can be had.
+    // Stored messages can be removed.
     assert_eq!(contents(&desk.remove(client, queue, 2).await), kept[..2]);
     for _ in 0..3 {
         let failed = send(&mut kept).await;
@@ -187,7 +187,7 @@ async fn a_full_disk_takes_nothing_more_and_loses_nothing() {
     assert_eq!(contents(&desk.remove(client, queue, 1000).await), kept[2..]);
 }
 
-/// Whatever role or database are set to; but waiting for standbys stays.
+/// Whatever the database sets; a setting that waits for standbys stays.
 #[tokio::test]
 async fn answered_change_is_durable_whatever_the_setting() {
     let cluster = Cluster::start(false);
@@ -211,7 +211,7 @@ async fn answered_change_is_durable_whatever_the_setting() {
         let desk = Desk::open(&options).await;
         assert_eq!(set_to(&desk).await, is, "{set}");
     }
-    // Nor is it altered of connections that are there.
+    // Nor does a reload change the setting of open connections.
     for alter in ["ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()"] {
         database.batch_execute(alter).await.unwrap();
     }
@@ -246,7 +246,7 @@ async fn calls_read_committed_whatever_the_setting() {
     assert_eq!(contents(&desk.remove(client, queue, 1).await), ["read committed"]);
 }
 
-/// Some errors do not say whether the commit came first.
+/// After some errors, the commit may have come first.
 #[tokio::test]
 async fn failed_change_is_unknown_where_it_may_be_done() {
     let cluster = Cluster::shared();

@@ -1,4 +1,4 @@
-//! Connections: who waits for them, what becomes of calls that are lost with them, and of those that share one.
+//! Connections: requests that wait for one, calls that are lost with one, and requests combined into one call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn request_without_free_connection_fails_in_time() {
         });
         assert!(first.is_ok(), "{first:?}");
         assert!(matches!(&second, Err(Failure::TooLate(_))), "{second:?}");
-        // What was too late was not done, nor is it later.
+        // The late request was not done, and will not be.
         assert_eq!(desk.remove(a, queue, 9).await.len(), 1);
     }
 }
@@ -60,7 +60,7 @@ async fn connections_are_granted_in_order() {
         sends.push(tokio::spawn(
             async move { desk.send(client, client, queue, &n.to_string()).await },
         ));
-        // On the only thread, it asks until it has to wait.
+        // On the only thread, the request runs until it has to wait.
         tokio::task::yield_now().await;
     }
     lock.batch_execute("COMMIT").await.unwrap();
@@ -72,12 +72,12 @@ async fn connections_are_granted_in_order() {
     assert!(numbers.is_sorted(), "{numbers:?}");
 }
 
-/// As one whose machine hangs, which takes connections all the same.
+/// The database's machine hangs, but its kernel still accepts connections.
 #[tokio::test]
 async fn silent_database_fails_calls_in_time() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    // A connection that prepares statements is kept, however slow it is.
+    // This one has the usual time limits.
     let patient = Desk::open(&options).await;
     let (client, queue) = patient.begin().await;
     let (proxy, options) = Proxy::start(&options).await;
@@ -93,7 +93,7 @@ async fn silent_database_fails_calls_in_time() {
     proxy.hold(false);
     for combine_max in [1, 4] {
         let options = Options { combine_max, ..options.clone() };
-        // A machine that stands still may have a connection given up that only is slow.
+        // On a stalled machine, a slow connection may be given up.
         let opened = patient.at_last(async || Postgres::open(&options).await.ok());
         let desk = Desk(opened.await);
         let send = || desk.send_all(client, vec![outgoing(client, queue, "x")]);
@@ -101,7 +101,7 @@ async fn silent_database_fails_calls_in_time() {
         proxy.silence(true);
         let failed = timeout(PATIENCE, send()).await.expect("it ends");
         assert!(matches!(&failed, Err(Failure::Unknown(_))), "{failed:?}");
-        // The turn is not lost with the connection, nor with one that cannot be opened.
+        // A lost connection frees its slot, and so does one that cannot be opened.
         for _ in 0..2 {
             let failed = timeout(PATIENCE, send()).await.expect("it ends");
             assert!(matches!(&failed, Err(Failure::Unavailable(_))), "{failed:?}");
@@ -115,7 +115,7 @@ async fn silent_database_fails_calls_in_time() {
     }
 }
 
-/// What is asked again is what a lost connection has left open, not what the database has refused.
+/// A read that the database refused is not repeated.
 #[tokio::test]
 async fn read_is_repeated_only_after_a_lost_connection() {
     let cluster = Cluster::shared();
@@ -123,7 +123,7 @@ async fn read_is_repeated_only_after_a_lost_connection() {
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
     let database = cluster.connect(name(&options)).await;
-    // A sequence counts what is undone, too.
+    // A sequence also counts calls that are rolled back.
     let fails = "CREATE SEQUENCE reads;
         GRANT ALL ON SEQUENCE reads TO PUBLIC;
         CREATE OR REPLACE FUNCTION knee_queue.counts(
@@ -150,7 +150,7 @@ async fn combined_call_is_answered_by_any_free_connection() {
     let desk = Arc::new(Desk::open(&options).await);
     let (client, queue) = desk.begin().await;
     sent_and_removed(&desk, client, queue).await;
-    // Two of three that may be open are being opened, for as long as this test likes.
+    // Two of the three connections open only when the test lets them.
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
@@ -166,7 +166,7 @@ async fn combined_call_is_answered_by_any_free_connection() {
     let second = sending(&desk, client, queue);
     connections(8).await;
     let third = sending(&desk, client, queue);
-    // It has the connection that comes free, while both others come before it.
+    // The third request gets the free connection, and one of the two earlier requests goes along.
     lock.batch_execute("COMMIT").await.unwrap();
     ends(held).await;
     ends(third).await;
@@ -175,7 +175,7 @@ async fn combined_call_is_answered_by_any_free_connection() {
     ends(second).await;
 }
 
-/// As one that the database's encoding has no letter for.
+/// The database's encoding lacks a character of the refused message.
 #[tokio::test]
 async fn refused_message_fails_no_combined_request() {
     let cluster = Cluster::shared();
@@ -201,7 +201,7 @@ async fn refused_message_fails_no_combined_request() {
     assert_eq!(contents(&desk.remove(client, queue, 9).await), ["first", "second", "last"]);
 }
 
-/// It is not opened in vain when its request is answered by another one.
+/// If another call answers the request that opens a connection, the next request gets the connection.
 #[tokio::test]
 async fn opening_connection_is_kept_for_the_next_request() {
     let cluster = Cluster::shared();
@@ -228,7 +228,7 @@ async fn opening_connection_is_kept_for_the_next_request() {
     ends(sending(&desk, client, queue)).await;
     ends(opens).await;
     proxy.hold(false);
-    // Both of them are needed.
+    // Both connections are needed now.
     hold_up_senders(&lock, queue).await;
     let one = sending(&desk, client, queue);
     held_up(&desk, &lock, 1).await;
@@ -258,7 +258,7 @@ async fn send_of_a_client_that_left_is_announced() {
         held_up(&desk, &lock, 1).await;
         sending.abort();
         assert!(sending.await.unwrap_err().is_cancelled());
-        // By the other one of the two connections.
+        // The other connection is free.
         timeout(PATIENCE, desk.counts()).await.expect("the other connection answers");
         lock.batch_execute("COMMIT").await.unwrap();
         for arrivals in &mut arrivals {

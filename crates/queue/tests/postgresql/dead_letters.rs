@@ -1,4 +1,4 @@
-//! Messages on their way to the dead letters, while others have what that takes.
+//! Messages that become dead letters, while other transactions hold locks.
 
 use knee_queue::operation::{QueueId, QueueSettings};
 use knee_queue::postgres::Postgres;
@@ -8,14 +8,14 @@ use crate::harness::cluster::Cluster;
 use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, LONG, contents, settings};
 
-/// A client, a queue whose messages have one attempt, and the one for those that had it.
+/// A client, a queue whose messages have one attempt, and its queue of dead letters.
 async fn begin(desk: &Desk<Postgres>) -> (u32, QueueId, QueueId) {
     let (client, dead) = desk.begin().await;
     let once = QueueSettings { dead_letters: Some(dead), attempts_max: 1, ..settings() };
     (client, desk.queue_with(client, once).await, dead)
 }
 
-/// Puts messages back that were leased once, and answers where they are.
+/// Releases messages that were leased once; returns their queues.
 async fn release(client: &Client, messages: &[u64]) -> Vec<(u64, QueueId)> {
     let messages: Vec<i64> = messages.iter().map(|message| message.cast_signed()).collect();
     let release =
@@ -51,8 +51,8 @@ async fn message_released_twice_moves_once() {
     assert_eq!(desk.counts().await.messages, 0);
 }
 
-/// Returns when so many wait who put messages back. Who looks may have no transaction open: what others do is seen
-/// as at its first look.
+/// Returns when this many releases wait for a lock. `look` must have no open transaction: it would keep the view of its
+/// first query.
 async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
         AND datname = current_database() AND query ~ 'knee_queue\\.release\\('";
@@ -76,7 +76,7 @@ async fn crossed_dead_letters_do_not_deadlock() {
         cluster.connect(name(&options)).await,
         cluster.connect(name(&options)).await,
     ];
-    // Each is for the other's dead letters.
+    // Each queue has the dead letters of the other.
     let crossed = format!(
         "UPDATE knee_queue.queue SET dead_letters = {upper}, attempts_max = 1 WHERE id = {lower}"
     );

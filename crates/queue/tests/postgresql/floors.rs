@@ -1,4 +1,4 @@
-//! Messages in their order: what is removed, what comes back, and where a look begins.
+//! The order of messages that are sent, removed and put back at the same time, and the floors.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,13 +34,13 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
     let client = desk.client().await;
     let [other, look] =
         [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
-    // Where what was there is gone, there is what came for it.
+    // In the second case, the message that the remove saw disappears.
     for (count, change, first, rest) in
         [(10, "", "1", vec!["2", "3"]), (1, "DELETE FROM knee_queue.message;", "2", vec!["3"])]
     {
         let queue = desk.queue(client).await;
         desk.send(client, ANYBODY, queue, "1").await;
-        // It can be read what there is, and not be locked.
+        // The remover can read messages, but not lock them.
         other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
         let remover = Arc::clone(&desk);
         let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
@@ -55,7 +55,8 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
     }
 }
 
-/// During a remove, the message that it saw goes, and a message below its floor comes back: there is one at any time.
+/// During a remove, the message that it saw disappears, and a message below its floor comes back. At any time, a
+/// message is ready.
 #[tokio::test]
 async fn message_put_back_during_a_remove_is_found() {
     let cluster = Cluster::shared();
@@ -72,7 +73,7 @@ async fn message_put_back_during_a_remove_is_found() {
         let low = desk.send(client, receiver, queue, "low").await;
         let high = desk.send(client, receiver, queue, "high").await;
         assert_eq!(desk.lease(client, queue, 1, LONG).await.len(), 1);
-        // It can be read what there is, and not be locked.
+        // The remover can read messages, but not lock them.
         other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
         let take = format!(
             "SELECT epoch, first, first_nobodys, content
@@ -88,7 +89,7 @@ async fn message_put_back_during_a_remove_is_found() {
         });
         let taken = taken.unwrap();
         assert_eq!(taken[0].get::<_, Option<&str>>(3), Some("low"), "{receiver} {count}");
-        // Where the heads were seen, nothing had come back yet.
+        // The remove read the heads before the message came back.
         let heads: [Option<i64>; 2] = [taken[0].get(1), taken[0].get(2)];
         assert!(heads.contains(&Some(high.cast_signed())), "{heads:?}");
         assert_eq!(taken[0].get::<_, i64>(0), 0);
@@ -96,7 +97,7 @@ async fn message_put_back_during_a_remove_is_found() {
 }
 
 #[tokio::test]
-async fn locked_messages_are_passed_over() {
+async fn remove_skips_locked_messages() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -115,12 +116,12 @@ async fn locked_messages_are_passed_over() {
     assert_eq!(desk.remove(client, queue, 10).await.len(), 3);
 }
 
-/// However many receivers there are: what has to go is looked for among some of them at a time.
+/// A step looks at some of the receivers only.
 #[tokio::test]
 async fn round_removes_expired_and_deleted_messages_in_steps() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    // Without a server, whose keeper would come in between.
+    // Without a server, whose background jobs would interfere.
     let database = cluster.connect(name(&options)).await;
     let fill = "INSERT INTO knee_queue.queue (creator, attempts_max, retention)
             VALUES (0, 0, '1 hour'), (0, 0, NULL);
@@ -134,7 +135,7 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
         let row = database.query_one("SELECT * FROM knee_queue.begin_round()", &[]).await.unwrap();
         (row.get::<_, bool>(0), row.get::<_, Vec<i32>>(1))
     };
-    assert_eq!(begin().await, (true, vec![]), "not all may know yet");
+    assert_eq!(begin().await, (true, vec![]), "a transaction may not see the deletion yet");
     let taker = cluster.connect(name(&options)).await;
     let take = "BEGIN; DELETE FROM knee_queue.message WHERE receiver = 5 AND queue = 3";
     taker.batch_execute(take).await.unwrap();
@@ -149,7 +150,7 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
             steps += 1;
         }
         assert_eq!(passed_over, passes_over);
-        // One for each pair that stays or was passed over, one for each full batch, and the end.
+        // A step for each pair that stays or was skipped, one for each full batch, and one for the end.
         assert_eq!(steps, if passes_over { 28 } else { 19 });
         taker.batch_execute("ROLLBACK").await.unwrap();
     }
@@ -158,21 +159,21 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
         FROM knee_queue.message";
     let left = database.query_one(left, &[]).await.unwrap();
     assert_eq!([0, 1, 2].map(|column| left.get::<_, i64>(column)), [16, 18, 34]);
-    // Transactions that may not know of the deletion have ended, also those of other databases.
+    // Wait until all transactions that may not see the deletion have ended, also in other databases.
     let gone = async {
         while begin().await.1 != [3] {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, gone).await.expect("it is known at last");
+    timeout(PATIENCE, gone).await.expect("all transactions see the deletion");
     database.batch_execute("SELECT knee_queue.end_round('{3}')").await.unwrap();
     assert_eq!(begin().await, (true, vec![]));
 }
 
-/// A put back message is below every floor.
+/// A message that is put back may be below the floors.
 #[tokio::test]
 async fn floors_do_not_hide_returning_messages() {
-    // A cluster of its own: a long write in any database stops the floors.
+    // The test has its own cluster: a long write in any database stops the floors.
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     cluster.log_calls(name(&options)).await;
@@ -186,7 +187,7 @@ async fn floors_do_not_hide_returning_messages() {
     for n in 2..20 {
         assert_eq!(two.remove(client, queue, 1).await[0].content, n.to_string());
     }
-    // The other server's floors rise over the leased ones.
+    // The other server's floors rise over the leased messages.
     let removing = async {
         loop {
             assert_eq!(two.remove(client, queue, 1).await, []);
@@ -205,7 +206,7 @@ async fn floors_do_not_hide_returning_messages() {
     assert_eq!(back.content, "0");
 }
 
-/// A slow send keeps its number, and is found below the quicker ones.
+/// The message of a slow send has a lower number than later, faster sends, and is still found.
 #[tokio::test]
 async fn floors_do_not_hide_late_sends() {
     let cluster = Cluster::shared();
@@ -213,7 +214,7 @@ async fn floors_do_not_hide_late_sends() {
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
     let late = cluster.connect(name(&options)).await;
-    // Alone; among others; and among others who come when it has been looked what is decided.
+    // Without other sends; with other sends; and with other sends that begin after the horizon was read.
     let (never, always, later) = (Duration::MAX, Duration::ZERO, Duration::from_millis(600));
     for others_after in [never, always, later] {
         late.batch_execute("BEGIN; SELECT pg_current_xact_id()").await.unwrap();
@@ -237,7 +238,7 @@ async fn floors_do_not_hide_late_sends() {
     }
 }
 
-/// A floor rises to what is known to be given: a number too many hides a message that is still to come.
+/// The horizon's last number bounds the floors. A number that is too high would hide a later message.
 #[tokio::test]
 async fn horizon_never_exceeds_the_given_numbers() {
     let cluster = Cluster::shared();
@@ -251,7 +252,7 @@ async fn horizon_never_exceeds_the_given_numbers() {
     assert_eq!(last().await, 0, "none was given");
     let give = "DO $$ BEGIN FOR n IN 1 .. 400000 LOOP
         PERFORM nextval('knee_queue.message_id'); END LOOP; END $$";
-    // What was known at one time is never less at another, unless it was too much.
+    // A number that decreases was too high before.
     let look = "DO $$ DECLARE before bigint := 0; now bigint; BEGIN
         WHILE before < 400000 LOOP
             now := (SELECT last FROM knee_queue.horizon());
@@ -264,10 +265,10 @@ async fn horizon_never_exceeds_the_given_numbers() {
     assert_eq!(last().await, 400_000);
 }
 
-/// Its server may have crashed, and give numbers once more that were not on its disk.
+/// The database may have crashed, and may reissue numbers that were not on its disk.
 #[tokio::test]
-async fn floors_are_gone_with_a_connection_that_is_lost() {
-    // Transactions of others, which last, keep floors down.
+async fn lost_connection_drops_the_floors() {
+    // The test has its own cluster: long transactions of other tests would keep the floors down.
     let cluster = Cluster::start(false);
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
@@ -278,7 +279,7 @@ async fn floors_are_gone_with_a_connection_that_is_lost() {
          VALUES ({low}, {queue}, {client}, {client}, now(), 'again')"
     );
     let database = cluster.connect(name(&options)).await;
-    // Until it is no more looked for down there.
+    // Repeat until removes begin above the first number.
     desk.at_last(async || {
         while !desk.remove(client, queue, 1).await.is_empty() {}
         database.batch_execute(&again).await.unwrap();

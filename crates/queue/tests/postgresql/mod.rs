@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own: the schema, access, connections, and several servers of one database.
+//! PostgreSQL alone: the schema, access, connections, and several servers over one database.
 
 mod admitted;
 mod connections;
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 
 use crate::harness::desk::{Desk, PATIENCE};
 
-/// Lets sends to a queue wait until this client's `COMMIT`.
+/// Makes sends to a queue wait until this client's `COMMIT`.
 pub(crate) async fn hold_up_senders(client: &Client, queue: u32) {
     let trigger =
         "CREATE OR REPLACE FUNCTION held_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -29,7 +29,7 @@ pub(crate) async fn hold_up_senders(client: &Client, queue: u32) {
     client.batch_execute(&lock).await.unwrap();
 }
 
-/// Returns when so many senders are held up.
+/// Returns when this many senders are held up.
 pub(crate) async fn held_up<D: Database>(desk: &Desk<D>, client: &Client, senders: i64) {
     let count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";

@@ -11,7 +11,7 @@ use crate::harness::cluster::{Cluster, name};
 use crate::harness::desk::{Desk, LONG, PATIENCE, lease_of};
 use crate::harness::proxy::Proxy;
 
-/// Waits until so many servers listen; this client may have no transaction open.
+/// Waits until this many servers listen. `look` must have no open transaction.
 pub(crate) async fn listening(desk: &Desk<Postgres>, look: &Client, servers: i64) {
     let listening = "SELECT count(*) FROM pg_stat_activity
         WHERE query = 'LISTEN knee_queue' AND state = 'idle' AND datname = current_database()";
@@ -29,7 +29,7 @@ pub(crate) async fn heard(arrivals: &mut Receiver<Option<Arrival>>, expected: Ar
 }
 
 #[tokio::test]
-async fn servers_hear_of_sent_and_released_messages_of_others() {
+async fn server_is_notified_of_arrivals_at_another_server() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
     let one = Desk::open(&options).await;
@@ -44,7 +44,7 @@ async fn servers_hear_of_sent_and_released_messages_of_others() {
     let leased = one.lease(client, queue, 1, LONG).await;
     one.release(&[lease_of(&leased[0])]).await;
     heard(&mut arrivals, arrival).await;
-    // A lost listener connects again.
+    // After a lost connection, the listener reconnects.
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE query = 'LISTEN knee_queue' AND datname = current_database()";
     look.query(cut, &[]).await.unwrap();
@@ -54,7 +54,7 @@ async fn servers_hear_of_sent_and_released_messages_of_others() {
     heard(&mut arrivals, arrival).await;
 }
 
-/// The database takes no new connections for a while: neither the listener's nor the notifier's.
+/// For a while, the database accepts no new connection of listener and notifier.
 #[tokio::test]
 async fn server_without_notifications_still_answers() {
     let cluster = Cluster::shared();

@@ -45,7 +45,7 @@ async fn ending_leases_and_retention_do_not_wait_for_each_other() {
     let retention = Some(Duration::from_millis(1));
     let kept = desk.queue_with(client, QueueSettings { retention, ..settings() }).await;
     desk.send(client, client, leased, "leased").await;
-    // The session that looks opens no transaction, which would show the sessions as at its first look.
+    // `look` opens no transaction: it would keep the view of its first query.
     let [lock, look] =
         [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
@@ -57,7 +57,7 @@ async fn ending_leases_and_retention_do_not_wait_for_each_other() {
         })
         .await;
     };
-    // Whose epoch is raised with what comes back.
+    // Lock the queue whose epoch rises when the message is put back.
     let of_leases = format!("BEGIN; SELECT FROM knee_queue.queue WHERE id = {leased} FOR UPDATE");
     lock.batch_execute(&of_leases).await.unwrap();
     desk.lease(client, leased, 1, Duration::ZERO).await;
@@ -74,12 +74,12 @@ async fn ending_leases_and_retention_do_not_wait_for_each_other() {
     lock.batch_execute("COMMIT").await.unwrap();
 }
 
-/// It has gone by then, or is looked at in the next round.
+/// Another call takes the locked message, or the next round removes it.
 #[tokio::test]
-async fn retention_passes_over_locked_messages() {
+async fn retention_skips_locked_messages() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    // Without a server, whose keeper would come first.
+    // Without a server, whose background jobs would interfere.
     let database = cluster.connect(name(&options)).await;
     let fill = "SET lock_timeout = '5s';
         INSERT INTO knee_queue.queue (creator, attempts_max, retention) VALUES (0, 0, '1 hour');
@@ -96,7 +96,7 @@ async fn retention_passes_over_locked_messages() {
     taker.batch_execute(take).await.unwrap();
     assert_eq!(sweep().await, 2);
     assert_eq!(sweep().await, 0);
-    // Nor does it keep more than itself: a batch is full with what is behind it.
+    // A locked message does not shorten a batch: later messages fill it.
     let more = "INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
         SELECT n, 1, 0, 9, now() - interval '2 hours', 'x' FROM generate_series(11, 15) n";
     database.batch_execute(more).await.unwrap();
@@ -115,12 +115,12 @@ async fn retention_passes_over_locked_messages() {
     assert_eq!(left.get::<_, Vec<i64>>(0), [4, 5]);
 }
 
-/// What is answered says whether there may be more.
+/// The number of rows shows whether there may be more expired leases.
 #[tokio::test]
 async fn leases_of_a_deleted_queue_count_in_their_batch() {
     let cluster = Cluster::shared();
     let options = cluster.migrated().await;
-    // Without a server, whose keeper would come first.
+    // Without a server, whose background jobs would interfere.
     let database = cluster.connect(name(&options)).await;
     let fill = "INSERT INTO knee_queue.queue (creator, attempts_max) VALUES (0, 0);
         INSERT INTO knee_queue.message
@@ -137,11 +137,11 @@ async fn leases_of_a_deleted_queue_count_in_their_batch() {
     assert_eq!(end().await, []);
 }
 
-/// Messages that each call is to leave alone, of each kind.
+/// Messages of each kind that no call should scan.
 const OTHERS: i32 = 20_000;
-/// Queues, and clients, that it is to leave alone.
+/// Queues, and clients, that no call should scan.
 const QUEUES: i32 = 1000;
-/// What a call may find in indexes: what it asks for, and what others before it have left there.
+/// Most index entries that a call may read: the requested ones, and entries that earlier calls left behind.
 const FOUND_MAX: i64 = 100;
 
 /// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all.
@@ -155,11 +155,11 @@ async fn no_call_scans_all_messages() {
     let ask = async |what: &str| database.query(what, &[]).await.unwrap();
     let tables = ["message", "queue", "client"].map(|t| format!("knee_queue.{t}"));
     let analyze = format!("ANALYZE {}", tables.join(", "));
-    // What is known is what this test lets be known.
+    // Only this test updates the planner's statistics.
     for table in &tables {
         ask(&format!("ALTER TABLE {table} SET (autovacuum_enabled = off)")).await;
     }
-    // From others, for others, and what is behind what is asked for; leased by others.
+    // Messages from other senders, for other receivers, behind the requested ones, and leased ones.
     for (sender, receiver, leased_until) in [
         (client + 1, client, "NULL"),
         (client, client + 1, "NULL"),
@@ -189,7 +189,7 @@ async fn no_call_scans_all_messages() {
         (rows[0].get(0), rows[0].get(1))
     };
     let of_tables = format!("'{{{}}}'::regclass[]", tables.join(", "));
-    // In this transaction, so far: rows of the tables, and entries of their indexes.
+    // Counts of this transaction so far: rows read from the tables, and entries read from their indexes.
     let found = async || -> (i64, i64) {
         let rows = ask(&format!(
             "SELECT (SELECT sum(pg_stat_get_xact_tuples_returned(t))::bigint FROM unnest({of_tables}) t),
@@ -225,7 +225,7 @@ async fn no_call_scans_all_messages() {
     }
     let lease = format!("SELECT id, attempt FROM knee_queue.{take}, 0, 0, 0, 0)");
     let lease = database.prepare(&lease).await.unwrap();
-    // What each of them found.
+    // Runs all calls; returns the rows and index entries that each call read.
     let call_all = async || {
         let mut all = Vec::new();
         for (call, statement) in &prepared {
@@ -246,7 +246,7 @@ async fn no_call_scans_all_messages() {
         if are_known {
             ask(&analyze).await;
         }
-        // They are planned as for those that are there by now, and not again for further ones.
+        // Plan the calls for the present queues and clients. Further ones do not change the plans.
         ask("BEGIN").await;
         call_all().await;
         ask("ROLLBACK").await;
@@ -258,7 +258,7 @@ async fn no_call_scans_all_messages() {
         ask(&add).await;
         ask("BEGIN").await;
         for (call, rows, entries) in call_all().await {
-            // At least the take's, or nothing was counted at all.
+            // At least the entries of `take`; otherwise nothing was counted.
             assert!(entries > 0, "{call}");
             walks.extend(
                 (rows > 0 || entries > FOUND_MAX)
