@@ -1,13 +1,13 @@
-//! A descriptor that becomes readable at an instant.
+//! A descriptor that becomes readable at a set time.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// A `timerfd`: exact to a few microseconds, where the time-outs of `epoll_wait`, and of what is
-/// built on them, are rounded to whole milliseconds.
+/// A `timerfd`, exact to a few microseconds. The time-outs of `epoll_wait`, and of timers built on it, are rounded to
+/// whole milliseconds.
 ///
-/// It is never read: the poll waits for it edge-triggered, and setting it resets it.
+/// The descriptor is never read: the poll is edge-triggered, and setting the alarm resets the descriptor.
 #[derive(Debug)]
 pub struct Alarm(OwnedFd);
 
@@ -28,12 +28,12 @@ impl Alarm {
         Ok(Alarm(unsafe { OwnedFd::from_raw_fd(raw) }))
     }
 
-    /// Sets it to `at`, at once if that has passed; it is set to nothing else then.
+    /// Sets the alarm to `at` instead of an earlier setting. If `at` has passed, the alarm fires at once.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn set(&self, at: Instant) -> io::Result<()> {
-        // A zero duration would disarm.
+        // A zero duration would disarm the alarm.
         let wait = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let spec = libc::itimerspec {
             it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
@@ -42,7 +42,7 @@ impl Alarm {
                 tv_nsec: wait.subsec_nanos().into(),
             },
         };
-        // SAFETY: spec outlives the call, the old value is not asked for.
+        // SAFETY: spec outlives the call; a null pointer declines the old value.
         let status = unsafe {
             libc::timerfd_settime(self.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
         };

@@ -65,8 +65,7 @@ impl Output {
             self.release(pool);
         } else if self.sent >= POOLED_BYTES_MAX && self.sent >= self.len() {
             // Drop the sent bytes, so that the buffer of a lagging peer does not grow for ever. This moves no more
-            // bytes than
-            // were sent since the last move, so the cost is proportional to the traffic.
+            // bytes than were sent since the last move, so the cost is proportional to the traffic.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }

@@ -15,8 +15,8 @@ use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
 const EVENTS_MAX: usize = 1024;
 /// Receives from one connection before the others have their turn.
 const RECEIVES_MAX: usize = 4;
-/// Missing input larger than this is received straight into the connection's own buffer; smaller
-/// pieces go through the scratch buffer, so that the connection keeps only what it needs.
+/// Missing input of at least this size is received straight into the connection's own buffer. Smaller pieces pass
+/// through the scratch buffer, so that the connection's buffer stays small.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
 /// How often, and for how long, a gathering batch looks for more events: its first answers wait for this time.
 const GATHERS_MAX: usize = 8;
@@ -65,10 +65,9 @@ pub trait Handler {
     /// Another thread has called [`Waker::wake`](crate::Waker::wake).
     fn on_wake(&mut self, _io: &mut Io) {}
 
-    /// Whether the end of this batch is so expensive that the batch should also include events that have arrived
-    /// since it
-    /// began. The loop then looks for more events several times, for some 100 µs. Output still leaves at the end of
-    /// the batch, and all of the batch has the time of its beginning.
+    /// Whether the end of this batch is so expensive that the batch should also take events that have arrived since it
+    /// began. The loop then polls several times more, for at most about 100 µs. Output still leaves at the end of the
+    /// batch, and [`Io::now`] stays the time of its beginning.
     fn gathers(&mut self) -> bool {
         false
     }
@@ -76,9 +75,8 @@ pub trait Handler {
     /// All events of the batch were handled. The loop sends the output after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
-    /// The batch's output was passed to the kernel, as far as the kernel accepts it: the time for timestamps of
-    /// replies.
-    /// Output that is written here leaves with the next batch.
+    /// The batch's output was passed to the kernel, as far as the kernel accepts it. Timestamps of replies are taken
+    /// here. Output that is written here leaves with the next batch.
     fn on_batch_sent(&mut self, _io: &mut Io) {}
 
     /// A shutdown has begun, and no connection is accepted any more. Call [`Io::stop`] when all started work is done,
@@ -98,8 +96,8 @@ pub(crate) struct EventLoop<H> {
     pub(crate) handler: H,
     /// Whether accepting is paused until its timer fires.
     pub(crate) accept_rests: bool,
-    /// Whether the handler has been notified of the shutdown.
-    pub(crate) shutdown_told: bool,
+    /// Whether `on_shutdown` was called.
+    pub(crate) shutdown_notified: bool,
     /// The connections to read again: a kept buffer, so that a batch allocates nothing.
     pub(crate) reading: Vec<u32>,
     /// The connections to flush: also a kept buffer.
@@ -178,14 +176,14 @@ impl<H: Handler> EventLoop<H> {
         Ok(())
     }
 
-    /// Passes events to the handler, and the remaining input.
+    /// Passes events and unread input to the handler.
     fn take_up(&mut self, events: &Events, scratch: &mut Vec<u8>) {
         for event in events {
             match event.token() {
                 WAKE => {
                     self.take_inbox();
-                    if self.io.shared.shutting_down() && !self.shutdown_told {
-                        self.shutdown_told = true;
+                    if self.io.shared.shutting_down() && !self.shutdown_notified {
+                        self.shutdown_notified = true;
                         self.io.stop_accepting();
                         let grace = self.io.config.shutdown_grace;
                         self.io.timer(self.io.now + grace, GRACE_OVER);
@@ -426,7 +424,7 @@ impl<H: Handler> EventLoop<H> {
                 }
             }
         }
-        // Later than now: not within this batch.
+        // Accept more in a later batch.
         self.rest_from_accepting(Duration::from_nanos(1));
     }
 

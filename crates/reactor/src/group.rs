@@ -1,4 +1,4 @@
-//! Threads that share a listener and a fate.
+//! Threads that share a listener, and end together.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,8 +24,8 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Begins the shutdown: accepting stops, every handler's `on_shutdown` is called. Calling it
-    /// again has no effect.
+    /// Begins the shutdown: the group stops accepting, and each thread calls its handler's `on_shutdown`. Repeated
+    /// calls have no effect.
     pub fn begin(&self) {
         self.shared.shutdown.store(true, Ordering::Release);
         for thread in &self.shared.threads {
@@ -34,7 +34,7 @@ impl Shutdown {
     }
 }
 
-/// Begins the shutdown of the whole group when its thread ends, by whatever way.
+/// Begins the shutdown of the whole group when its thread ends, even by a panic.
 struct EndsTogether(Shutdown);
 
 impl Drop for EndsTogether {
@@ -43,11 +43,10 @@ impl Drop for EndsTogether {
     }
 }
 
-/// Connections the kernel completes before they are accepted. Where the system's own limit
-/// (`net.core.somaxconn`) is lower, that one holds.
+/// Most connections that wait to be accepted, unless the system's limit (`net.core.somaxconn`) is lower.
 const BACKLOG: i32 = 4096;
 
-/// Binds a listening socket. Port 0 takes a free one.
+/// Binds a listening socket; with port 0, to any free port.
 ///
 /// # Errors
 /// When the address is in use, not this machine's, or not allowed.
@@ -59,7 +58,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A number of event loops, a thread each.
+/// Event loops, each with its own thread.
 #[derive(Debug)]
 pub struct Group {
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -68,9 +67,9 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts `threads` loops named `name-0`, `name-1`, …. `make` builds the handler of each, from
-    /// its number and the wakers of all. The first thread accepts from `listener` and deals the
-    /// connections to all in turn.
+    /// Starts `threads` loops, named `name-0`, `name-1`, …. `make` builds the handler of each loop from the loop's
+    /// number and the wakers of all loops. The first thread accepts from `listener`, and deals the connections to all
+    /// threads in turn.
     ///
     /// # Errors
     /// When the kernel refuses a poll, a timer or a thread.
@@ -134,7 +133,7 @@ impl Group {
                 inbox,
                 handler: make(thread, &wakers),
                 accept_rests: false,
-                shutdown_told: false,
+                shutdown_notified: false,
                 reading: Vec::new(),
                 flushing: Vec::new(),
             });
@@ -159,7 +158,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The address the listener is bound to.
+    /// The listener's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address

@@ -63,8 +63,7 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// A small integer, unique among the connections open at a time, to index the handler's own
-    /// tables with.
+    /// A small integer, unique among open connections, as an index of the handler's own tables.
     #[must_use]
     pub fn index(self) -> usize {
         self.index as usize
@@ -95,7 +94,7 @@ pub enum Origin {
 /// Why a connection ended.
 #[derive(Debug)]
 pub enum Close {
-    /// The handler closed it, or the peer closed it and the handler did not keep it open.
+    /// The handler closed the connection (by default after the peer's end of input), or the loop ended.
     Local,
     /// No traffic for [`Config::idle_timeout`].
     Idle,
@@ -144,8 +143,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn may_deliver(&self) -> bool {
-        // Two peers that each stop reading until the other reads would deadlock. So only the accepting side stops;
-        // the
+        // Two peers that each stop reading until the other reads would deadlock. So only the accepting side stops; the
         // connecting side bounds its own output.
         let congested = self.congested && self.origin == Origin::Accepted;
         !(self.paused || congested || self.connecting || self.close_when_sent || self.closing)
@@ -215,8 +213,7 @@ impl Io {
     }
 
     /// Begins to connect. Success calls [`Handler::on_open`](crate::Handler::on_open); failure calls
-    /// [`Handler::on_close`](crate::Handler::on_close) with [`Close::Refused`]. Output written before is sent once
-    /// the
+    /// [`Handler::on_close`](crate::Handler::on_close) with [`Close::Refused`]. Output written before is sent once the
     /// connection is open.
     ///
     /// # Errors
@@ -256,8 +253,8 @@ impl Io {
     }
 
     /// Calls [`Handler::on_data`](crate::Handler::on_data) again only once there are `bytes` of input, including
-    /// unconsumed
-    /// ones. With more than [`Config::input_bytes_max`], the connection is closed first.
+    /// unconsumed ones. If `bytes` exceeds [`Config::input_bytes_max`], the input reaches that limit first, and the
+    /// connection is closed.
     pub fn want(&mut self, conn: ConnId, bytes: usize) {
         let beyond = self.config.input_bytes_max.saturating_add(1);
         if let Some(connection) = self.get_mut(conn) {
@@ -298,8 +295,8 @@ impl Io {
         }
     }
 
-    /// Calls [`Handler::on_timer`](crate::Handler::on_timer) with `key` once `at` has come. Timers
-    /// cannot be cancelled: a handler ignores the keys it no longer waits for.
+    /// Calls [`Handler::on_timer`](crate::Handler::on_timer) with `key` at the time `at`. Timers cannot be cancelled: a
+    /// handler ignores keys that it no longer waits for.
     pub fn timer(&mut self, at: Instant, key: u64) {
         self.timers.add(at, key);
     }
@@ -312,15 +309,14 @@ impl Io {
         }
     }
 
-    /// Ends this thread's loop with the current batch: output that the kernel accepts at once is
-    /// sent, every connection is closed.
+    /// Ends this thread's loop with the current batch: sends output that the kernel accepts at once, and closes every
+    /// connection.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Ends this thread's loop with the current batch. Drops all unsent output, including that of earlier batches,
-    /// and
-    /// closes every connection.
+    /// Ends this thread's loop with the current batch. Drops all unsent output, including output of earlier batches,
+    /// and closes every connection.
     pub fn abandon(&mut self) {
         self.stop();
         let Io { slots, pool, .. } = self;
@@ -474,8 +470,8 @@ impl Io {
         }
     }
 
-    /// Sends the output of the connection at `index`, as far as the kernel accepts it.
-    /// Returns whether the output thereby fell to the low-water mark.
+    /// Sends the output of the connection at `index`, as far as the kernel accepts it. Returns whether congested output
+    /// fell to the low-water mark.
     pub(crate) fn flush(&mut self, index: u32) -> bool {
         let low = self.config.output_low_water_bytes;
         let high = self.config.output_high_water_bytes;

@@ -2,7 +2,7 @@
 //!
 //! Each thread owns its connections, buffers and timers, so that no request takes a lock. The costs of system calls
 //! determine the design: a send on loopback costs about 4 µs of CPU, a ready receive 0.5 µs, an epoll event 0.15 µs.
-//! Therefore
+//! Therefore:
 //!
 //! * interest is registered once, edge-triggered, for both directions, and never changed;
 //! * a short read counts as "drained", which saves a further receive;
@@ -11,17 +11,16 @@
 //! * an idle connection owns no buffer: input is read into one scratch buffer per thread, and only
 //!   an unfinished tail is kept, in a buffer of its size; output buffers come from a pool and return when drained.
 //!
-//! Memory is bounded: unconsumed input by [`Config::input_bytes_max`]; and a peer that does not read its answers is
-//! not
-//! read from once [`Config::output_high_water_bytes`] of output are unsent.
+//! Memory is bounded. [`Config::input_bytes_max`] limits unconsumed input. If a peer does not read its answers, the
+//! loop stops reading from it at [`Config::output_high_water_bytes`] of unsent output.
 //!
 //! # Layout
 //!
 //! * [`Handler`] is what a program implements: one value per thread, with a method for each event.
 //! * [`Io`] has the handler's operations: write, pause, close, connect, set timers.
 //! * [`Group`] runs one loop per thread and deals accepted connections to them in turn.
-//! * [`Shutdown`] ends a group from outside: a signal, a test, another thread.
-//! * [`process`] ties the life of a process to signals and to its parent.
+//! * [`Shutdown`] ends a group from a signal handler, a test or another thread.
+//! * [`process`] ends a process by signals or with its parent.
 //! * [`Alarm`] is the timer alone, for other event loops.
 //!
 //! The kernel interface (mio, `timerfd`) stays behind these names.

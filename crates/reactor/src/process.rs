@@ -1,4 +1,4 @@
-//! The life of a process: signals that end it, and the parent it is tied to.
+//! Ends a process by signals or with its parent, and raises its limit of open files.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 
 use crate::Shutdown;
 
-/// Makes SIGTERM and SIGINT begin `shutdown`; the second of them ends the process at once.
+/// Makes SIGTERM or SIGINT begin `shutdown`; a second signal ends the process at once.
 ///
 /// # Errors
 /// When the handlers cannot be installed or their thread cannot start.
@@ -15,7 +15,7 @@ pub fn shutdown_on_signals(shutdown: Shutdown) -> io::Result<()> {
     on_signals(move || shutdown.begin())
 }
 
-/// Makes SIGTERM or SIGINT `begin` the end; the second of them ends the process at once.
+/// Makes SIGTERM or SIGINT call `begin`; a second signal ends the process at once.
 ///
 /// # Errors
 /// When the handlers cannot be installed or their thread cannot start.
@@ -34,8 +34,8 @@ pub fn on_signals(begin: impl Fn() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the kernel send this process SIGTERM when the *thread* that started it ends; `parent` is
-/// the process id of that parent. If it is gone already, the signal comes at once.
+/// Makes the kernel send SIGTERM to this process when the *thread* that started it ends. `parent` is the id of the
+/// parent process; if it has already ended, the signal comes at once.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -51,7 +51,7 @@ pub fn tie_to_parent(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files to what the kernel allows this process, and returns it.
+/// Raises the soft limit of open files to the hard limit, and returns it.
 ///
 /// # Errors
 /// When the limit can be neither read nor set.

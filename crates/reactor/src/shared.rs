@@ -1,24 +1,23 @@
-//! What the threads of a group know of each other.
+//! The state that the threads of a group share.
 
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-/// Wakes one thread's loop from another: its handler's `on_wake` is called. Calls before it gets
-/// to run are one.
+/// Wakes a thread's loop, which calls its handler's `on_wake`. Several calls before the loop runs count as one.
 #[derive(Clone, Debug)]
 pub struct Waker(pub(crate) Arc<mio::Waker>);
 
 impl Waker {
     /// Wakes the loop.
     pub fn wake(&self) {
-        // An eventfd write fails only when the counter would overflow: then it is awake anyway.
+        // A write to an eventfd fails only when its counter would overflow: then the loop is awake anyway.
         let _ = self.0.wake();
     }
 }
 
-/// What the threads of a group share; nothing of it is touched per request.
+/// The state of a group. No request touches it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) threads: Vec<Thread>,
@@ -43,7 +42,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Gives the thread a connection that another one has accepted.
+    /// Passes an accepted connection to the thread; returns whether the thread still runs.
     pub(crate) fn hand_over(&self, stream: TcpStream) -> bool {
         let taken = self.inbox.send(stream).is_ok();
         self.waker.wake();

@@ -38,14 +38,14 @@ impl Timers {
         Some(key)
     }
 
-    /// The alarm has fired. A batch that gathers may be of an earlier time than that: what is due then is due
-    /// in the next one, and the alarm must fire again.
+    /// Notes that the alarm has fired, so that `arm` sets it again. A gathering batch may have begun before the timer's
+    /// deadline: then the next batch handles the timer.
     pub(crate) fn fired(&mut self) {
         self.armed = None;
     }
 
-    /// Makes the alarm fire at the earliest deadline. Costs a system call only when that deadline is
-    /// earlier than the one it is armed for, or when that one has passed.
+    /// Makes the alarm fire at the earliest deadline. This costs a system call only if the alarm's time has passed, or
+    /// is later than this deadline.
     pub(crate) fn arm(&mut self, now: Instant) -> io::Result<()> {
         let Some(Reverse((next, _))) = self.heap.peek() else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed > now && armed <= *next) {

@@ -23,9 +23,8 @@ enum Seen {
     Wake(usize),
 }
 
-/// Sends whole lines back. `pause\n` stops reading for 50 ms, `again\n` leaves the rest for another
-/// call, `want\n` asks for more input than any limit, `close\n` closes, `note\n` is only noted,
-/// `panic\n` panics.
+/// Sends whole lines back. `pause\n` stops reading for 50 ms. `again\n` leaves the rest for another call. `want\n` asks
+/// for more input than any limit. `close\n` closes the connection. `note\n` is only reported. `panic\n` panics.
 struct Echo {
     seen: Sender<Seen>,
     connect_to: Option<SocketAddr>,
@@ -33,7 +32,7 @@ struct Echo {
 }
 
 impl Echo {
-    fn tell(&self, seen: Seen) {
+    fn report(&self, seen: Seen) {
         // The test may have ended and dropped its receiver.
         let _ = self.seen.send(seen);
     }
@@ -50,7 +49,7 @@ impl Handler for Echo {
     }
 
     fn on_open(&mut self, io: &mut Io, _conn: ConnId, origin: Origin) {
-        self.tell(Seen::Open(io.thread(), origin));
+        self.report(Seen::Open(io.thread(), origin));
     }
 
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
@@ -78,7 +77,7 @@ impl Handler for Echo {
                     io.close(conn);
                     return consumed;
                 }
-                b"note\n" => self.tell(Seen::Noted),
+                b"note\n" => self.report(Seen::Noted),
                 line => io.write(conn, line),
             }
         }
@@ -86,7 +85,7 @@ impl Handler for Echo {
     }
 
     fn on_drained(&mut self, _io: &mut Io, _conn: ConnId) {
-        self.tell(Seen::Drained);
+        self.report(Seen::Drained);
     }
 
     fn on_close(&mut self, _io: &mut Io, _conn: ConnId, origin: Origin, why: Close) {
@@ -95,19 +94,19 @@ impl Handler for Echo {
             Close::Failed(_) => "failed".into(),
             why => format!("{why:?}"),
         };
-        self.tell(Seen::Closed(origin, why));
+        self.report(Seen::Closed(origin, why));
     }
 
     fn on_timer(&mut self, io: &mut Io, key: u64) {
         if self.timers_ms.contains(&key) {
-            self.tell(Seen::Timer(key));
+            self.report(Seen::Timer(key));
         } else {
             io.resume(ConnId::from_u64(key));
         }
     }
 
     fn on_wake(&mut self, io: &mut Io) {
-        self.tell(Seen::Wake(io.thread()));
+        self.report(Seen::Wake(io.thread()));
     }
 }
 
@@ -178,7 +177,7 @@ fn lines_come_back_however_they_are_split() {
 fn line_larger_than_the_read_buffer_comes_back_whole() {
     let config = Config { read_bytes: 4096, ..Config::default() };
     let running = Running::start(1, &config);
-    // The handler looks at all of it with each piece.
+    // The handler sees the whole line so far with each piece.
     let mut line: Vec<u8> = (0..300_000_u32).map(|i| b'a' + (i % 23) as u8).collect();
     line.push(b'\n');
     let mut stream = running.connect();
@@ -216,8 +215,8 @@ fn wanting_more_than_the_limit_does_not_lift_it() {
 }
 
 #[test]
-fn nothing_is_shown_of_a_connection_that_the_handler_has_closed() {
-    // The two lines come with one event, and in two receives.
+fn closed_connection_gets_no_more_input() {
+    // The two lines come with one event, but in two receives.
     let config = Config { read_bytes: b"close\n".len(), ..Config::default() };
     let running = Running::start(1, &config);
     let mut stream = running.connect();
@@ -227,7 +226,7 @@ fn nothing_is_shown_of_a_connection_that_the_handler_has_closed() {
 }
 
 #[test]
-fn input_that_is_taken_a_little_at_a_time_comes_in_order() {
+fn input_consumed_in_small_parts_comes_in_order() {
     let config = Config { read_bytes: 10_000, ..Config::default() };
     let running = Running::start(1, &config);
     let mut stream = running.connect();
@@ -337,7 +336,7 @@ fn connection_beyond_the_limit_is_refused_until_one_closes() {
 }
 
 #[test]
-fn connections_that_come_in_a_crowd_are_all_accepted() {
+fn many_simultaneous_connections_are_all_accepted() {
     let config = Config { connections_max: 400, ..Config::default() };
     let running = Running::start(2, &config);
     let mut streams: Vec<TcpStream> = (0..400).map(|_| running.connect()).collect();
@@ -350,7 +349,7 @@ fn connections_that_come_in_a_crowd_are_all_accepted() {
 }
 
 #[test]
-fn idle_time_beyond_the_clock_is_none() {
+fn idle_timeout_beyond_the_clock_is_ignored() {
     let config = Config { idle_timeout: Some(Duration::MAX), ..Config::default() };
     let running = Running::start(1, &config);
     let mut stream = running.connect();
@@ -360,7 +359,7 @@ fn idle_time_beyond_the_clock_is_none() {
 
 #[test]
 fn idle_connections_are_closed_and_busy_ones_are_not() {
-    // Longer than a tick takes on a busy machine.
+    // Longer than one exchange takes on a busy machine.
     let config = Config { idle_timeout: Some(Duration::from_secs(5)), ..Config::default() };
     let running = Running::start(1, &config);
     let mut idle = running.connect();
@@ -465,9 +464,9 @@ fn ten_thousand_short_connections_leave_nothing_behind() {
     }
 }
 
-/// Sends lines back, and takes all that come while it is at one into the same batch.
+/// Sends lines back, and gathers input that arrives during the handling into the same batch.
 struct Gathering {
-    /// How many bytes wait to be sent when a batch ends.
+    /// The bytes of unsent output at the end of each batch.
     batches: Sender<usize>,
     began: Sender<()>,
     go_on: Receiver<()>,
@@ -492,7 +491,7 @@ impl Handler for Gathering {
         input.len()
     }
 
-    /// Once there is something to answer.
+    /// Gathers once there is an answer to send.
     fn gathers(&mut self) -> bool {
         self.is_asked
     }
@@ -509,19 +508,19 @@ impl Handler for Gathering {
     }
 }
 
-/// Waits until all that was written has arrived at the other end.
+/// Waits until the other end has acknowledged all written bytes.
 fn wait_for_arrival(stream: &TcpStream) {
     let mut waiting: libc::c_int = 1;
     while waiting != 0 {
-        // SAFETY: a call with a descriptor that is open, and a number that it fills in.
+        // SAFETY: the descriptor is open, and `waiting` is valid for the call to write to.
         let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut waiting) };
         assert_eq!(failed, 0);
         std::thread::yield_now();
     }
 }
 
-/// What waited to be sent at the end of each batch, where each of `sent` came while what was before it
-/// was handled.
+/// Sends `first`, then each piece of `sent` while the handler handles the piece before it. Returns the unsent output at
+/// the end of each batch with output.
 fn gathered(config: &Config, sent: &[&[u8]]) -> Vec<usize> {
     let (batches, ended) = channel();
     let (began, begun) = channel();
@@ -553,12 +552,12 @@ fn gathering_batch_takes_new_input_and_sends_at_its_end() {
 }
 
 #[test]
-fn gathering_ends_though_input_keeps_coming() {
+fn gathering_ends_while_input_keeps_coming() {
     assert_eq!(gathered(&Config::default(), &[b"slow\n", b"third\n"]), [11, 6]);
 }
 
 #[test]
-fn gathering_takes_no_more_than_is_sent_to_a_connection() {
+fn gathering_stops_at_the_high_water_mark() {
     let (high, read) = (4096, 1024);
     let config = Config { read_bytes: read, output_high_water_bytes: high, ..Config::default() };
     let batches = gathered(&config, &[&[b'x'; 32 * 1024]]);

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// A disk that only the thread which mounted it and its child processes see.
+/// A disk that only the mounting thread and its child processes see.
 #[derive(Debug)]
 pub struct Disk {
-    /// Where they see it.
+    /// The mount point.
     pub directory: PathBuf,
 }
 
@@ -36,9 +36,9 @@ impl Disk {
         });
     }
 
-    /// Mounts it in a namespace of this thread, which ends with the thread and its child processes.
+    /// Mounts the disk in a new namespace, which ends with this thread and its child processes.
     fn mount(&self, mib: u64) -> io::Result<()> {
-        // SAFETY: a call that takes a number.
+        // SAFETY: the call takes a number and no pointers.
         succeeded(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
         mount(Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, "")?;
         mount(&self.directory, 0, &format!("size={mib}m"))
@@ -58,7 +58,7 @@ impl Disk {
         succeeded(unsafe { libc::umount(file.as_ptr()) }).unwrap();
     }
 
-    /// Changes its size.
+    /// Changes the size of the disk.
     pub fn resize(&self, mib: u64) {
         mount(&self.directory, libc::MS_REMOUNT, &format!("size={mib}m")).unwrap();
     }
@@ -69,7 +69,7 @@ impl Disk {
         let mut piece = 1 << 20;
         while piece >= 4096 {
             let length = file.metadata().unwrap().len() as libc::off_t;
-            // SAFETY: a call with a descriptor that is open.
+            // SAFETY: the descriptor is open.
             let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), length, piece) };
             if failed != 0 {
                 assert_eq!(failed, libc::ENOSPC);
@@ -108,7 +108,7 @@ fn succeeded(outcome: libc::c_int) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Writes past the test's captured output, which only failed tests show.
+/// Writes to standard error directly: captured output appears only if a test fails.
 fn skipped(error: &io::Error) {
     let line = format!(
         "SKIPPED: full and read-only disks: this user may not mount one ({error}); root may\n"

@@ -1,11 +1,11 @@
-//! What the tests of several crates share.
+//! Helpers for the tests of several crates.
 //!
 //! * [`free_port`], [`free_address`]: a port for a server that takes it from its command line.
 //! * [`Memcached`]: Debian's memcached on such a port.
-//! * [`Disk`]: a small disk that only one test sees, to fill it.
-//! * [`alone`]: an ignored test in a process of its own.
+//! * [`Disk`]: a small disk that only one test sees and can fill.
+//! * [`alone`]: runs an ignored test in its own process.
 //! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
-//! * [`soak`]: how many times as much to draw as usual.
+//! * [`soak`]: the factor by which tests draw more random examples.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]

@@ -8,22 +8,22 @@ use std::process::{Child, Command, Stdio};
 use crate::ports::free_port;
 use crate::waiting::{PATIENCE, wait_until};
 
-/// memcached, or the program that `KNEE_MEMCACHED` names; the drop ends it.
+/// memcached, or the program that `KNEE_MEMCACHED` names. The drop kills it.
 #[derive(Debug)]
 pub struct Memcached {
     child: Child,
     flags: Vec<String>,
-    /// The address that it serves.
+    /// The address of the server.
     pub address: SocketAddr,
 }
 
 impl Memcached {
-    /// Starts it on a free port, with one thread and further flags.
+    /// Starts memcached on a free port, with one thread and further flags.
     pub fn start(flags: &[&str]) -> Memcached {
         Memcached::start_at(free_port(), flags)
     }
 
-    /// Starts it on this port, with one thread and further flags.
+    /// Starts memcached on this port, with one thread and further flags.
     pub fn start_at(port: u16, flags: &[&str]) -> Memcached {
         let flags: Vec<_> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let child = run(port, &flags);
@@ -33,27 +33,27 @@ impl Memcached {
         memcached
     }
 
-    /// Kills it; the port stays leased.
+    /// Kills memcached; the port stays leased.
     pub fn kill(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Kills it and starts it again, empty, on the same port.
+    /// Kills memcached, and starts it again, empty, on the same port.
     pub fn restart(&mut self) {
         self.kill();
         self.child = run(self.address.port(), &self.flags);
         self.wait_until_it_listens();
     }
 
-    /// Sends it a signal.
+    /// Sends memcached a signal.
     pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill takes two numbers; the process is our child and was not waited for yet.
+        // SAFETY: kill takes two numbers; the process is a child that was not waited for yet.
         assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
     }
 
-    /// Sends a request on a connection of its own; the answer up to a line that ends with `end`.
+    /// Sends a request on a new connection; returns the answer up to a line that ends with `end`.
     pub fn ask(&self, request: &str, end: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -66,7 +66,7 @@ impl Memcached {
         answer
     }
 
-    /// The numbers of `stats`, by their names.
+    /// The numeric values of `stats`, by name.
     pub fn stats(&self) -> HashMap<String, u64> {
         let answer = self.ask("stats\r\n", "END");
         let numbers = answer.lines().filter_map(|line| {

@@ -1,9 +1,9 @@
-//! Ports for servers that take theirs from the command line.
+//! Ports for servers that take their port from the command line.
 //!
-//! The system may choose a port that it chose before and that was closed again, for another server or
-//! as a client's own end. These ports are below the range that the system chooses from. Each is leased to one
-//! process, by the name of an abstract socket, which goes with the process.
-//! `python/knee/lab/hosts/ports.py` does the same.
+//! If the system chose a port and a test closed it again, the system may give it to another server, or to a client's
+//! end of a connection. These ports are below the range that the system chooses from. Each port is leased to one
+//! process by the name of an abstract socket, which disappears with the process. `python/knee/lab/hosts/ports.py` does
+//! the same.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::{fs, io, process};
 
 /// The first port that Linux chooses by default.
 const CHOSEN_FROM: u16 = 32_768;
-/// Well-known servers are below.
+/// Well-known servers use lower ports.
 const FIRST: u16 = 10_000;
 
 /// A free port of the loopback interface, leased to this process until it ends.

@@ -1,8 +1,8 @@
-//! Tests in a process of their own.
+//! Tests that run in their own process.
 
 use std::process::Command;
 
-/// Runs an ignored test of this program in a process of its own.
+/// Runs an ignored test of this program in a new process.
 pub fn alone(test: &str) {
     let program = std::env::current_exe().unwrap();
     let outcome = Command::new(program).args(["--ignored", "--exact", test]).output().unwrap();
