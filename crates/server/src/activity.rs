@@ -1,19 +1,19 @@
-//! What happens on a connection, and since when nothing does.
+//! The activity on a connection, and the time since the last.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The calls of a connection report here what they do; the connection reads it.
+/// The activity on a connection: its calls write it, and the connection's timeout reads it.
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Calls whose request or answer is not over.
+    /// Calls whose request or answer is unfinished.
     open: AtomicUsize,
-    /// Calls that wait for the server and not for the client.
+    /// Calls that wait for the server, not for the client.
     working: AtomicUsize,
-    /// When something moved last, in nanoseconds since the connection began.
+    /// The time of the last activity, in nanoseconds since the connection began.
     moved_ns: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl Activity {
         Activity { began: Instant::now(), open, working, moved_ns }
     }
 
-    /// Part of a request came, or part of an answer left.
+    /// Notes that a part of a request came, or a part of an answer left.
     pub(crate) fn moves(&self) {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         self.moved_ns.fetch_max(now_ns, Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Activity {
         self.open.load(Ordering::Relaxed) > 0
     }
 
-    /// When something moved last; `None` while the server works on a call.
+    /// The time of the last activity; `None` while the server works on a call.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
         let quiet = self.working.load(Ordering::Relaxed) == 0;
         quiet.then(|| self.began + Duration::from_nanos(self.moved_ns.load(Ordering::Relaxed)))

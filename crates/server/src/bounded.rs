@@ -1,4 +1,4 @@
-//! Services whose calls take from their connection's account.
+//! Services with bounded memory for messages.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,15 +14,15 @@ use tonic::{Code, Status};
 use crate::budget::{Account, CALL_BYTES, Share};
 use crate::messages::{Incoming, Outgoing};
 
-/// Records calls that ended before a handler had them.
+/// Records calls that ended before they reached a handler.
 pub trait Unserved: fmt::Debug + Send + Sync {
-    /// A call of this path ended with this code, and nothing was done: it found no room, or its request was
-    /// too large, broken or incomplete.
+    /// A call of this path ended with this code before it reached a handler. There was no memory for the call, or its
+    /// request was too large, broken or incomplete.
     fn unserved(self: Arc<Self>, path: &str, received: Instant, code: Code);
 }
 
-/// A service behind [`connections`](crate::connections). The handler finds the call's [`Share`] among the
-/// request's extensions.
+/// A service on [`connections`](crate::connections) whose calls each have a [`Share`] of the budget. The handler finds
+/// the share in the request's extensions.
 #[derive(Debug, Clone)]
 pub struct Bounded<S> {
     service: S,
@@ -30,7 +30,7 @@ pub struct Bounded<S> {
 }
 
 impl<S> Bounded<S> {
-    /// Bounds a service, whose unserved calls `meter` records.
+    /// Bounds a service. `meter` records its unserved calls.
     pub fn new(service: S, meter: Arc<dyn Unserved>) -> Bounded<S> {
         Bounded { service, meter }
     }
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// The future of an answer, or the reason why there is none.
+/// The future of an answer, or of the error if there is no memory for the call.
 #[derive(Debug)]
 pub struct Answering<F> {
     answer: Result<F, Status>,
@@ -103,8 +103,8 @@ where
         share.set_working(false);
         if !share.is_metered() {
             let mut status = Status::from_header_map(response.headers());
-            // tonic answers INTERNAL to a request that it cannot decode; INTERNAL would mean that something
-            // may have been done.
+            // tonic answers INTERNAL to a request that it cannot decode. To clients, INTERNAL means that the call may
+            // have been executed, so the answer becomes INVALID_ARGUMENT.
             if let Some(internal) = status.as_ref().filter(|one| one.code() == Code::Internal) {
                 let why = format!("the request cannot be read: {}", internal.message());
                 response = status.insert(Status::invalid_argument(why)).clone().into_http();

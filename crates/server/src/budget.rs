@@ -1,9 +1,9 @@
-//! Bytes that the messages of all calls take together.
+//! The limit of the memory for the messages of all calls together.
 //!
-//! A connection may take as much as it leaves to all others: one alone takes half, two a third each. However
-//! many take what they can, something is left (Choudhury and Hahne 1998, "Dynamic queue length thresholds for
-//! shared-memory packet switches"). Counters are read before they are raised, so that calls that come at the
-//! same moment may exceed the limit by one message each.
+//! A connection may take as many bytes as it leaves free: a single connection takes at most half of the limit, two
+//! connections a third each. So some memory stays free for further connections (Choudhury and Hahne 1998, "Dynamic
+//! queue length thresholds for shared-memory packet switches"). Counters are read before they are raised, so
+//! simultaneous calls may exceed the limit by one message each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,19 +12,19 @@ use tonic::Status;
 
 use crate::activity::Activity;
 
-/// What a call takes beside its messages: buffers to read the request into and to write the answer from.
+/// The memory of a call besides its messages: buffers for reading the request and writing the answer.
 pub const CALL_BYTES: usize = 16 << 10;
 
-/// The bytes that a server's messages may take.
+/// The limit of the memory for a server's messages, and the bytes taken.
 #[derive(Debug)]
 pub struct Budget {
     taken: AtomicUsize,
     bytes_max: usize,
-    /// The flag that sets it, for messages.
+    /// The flag that sets the limit, named in errors.
     flag: &'static str,
 }
 
-/// What the calls of a connection have taken, and what they do.
+/// The bytes that the calls of a connection have taken, and their activity.
 #[derive(Debug)]
 pub struct Account {
     budget: Arc<Budget>,
@@ -32,7 +32,7 @@ pub struct Account {
     pub(crate) activity: Activity,
 }
 
-/// What a call has taken; dropping it gives that back.
+/// The bytes that a call has taken. Its drop gives them back.
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,
@@ -42,12 +42,12 @@ pub struct Share {
 }
 
 impl Budget {
-    /// A budget of so many bytes, which `flag` sets.
+    /// A budget of `bytes_max` bytes, set by the flag `flag`.
     pub fn new(bytes_max: usize, flag: &'static str) -> Arc<Budget> {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max, flag })
     }
 
-    /// The account of another connection.
+    /// The account of a new connection.
     pub(crate) fn account(self: &Arc<Budget>) -> Arc<Account> {
         let (taken, activity) = (AtomicUsize::new(0), Activity::begin());
         Arc::new(Account { budget: Arc::clone(self), taken, activity })
@@ -66,7 +66,7 @@ impl Budget {
 }
 
 impl Account {
-    /// The share of another call, which has taken nothing yet.
+    /// The share of a new call, which has taken no bytes yet.
     pub(crate) fn share(self: &Arc<Account>) -> Share {
         self.activity.call_begins();
         let (bytes, is_working, is_metered) = Default::default();
@@ -99,24 +99,24 @@ impl Account {
 }
 
 impl Share {
-    /// Takes more.
+    /// Takes `bytes` more.
     ///
     /// # Errors
-    /// Where there is no room for it.
+    /// If the limit would be exceeded.
     pub fn take(&self, bytes: usize) -> Result<(), Status> {
         self.account.take(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes more even without room, for the answer to a finished change. Further calls are refused until it
-    /// is given back.
+    /// Takes `bytes` more even beyond the limit, for the answer to a finished change. Further calls are refused until
+    /// these bytes are given back.
     pub fn overdraw(&self, bytes: usize) {
         self.account.overdraw(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives back all but so much.
+    /// Gives back all but `bytes`.
     pub(crate) fn keep(&self, bytes: usize) {
         let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
         self.account.give_back(had.saturating_sub(bytes));
@@ -126,7 +126,7 @@ impl Share {
         &self.account
     }
 
-    /// Notes whether the call waits for the server; otherwise it waits for the client.
+    /// Notes whether the call waits for the server or for the client.
     pub(crate) fn set_working(&self, works: bool) {
         if self.is_working.swap(works, Ordering::Relaxed) != works {
             let activity = &self.account.activity;
@@ -134,7 +134,7 @@ impl Share {
         }
     }
 
-    /// The handler has the request, and will record the call.
+    /// Notes that the handler has the request, and will record the call.
     pub fn metered(&self) {
         self.is_metered.store(true, Ordering::Relaxed);
         self.set_working(true);
@@ -184,7 +184,7 @@ mod tests {
         calls[0].take(300).unwrap();
         calls[1].take(200).unwrap();
         assert_eq!(calls[1].take(1).unwrap_err().code(), tonic::Code::ResourceExhausted);
-        // Another connection has half of the rest.
+        // Another connection gets half of the rest.
         let other = budget.share();
         other.take(250).unwrap();
         other.take(1).unwrap_err();

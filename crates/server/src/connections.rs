@@ -1,4 +1,4 @@
-//! Connections: at most so many at a time, and none on which nothing happens for too long.
+//! Connections: a limited number, closed when they are inactive for too long.
 
 use std::future::Future;
 use std::io;
@@ -18,35 +18,35 @@ use tonic::transport::server::Connected;
 
 use crate::budget::{Account, Budget};
 
-/// The pause after the system refused a connection.
+/// The pause after the system failed to accept a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// The length of HTTP/2's client preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// Limits of a server's connections. A connection on which nothing moves is closed, and its calls with it;
-/// work on a call counts as movement.
+/// The limits of a server's connections. An inactive connection is closed with its calls. While the server works on a
+/// call, the connection counts as active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
     /// How long a new connection may take to send HTTP/2's preface.
     pub silence_max: Duration,
-    /// How long a connection without calls may stay quiet; without it, for ever.
+    /// How long a connection without calls may stay inactive; `None`: for ever.
     pub idle_max: Option<Duration>,
-    /// How long a client may leave its requests unfinished and its answers unread; without it, for ever.
+    /// How long a client may leave its requests unfinished and its answers unread; `None`: for ever.
     pub stall_max: Option<Duration>,
 }
 
-/// A connection, and its place among those that are allowed.
+/// A connection within the [`Limits`].
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
-    /// Bytes that its preface still lacks.
+    /// Missing bytes of the preface.
     preface_left: usize,
     account: Arc<Account>,
     limits: Limits,
-    /// When to look again whether anything moves; without it, never.
+    /// The time of the next check for activity; `None`: no check.
     watch: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
     open: Arc<AtomicU64>,
@@ -77,7 +77,7 @@ impl Connection {
         self.limits.idle_max.into_iter().chain(self.limits.stall_max).min()
     }
 
-    /// When to look again; `None` if nothing moved for too long.
+    /// When to check again; `None` if the connection was inactive for too long.
     fn look_again(&self) -> Option<Instant> {
         if self.preface_left > 0 {
             return None;
@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// Fails the connection if nothing moved for too long.
+    /// Fails the connection if it was inactive for too long.
     fn poll_watch(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         while let Some(watch) = &mut self.watch
             && watch.as_mut().poll(context).is_ready()
@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-/// The connections of a listener within `limits`, which `open` counts, each with an account of the budget.
+/// The connections of a listener, within `limits` and each with an account of `budget`. `open` counts them.
 pub fn connections(
     listener: TcpListener,
     limits: Limits,
@@ -122,7 +122,7 @@ pub fn connections(
             match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
                 Ok(stream) => match Arc::clone(&places).try_acquire_owned() {
                     Ok(permit) => break (stream, permit),
-                    // A client that waited instead could not know why.
+                    // A client that waited instead would not learn the cause.
                     Err(_) => drop(stream),
                 },
                 // Most likely no descriptor is free.
@@ -144,7 +144,7 @@ pub fn connections(
 }
 
 impl Connected for Connection {
-    /// Each call finds its connection's account among its extensions.
+    /// Each call finds its connection's account in its extensions.
     type ConnectInfo = Arc<Account>;
 
     fn connect_info(&self) -> Arc<Account> {
@@ -185,7 +185,7 @@ impl AsyncWrite for Connection {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write_vectored(context, slices) {
-            // A client that stops to read stops the server's reading, too.
+            // The server does not read while it cannot write, so the check must also happen here.
             Poll::Pending => self.poll_watch(context).map(Err),
             written => written,
         }

@@ -1,12 +1,12 @@
-//! What server programs have in common: their start, and gRPC on tokio.
+//! The common parts of server programs: their start, and gRPC on tokio.
 //!
-//! * [`program`]: flags, listeners, report and reasons of failures.
-//! * [`connections`]: at most so many at a time, closed when their `activity` stops.
-//! * [`Budget`]: the bytes that the `messages` of all calls may take together.
-//! * [`Bounded`]: a service whose calls each have a [`Share`] of it.
-//! * [`Running`]: all of it on a port, from start to end.
-//! * [`Shards`]: a recorder for each thread of a [`runtime`], and the windows of the process.
-//! * [`Trace`]: lines on standard error.
+//! * [`program`]: flags, listeners, report, and failures.
+//! * [`connections`]: a limited number of connections, closed when their `activity` stops.
+//! * [`Budget`]: the limit of the memory for the `messages` of all calls.
+//! * [`Bounded`]: a service whose calls each have a [`Share`] of the budget.
+//! * [`Running`]: a server on a port, from start to end.
+//! * [`Shards`]: a recorder for each thread of a [`runtime`].
+//! * [`Trace`]: a line for each request, on standard error.
 
 mod activity;
 mod bounded;

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers that count what they take.
+//! Bodies of requests and answers that count their bytes in the budget.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::budget::{CALL_BYTES, Share};
 
 type Next = Option<Result<Frame<Bytes>, Status>>;
 
-/// A request as it comes: each part takes its length, or ends the call where there is no room.
+/// A request's body. Each part takes its length from the budget; if the limit is reached, the call fails.
 #[derive(Debug)]
 pub struct Incoming {
     body: tonic::body::Body,
@@ -51,11 +51,11 @@ impl Body for Incoming {
     }
 }
 
-/// An answer as it leaves: each message in parts, so that a slow but steady reader is seen to read.
+/// An answer's body. It sends each message in parts, so that slow but steady reading counts as activity.
 #[derive(Debug)]
 pub struct Outgoing {
     body: tonic::body::Body,
-    /// The rest of the message that leaves.
+    /// The rest of the current message.
     message: Bytes,
     share: Arc<Share>,
 }
@@ -104,7 +104,7 @@ impl Body for Outgoing {
     }
 }
 
-/// A message whose last part has not left; the call may be over before that.
+/// The bytes of a message, counted until its last part has left. The call may end before that.
 #[derive(Debug)]
 struct Unsent {
     data: Bytes,
@@ -112,7 +112,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Moves what the message took from the call to the message. A request is gone by then.
+    /// Moves the message's bytes from the call to the message. The request's bytes are given back.
     fn message(data: Bytes, share: &Arc<Share>) -> Bytes {
         share.keep(CALL_BYTES);
         share.account().overdraw(data.len());
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    /// An answer of one message, then nothing yet.
+    /// An answer of one message that does not end.
     struct Unfinished(Option<Bytes>);
 
     impl Body for Unfinished {
@@ -166,7 +166,7 @@ mod tests {
         }
         assert!(parts.iter().all(|part| part.len() <= CALL_BYTES));
         assert_eq!(parts.iter().map(Bytes::len).sum::<usize>(), BYTES);
-        // The server is to make the next message.
+        // The call waits for the server's next message, so it counts as active.
         assert_eq!(share.account().activity.quiet_since(), None);
         drop(answer);
         drop(share);

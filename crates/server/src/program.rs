@@ -1,4 +1,4 @@
-//! The start of a server program: flags that all have, listeners, report, and the reason of a failure.
+//! The start of a server program: common flags, listeners, report, and failures.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -11,26 +11,26 @@ use knee_telemetry::{Reporter, Role, Stats, tell};
 
 use crate::trace::Trace;
 
-/// Descriptors that are no clients' connections: listeners, polls, timers, standard streams.
+/// Descriptors besides the clients' connections: listeners, polls, timers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
-/// Why a program did not run, and its exit code.
+/// Why a program failed, and its exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// One line.
+    /// The message, in one line.
     pub message: String,
-    /// 1 for the system, 2 for the command line.
+    /// 1 for an error of the system, 2 for an error on the command line.
     pub code: u8,
 }
 
 impl Failure {
-    /// The system refused something.
+    /// An error of the system.
     #[must_use]
     pub fn system(what: &str, error: &io::Error) -> Failure {
         Failure { message: format!("{what}: {error}"), code: 1 }
     }
 
-    /// The command line cannot be served.
+    /// An error on the command line.
     #[must_use]
     pub fn usage(message: String) -> Failure {
         Failure { message, code: 2 }
@@ -48,13 +48,13 @@ pub fn ended(program: &'static str, outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Flags of every server.
+/// The flags of every server.
 #[derive(Debug, Args)]
 pub struct Observing {
     /// Address of `GET /metrics` (Prometheus text).
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub admin: Option<SocketAddr>,
-    /// What is printed on standard output.
+    /// Output on standard output.
     #[arg(long, value_name = "WHAT", default_value = "json")]
     pub stats: Output,
     /// Write a line for each request on standard error.
@@ -62,7 +62,7 @@ pub struct Observing {
     pub trace: bool,
 }
 
-/// What a program prints on standard output.
+/// The output of a program on standard output.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Output {
     /// A line of JSON for each second, and a summary.
@@ -75,7 +75,7 @@ impl Observing {
     /// Starts the report, and serves it at the admin address.
     ///
     /// # Errors
-    /// Where the system refuses that.
+    /// When the system refuses the output or the address.
     pub fn reporter<R: Role>(&self, program: &'static str) -> Result<Reporter<R>, Failure> {
         let stats = match self.stats {
             Output::Json => Stats::Json,
@@ -101,7 +101,7 @@ impl Observing {
 /// Parses the value of a flag that takes an address.
 ///
 /// # Errors
-/// Where it is no address.
+/// When the text is not an address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected an IP address and a port, as in 127.0.0.1:3264".into())
 }
@@ -109,17 +109,17 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// Ends the process with its parent, if a flag names one.
 ///
 /// # Errors
-/// Where the system refuses that.
+/// When the system refuses that.
 pub fn tie_to_parent(parent: Option<u32>) -> Result<(), Failure> {
     let Some(parent) = parent else { return Ok(()) };
     process::tie_to_parent(parent)
         .map_err(|error| Failure::system("cannot be tied to its parent", &error))
 }
 
-/// Raises the limit of open files, and warns if it is too low for so many connections, which `flags` ask for.
+/// Raises the limit of open files. Warns if it is too low for the connections that `flags` allow.
 ///
 /// # Errors
-/// Where the limit cannot be raised.
+/// When the limit cannot be raised.
 pub fn raise_open_files_limit(
     program: &'static str,
     connections: u64,
@@ -137,10 +137,10 @@ pub fn raise_open_files_limit(
     Ok(())
 }
 
-/// Listens at the address that a flag names.
+/// Listens at the address of a flag.
 ///
 /// # Errors
-/// Where the system refuses that.
+/// When the system refuses the address.
 pub fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     bind(address).map_err(|error| {
         let remedy = match error.kind() {
@@ -154,10 +154,10 @@ pub fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// Calls `begin` when a signal asks the process to end; a second signal ends it at once.
+/// Calls `begin` at the first signal that ends a process. A second signal ends the process at once.
 ///
 /// # Errors
-/// Where the system refuses a thread.
+/// When the system refuses a thread.
 pub fn on_signals(begin: impl Fn() + Send + 'static) -> Result<(), Failure> {
     process::on_signals(begin).map_err(|error| Failure::system("cannot wait for signals", &error))
 }

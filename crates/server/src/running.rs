@@ -1,4 +1,4 @@
-//! A server of gRPC on a port, from start to end.
+//! A gRPC server on a port, from start to end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,11 +14,11 @@ use tonic::transport::Server;
 
 use crate::connections::Connection;
 
-/// A connection without traffic is pinged so often, and closed if no answer comes in time.
+/// How often a connection without traffic is pinged, and how long its answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server of so many calls of one connection at a time; further calls wait at the client.
+/// A server that handles `streams_max` calls of a connection at a time; further calls wait at the client.
 pub fn server(streams_max: u32) -> Server {
     Server::builder()
         .max_concurrent_streams(streams_max)
@@ -31,22 +31,22 @@ pub fn server(streams_max: u32) -> Server {
 pub struct Shutdown(watch::Sender<bool>);
 
 impl Shutdown {
-    /// Refuses further calls; running ones have the grace period.
+    /// Begins the shutdown: further calls are refused, and running calls have the grace period.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
 
-    /// Whether it has begun, for calls that may run for long.
+    /// Shows whether the shutdown has begun, for calls that may run for long.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }
 }
 
-/// A listener on the threads of a runtime, and its address.
+/// The listener as one of a runtime, and its address.
 ///
 /// # Errors
-/// When the system refuses it.
+/// When the system refuses the listener.
 pub fn listening(
     runtime: &Runtime,
     listener: std::net::TcpListener,
@@ -57,7 +57,7 @@ pub fn listening(
     Ok((TcpListener::from_std(listener)?, address))
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
     runtime: Runtime,
@@ -69,8 +69,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Serves connections on the threads of `runtime` until `shutdown` begins. Then running calls have `grace`.
-    /// `service` answers every path, as a generated service does: a router costs each call some copies and boxes.
+    /// Serves connections on the threads of `runtime` until `shutdown` begins. After that, running calls may take
+    /// `grace`. `service` answers all paths, as generated services do: a router would cost each call some copies and
+    /// boxes.
     pub fn start<S, B>(
         runtime: Runtime,
         server: Server,
@@ -90,20 +91,20 @@ impl Running {
     {
         let mut asked = shutdown.watch();
         let ends = async move {
-            // An error says that no handle is left.
+            // An error means that no handle is left.
             let _ = asked.wait_for(|ends| *ends).await;
         };
         let serving = server.serve_with_incoming_shutdown(service, connections, ends);
         let (held, serves) = watch::channel(());
         let served = runtime.spawn(async move {
-            // Dropped also by a panic.
+            // A panic drops it, too.
             let _held = held;
             serving.await
         });
         Running { runtime, served, serves, shutdown, grace }
     }
 
-    /// Calls a function at the end, expected or not.
+    /// Calls `ended` when the server ends, expectedly or not.
     pub fn on_end(&self, ended: impl FnOnce() + Send + 'static) {
         let mut serves = self.serves.clone();
         self.runtime.spawn(async move {
@@ -112,16 +113,17 @@ impl Running {
         });
     }
 
-    /// A handle that ends it.
+    /// A handle that ends the server.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// Waits until it and the threads of its runtime have ended, except for threads that outlast the grace period.
+    /// Waits until the server and the threads of its runtime have ended, but not for threads that outlast the grace
+    /// period.
     ///
     /// # Errors
-    /// When it failed, or ended without being asked to.
+    /// When the server failed, or ended without a shutdown.
     pub fn join(self) -> io::Result<()> {
         let Running { runtime, mut served, shutdown, grace, .. } = self;
         let mut ending = shutdown.watch();
@@ -133,11 +135,11 @@ impl Running {
             tokio::time::timeout(grace, &mut served).await.ok()
         });
         let was_asked = *ending.borrow();
-        // Cuts off unread answers; blocking work ends its step.
+        // Drops unread answers, and waits at most for the grace period until blocking work has ended.
         runtime.shutdown_timeout(grace);
         match outcome {
             Some(Ok(Ok(()))) if !was_asked => {
-                Err(io::Error::other("the server ended without being asked to"))
+                Err(io::Error::other("the server ended without a shutdown"))
             }
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(error))) => Err(io::Error::other(error)),

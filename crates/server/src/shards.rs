@@ -1,7 +1,7 @@
-//! Recorders of calls, by the thread that ends them.
+//! The recorders of a server, one for each worker. The thread that ends a call records it.
 //!
-//! Each worker of a runtime has a recorder, and all other threads share one, each behind a lock that is nearly
-//! always free. Once a second a task hands over what they have.
+//! All threads besides the workers share one recorder. Each recorder has a lock, which is nearly always free. Once a
+//! second, a task closes the windows of all recorders.
 
 use std::cell::Cell;
 use std::io;
@@ -13,12 +13,11 @@ use knee_telemetry::{CpuClock, Moment, Recorder, Reporter, Role};
 use tokio::runtime::{Builder, Runtime};
 
 thread_local! {
-    /// Which recorder a thread uses; the last one unless it is a worker.
+    /// The index of the thread's recorder. Threads besides the workers use the last recorder.
     static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// The recorders of a server with so many workers: one each, and one for all other threads. `gauges` takes the
-/// recorder's index.
+/// The recorders of a server: one for each worker, and one for all other threads. `gauges` takes a recorder's index.
 pub fn recorders<R: Role>(
     reporter: &mut Reporter<R>,
     workers: usize,
@@ -33,9 +32,9 @@ pub fn recorders<R: Role>(
 /// The recorders of a server.
 #[derive(Debug)]
 pub struct Shards<R: Role> {
-    /// Those of the workers, and the one of all other threads.
+    /// One shard for each worker, and one for all other threads.
     shards: Box<[Shard<R>]>,
-    /// Threads of the runtime that have begun; its workers are the first.
+    /// The number of the runtime's threads that have begun; the workers are the first.
     threads: AtomicUsize,
     /// Connections that are open.
     pub connections: Arc<AtomicU64>,
@@ -43,16 +42,16 @@ pub struct Shards<R: Role> {
 
 #[derive(Debug)]
 struct Shard<R: Role> {
-    /// `None` without a report, and at the end.
+    /// `None` without a report, and after the end.
     recorder: Mutex<Option<Recorder<R>>>,
     cpu: Mutex<Cpu>,
 }
 
-/// CPU time of the threads that share a recorder.
+/// The CPU time of the threads that share a recorder.
 #[derive(Debug, Default)]
 struct Cpu {
     living: Vec<CpuClock>,
-    /// CPU time of threads that have ended.
+    /// The CPU time of threads that have ended.
     ended: Duration,
 }
 
@@ -63,7 +62,7 @@ impl Cpu {
 }
 
 impl<R: Role> Shards<R> {
-    /// With the recorders that [`recorders`] made for so many workers, or with none.
+    /// Takes the recorders that [`recorders`] made for the same number of workers, or none.
     pub fn new(workers: usize, recorders: Vec<Recorder<R>>) -> Shards<R> {
         let mut recorders = recorders.into_iter();
         let shard = |_| Shard { recorder: Mutex::new(recorders.next()), cpu: Mutex::default() };
@@ -82,7 +81,7 @@ impl<R: Role> Shards<R> {
         &self.shards[SHARD.get().min(self.workers())]
     }
 
-    /// Records with this thread's recorder, if there is a report.
+    /// Calls `record` with this thread's recorder, if there is a report.
     pub fn record(&self, record: impl FnOnce(&mut Recorder<R>)) {
         if let Some(recorder) = &mut *lock(&self.shard().recorder) {
             record(recorder);
@@ -105,7 +104,7 @@ impl<R: Role> Shards<R> {
         cpu.ended += clock.read().unwrap_or_default();
     }
 
-    /// Hands over what was recorded, every second.
+    /// Closes the windows of all recorders every second.
     pub async fn cut_every_second(self: Arc<Self>) {
         loop {
             tokio::time::sleep_until(Moment::now().next_second().into()).await;
@@ -120,7 +119,7 @@ impl<R: Role> Shards<R> {
         }
     }
 
-    /// Hands over the rest. The runtime's threads have ended.
+    /// Closes the last windows. Must be called after the runtime's threads have ended.
     pub fn finish(&self) {
         let now = Moment::now();
         for shard in &self.shards {
@@ -132,13 +131,13 @@ impl<R: Role> Shards<R> {
         }
     }
 
-    /// The last recorder has all connections.
+    /// The last recorder counts all connections.
     fn connections_of(&self, shard: usize) -> u64 {
         if shard == self.workers() { self.connections.load(Ordering::Relaxed) } else { 0 }
     }
 }
 
-/// A runtime with metered threads; `with` sets up the rest of it.
+/// A runtime whose threads have shards. `with` sets further options.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -146,7 +145,7 @@ pub fn runtime<R: Role>(
     shards: &Arc<Shards<R>>,
     with: impl FnOnce(&mut Builder) -> &mut Builder,
 ) -> io::Result<Runtime> {
-    // All workers begin before anything runs on the runtime: later threads are others.
+    // All workers begin before any task runs, so that threads with higher numbers are not workers.
     let begun = Arc::new(Barrier::new(shards.workers() + 1));
     let (begins, ends, begins_too) = (Arc::clone(shards), Arc::clone(shards), Arc::clone(&begun));
     let mut builder = Builder::new_multi_thread();
@@ -165,7 +164,7 @@ pub fn runtime<R: Role>(
     Ok(runtime)
 }
 
-/// Records are plain sums: they stay usable after a panic.
+/// Locks even after a panic: records are plain sums, so they stay usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
-/// Lines that wait for the reader of standard error; further lines are lost, and counted.
+/// The number of lines that wait for the reader of standard error. Further lines are lost, and counted.
 const WAITING_LINES_MAX: usize = 16 << 10;
 
-/// Writes lines on a thread of its own, so that no request waits for the reader of standard error.
+/// Writes lines on its own thread, so that no request waits for the reader of standard error.
 #[derive(Debug, Clone)]
 pub struct Trace {
     program: &'static str,
     lines: NonBlocking,
-    /// Its drop writes what still waits, for a second at most.
+    /// Its drop writes the waiting lines, for a second at most.
     flush: Arc<Mutex<Option<WorkerGuard>>>,
 }
 
@@ -25,26 +25,26 @@ impl Trace {
         Trace::to_sink(program, io::stderr())
     }
 
-    /// A trace that `sink` takes.
+    /// A trace that writes to `sink`.
     pub fn to_sink(program: &'static str, sink: impl Write + Send + 'static) -> Trace {
         let builder = NonBlockingBuilder::default().thread_name("trace");
         let (lines, guard) = builder.buffered_lines_limit(WAITING_LINES_MAX).finish(sink);
         Trace { program, lines, flush: Arc::new(Mutex::new(Some(guard))) }
     }
 
-    /// Writes a message on a line of its own, unless too many wait.
+    /// Writes a line about a request, unless too many lines wait.
     pub fn tell(&self, message: fmt::Arguments<'_>) {
         self.log(format_args!("trace {message}"));
     }
 
-    /// The same for a message that belongs to no request.
+    /// The same for a line that is not about a request.
     pub fn log(&self, message: fmt::Arguments<'_>) {
         let line = format!("{}: {message}\n", self.program);
-        // It never fails: a line without room is counted as lost.
+        // It never fails: a line for which there is no room is counted as lost.
         let _ = self.lines.clone().write_all(line.as_bytes());
     }
 
-    /// Writes what still waits, and how many lines were lost.
+    /// Writes the waiting lines, and the number of lost lines.
     pub fn finish(&self) {
         drop(self.flush.lock().unwrap_or_else(PoisonError::into_inner).take());
         let lost = self.lines.error_counter().dropped_lines();
