@@ -1,4 +1,4 @@
-//! Base64 as memcached reads and writes binary keys (RFC 4648, section 4, read leniently).
+//! Base64, in which memcached reads and writes binary keys (RFC 4648, section 4, read leniently).
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -17,10 +17,10 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Hands the decoded bytes to `emit`, or returns false where memcached calls the encoding broken.
+/// Passes the decoded bytes to `emit`. Returns false if memcached refuses the encoding.
 ///
-/// As memcached does it: characters outside the alphabet are skipped, whole groups of four must
-/// remain, padding may stand anywhere in its group, and whatever follows a padded group is dropped.
+/// As in memcached, characters outside the alphabet are skipped, and the number of the others must be a positive
+/// multiple of four. Padding may stand anywhere in its group. All characters after a padded group are ignored.
 pub(crate) fn decode(encoded: &[u8], mut emit: impl FnMut(u8)) -> bool {
     let digits = encoded.iter().filter(|&&byte| value(byte).is_some()).count();
     if digits == 0 || digits % 4 != 0 {
@@ -46,7 +46,7 @@ pub(crate) fn decode(encoded: &[u8], mut emit: impl FnMut(u8)) -> bool {
     true
 }
 
-/// The six bits a character stands for; padding counts as zero bits.
+/// The six bits of a character; padding counts as zero bits.
 fn value(byte: u8) -> Option<u32> {
     Some(u32::from(match byte {
         b'A'..=b'Z' => byte - b'A',
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn encodes_the_vectors_of_rfc_4648_and_reads_them_back() {
+    fn vectors_of_rfc_4648_encode_and_decode() {
         let vectors: [(&[u8], &[u8]); 6] = [
             (b"f", b"Zg=="),
             (b"fo", b"Zm8="),
@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_memcached_reads_and_refuses_what_it_refuses() {
+    fn odd_encodings_decode_as_in_memcached() {
         let rows: [(&[u8], Option<&[u8]>); 8] = [
             (b"", None),
             (b"Zm9", None),              // not a whole group
             (b"YWJj=", None),            // padding counts as a character
-            (b"A===", None),             // three of them say nothing
-            (b"YWJj!!!!", Some(b"abc")), // foreign characters are skipped
-            (b"YW\tJj", Some(b"abc")),   // wherever they stand
+            (b"A===", None),             // three padding characters
+            (b"YWJj!!!!", Some(b"abc")), // other characters are skipped
+            (b"YW\tJj", Some(b"abc")),   // also within a group
             (b"YW=h", Some(b"a`")),      // padding in the middle of a group
             (b"YQ==YQ==", Some(b"a")),   // the first padded group is the last
         ];

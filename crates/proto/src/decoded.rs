@@ -1,4 +1,4 @@
-//! What one call of a decoder came to.
+//! The outcome of one call of a decoder.
 
 /// The outcome of one call of [`RequestDecoder::decode`](crate::RequestDecoder::decode) or
 /// [`ResponseDecoder::decode`](crate::ResponseDecoder::decode).
@@ -12,7 +12,7 @@
 /// let mut start = 0;
 /// loop {
 ///     match decoder.decode(&buffer[start..]) {
-///         Decoded::Complete { consumed, item: _request } => start += consumed, // … act on it
+///         Decoded::Complete { consumed, item: _request } => start += consumed, // … serve it
 ///         Decoded::Invalid { consumed, error } => {
 ///             start += consumed; // … write error.answer(), close when error.is_fatal()
 /// #           assert!(!error.is_fatal());
@@ -27,26 +27,26 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<T, E> {
-    /// No whole item yet.
+    /// The item at the front is incomplete.
     Incomplete {
-        /// Bytes to drop: they belong to a value that is being thrown away, never to an item.
+        /// Bytes to drop. They belong to a refused value, never to an item.
         consumed: usize,
-        /// How many bytes must stand behind the dropped ones before another call can come to
-        /// anything else; always more than do now. Calling earlier does no harm.
+        /// The number of bytes, after the dropped ones, from which on another call can have another outcome. It always
+        /// exceeds the number of these bytes now. An earlier call does no harm.
         wanted: usize,
     },
-    /// One item; `input[..consumed]` are exactly its bytes on the wire.
+    /// One item; `input[..consumed]` are exactly its bytes.
     Complete {
-        /// Length of the item on the wire.
+        /// Length of the item in bytes.
         consumed: usize,
         /// The item, borrowed from the input.
         item: T,
     },
-    /// The input broke the protocol; what follows `consumed` is decoded afresh.
+    /// The input broke the protocol. The decoder continues after the consumed bytes.
     Invalid {
         /// Bytes to drop.
         consumed: usize,
-        /// What was wrong.
+        /// The error.
         error: E,
     },
 }

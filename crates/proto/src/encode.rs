@@ -1,4 +1,4 @@
-//! From requests and responses to bytes, always appended to a buffer the caller owns.
+//! Requests and responses to bytes, appended to the caller's buffer.
 
 mod request;
 mod response;

@@ -1,11 +1,11 @@
-//! Why a request was refused, and the words memcached has for it.
+//! Why a request was refused, and memcached's answer to it.
 
-/// A request that broke the protocol, with the answer memcached 1.6.18 gives to it.
+/// A request that broke the protocol, with the answer of memcached 1.6.18.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProtocolError {
-    /// What was wrong.
+    /// The kind of error.
     pub kind: ErrorKind,
-    /// The request said `noreply` where memcached had already understood it: nothing is answered.
+    /// Whether memcached had read a `noreply` before it detected the error. Then it sends no answer.
     pub noreply: bool,
 }
 
@@ -14,14 +14,13 @@ impl ProtocolError {
         ProtocolError { kind, noreply: false }
     }
 
-    /// The bytes to send back, line end included. Empty when memcached says nothing: after a
-    /// `noreply` it understood, and before it closes on an endless line.
+    /// The answer, with its line end. Empty if memcached sends no answer: after `noreply`, and before it closes a
+    /// connection with an endless line or an HTTP request.
     pub fn answer(&self) -> &'static [u8] {
         if self.noreply { b"" } else { self.kind.answer() }
     }
 
-    /// Whether the connection must be closed after the answer, because the stream cannot be
-    /// followed any further.
+    /// Whether the connection must be closed after the answer, because the rest of the stream cannot be decoded.
     pub fn is_fatal(&self) -> bool {
         matches!(self.kind, ErrorKind::LineTooLong | ErrorKind::Http)
     }
@@ -41,7 +40,7 @@ impl std::error::Error for ProtocolError {}
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident => $answer:literal,)*) => {
-        /// What was wrong with a request: one variant for each answer memcached has.
+        /// Kinds of errors in requests: one variant for each answer of memcached.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum ErrorKind { $($(#[$doc])* $name,)* }
 
@@ -54,49 +53,49 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Unknown verb, or one with too few or too many words behind it.
+    /// An unknown verb, or too few or too many words after a verb.
     Unknown => b"ERROR\r\n",
-    /// A key too long, a number that is none, a negative length.
+    /// A key that is too long, a malformed number, or a negative length.
     BadLine => b"CLIENT_ERROR bad command line format\r\n",
-    /// `delete` with a second word that is neither `0` nor `noreply`.
+    /// `delete` with wrong words after the key.
     DeleteUsage => b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n",
-    /// `gat`, `touch`, `flush_all` with an expiry time that is no 32-bit number.
+    /// `gat`, `touch` or `flush_all` with a malformed expiry time.
     InvalidExptime => b"CLIENT_ERROR invalid exptime argument\r\n",
-    /// `incr`, `decr` with a delta that is no unsigned 64-bit number.
+    /// `incr` or `decr` with a delta that is not an unsigned 64-bit number.
     InvalidDelta => b"CLIENT_ERROR invalid numeric delta argument\r\n",
-    /// The value does not end where its length says.
+    /// A value without a line end after its length.
     BadDataChunk => b"CLIENT_ERROR bad data chunk\r\n",
     /// The value is longer than [`Limits::value_bytes_max`](crate::Limits::value_bytes_max).
     TooLarge => b"SERVER_ERROR object too large for cache\r\n",
-    /// No line end within [`Limits::line_bytes_max`](crate::Limits::line_bytes_max): memcached
-    /// closes without a word.
+    /// No line end within [`Limits::line_bytes_max`](crate::Limits::line_bytes_max). memcached closes the connection
+    /// without an answer.
     LineTooLong => b"",
-    /// The beginning of an HTTP request: the connection closes without an answer, as memcached does.
+    /// The beginning of an HTTP request. memcached closes the connection without an answer.
     Http => b"",
     /// `mg` with more than 17 flags.
     MetaGetTooManyFlags => b"CLIENT_ERROR options flags are too long\r\n",
     /// `ms`, `md`, `ma` with too many flags.
     MetaTooManyFlags => b"CLIENT_ERROR options flags too long\r\n",
-    /// `mg`, `ms` with the same flag twice, or one that is no ASCII character.
+    /// `mg` or `ms` with a repeated flag, or a flag that is not an ASCII character.
     MetaDuplicateFlag => b"CLIENT_ERROR duplicate flag\r\n",
-    /// `mg`, `ms` with a flag that does not exist.
+    /// `mg` or `ms` with an unknown flag.
     MetaInvalidFlag => b"CLIENT_ERROR invalid flag\r\n",
-    /// `md`, `ma` with anything wrong in the flags.
+    /// `md` or `ma` with any error in the flags.
     MetaInvalidOrDuplicateFlag => b"CLIENT_ERROR invalid or duplicate flag\r\n",
-    /// A key that the flag `b` calls base64 and that is none.
+    /// A key with the flag `b` that is not base64.
     MetaKeyEncoding => b"CLIENT_ERROR error decoding key\r\n",
-    /// A flag whose number is none.
+    /// The flag `C`, `N`, `R` or `T` with a malformed number.
     MetaBadToken => b"CLIENT_ERROR bad token in command line format\r\n",
-    /// The flag `M` with other than one character.
+    /// The flag `M` with more or less than one character.
     MetaModeLength => b"CLIENT_ERROR incorrect length for M token\r\n",
-    /// The flag `J` whose number is none.
+    /// The flag `J` with a malformed number.
     MetaInitial => b"CLIENT_ERROR invalid numeric initial value\r\n",
-    /// The flag `D` whose number is none.
+    /// The flag `D` with a malformed number.
     MetaDelta => b"CLIENT_ERROR invalid numeric delta value\r\n",
     /// An opaque of more than 31 bytes.
     MetaOpaqueTooLong => b"CLIENT_ERROR opaque token too long\r\n",
-    /// `ms` with a mode that does not exist.
+    /// `ms` with an unknown mode.
     MetaSetMode => b"CLIENT_ERROR invalid mode for ms M token\r\n",
-    /// `ma` with a mode that does not exist.
+    /// `ma` with an unknown mode.
     MetaArithMode => b"CLIENT_ERROR invalid mode for ma M token\r\n",
 }

@@ -1,12 +1,11 @@
 //! Sans-IO codec of the memcached text protocol, classic and meta.
 //!
-//! The crate touches no socket. It is handed bytes and hands back requests and responses that borrow
-//! from them, and it appends requests and responses to buffers. The store decodes requests and
-//! encodes responses; the middleware decodes both and relays their raw bytes; the load generator
-//! encodes requests and decodes responses.
+//! The crate does no I/O. It decodes bytes into requests and responses that borrow from these bytes, and it appends
+//! encoded requests and responses to buffers. The store decodes requests and encodes responses. The middleware decodes
+//! both, and relays raw responses. The load generator encodes requests and decodes responses.
 //!
-//! The measure of right and wrong is memcached 1.6.18: what it accepts is accepted, and what it
-//! refuses is refused with its words. `tests/memcached/` compares the two.
+//! The reference is memcached 1.6.18: the decoder accepts the same requests, and refuses the others with the same error
+//! lines. `tests/memcached/` compares the two.
 //!
 //! The major components are:
 //!
@@ -15,21 +14,19 @@
 //! * [`ResponseDecoder`]: bytes to [`Response`]. Responses do not name their request, so the caller says
 //!   what to [`Expect`].
 //!
-//! * [`Decoded`]: what a call to either came to, and how the caller's loop looks. Both decoders keep
-//!   only a few words of state, so that input arriving in many pieces is looked at once.
+//! * [`Decoded`]: the outcome of a call to a decoder, with an example of the caller's loop. A decoder keeps a few words
+//!   of state, so that it scans input once even if the input arrives in many pieces.
 //!
 //! * [`ProtocolError`]: why a request was refused, and the exact answer to it.
 //!
-//! * [`Meta`], [`quiet_suppresses`]: the meta commands' flags, and what `q` leaves unsent.
+//! * [`Meta`], [`quiet_suppresses`]: the meta commands' flags, and the answers that `q` suppresses.
 //!
 //! * [`encode`]: requests and responses to bytes.
 //!
-//! The private modules `token`, `number` and `base64` read words, numbers and binary keys the way
-//! memcached's C does.
+//! The private modules `token`, `number` and `base64` read words, numbers and binary keys exactly as memcached does.
 //!
-//! Not decoded, and so answered with `ERROR`, are the commands of an administrator who talks to one
-//! server: `slabs`, `lru`, `lru_crawler`, `watch`, `extstore`. The binary protocol, which memcached
-//! deprecated, is absent.
+//! The crate does not decode commands that administrators send to a single server: `slabs`, `lru`, `lru_crawler`,
+//! `watch`, `extstore`. Their answer is `ERROR`. The binary protocol, which memcached deprecated, is absent.
 
 pub mod encode;
 
@@ -56,7 +53,7 @@ pub use request_decoder::RequestDecoder;
 pub use response::{Response, Status, Value, Values};
 pub use response_decoder::{Asked, Expect, ResponseDecoder, ResponseError};
 
-/// Whether a key in base64 stands for these bytes.
+/// Whether a base64 key decodes to `key`.
 pub fn is_base64_of(encoded: &[u8], key: &[u8]) -> bool {
     let mut decoded = Vec::new();
     base64::decode(encoded, |byte| decoded.push(byte)) && decoded == key

@@ -1,18 +1,18 @@
-//! The bounds a decoder holds its peer to.
+//! The limits of the requests that a decoder accepts.
 
-/// What a peer may send. [`Default`] is what memcached 1.6.18 enforces, as far as it bounds anything.
+/// Limits of requests. [`Default`] has the limits of memcached 1.6.18, where memcached has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest key, in bytes. Meta keys are measured as sent, before base64 is undone.
+    /// Length of the longest key. A base64 key counts as sent, not as decoded.
     pub key_bytes_max: usize,
-    /// Longest value, in bytes. A longer one is refused as soon as its command line is read, and its
-    /// bytes are dropped as they arrive. memcached limits the whole item instead: with `-I 1m` it
-    /// refuses values from about 1 MiB less the key's length less 60 bytes.
+    /// Length of the longest value. The bytes of a longer value are dropped as they arrive; then the request is
+    /// refused. memcached limits the whole item instead. With `-I 1m` it refuses values from about 1 MiB less the key's
+    /// length less 60 bytes.
     pub value_bytes_max: usize,
-    /// Longest command line, without its end, in bytes; retrieval lines excepted.
+    /// Length of the longest command line, without its end, except for retrievals.
     pub line_bytes_max: usize,
-    /// Longest line of `get`, `gets`, `gat` and `gats`, in bytes. memcached sets none; a server with
-    /// bounded buffers needs one, and 1 MiB is more than 4000 keys of the greatest length.
+    /// Length of the longest line of `get`, `gets`, `gat` and `gats`. memcached has no such limit, but a server with
+    /// bounded buffers needs one. 1 MiB is more than 4000 keys of the greatest length.
     pub retrieval_line_bytes_max: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Meta commands: their flags, what `q` leaves unsaid, and how memcached checks them.
+//! Meta commands: their flags, memcached's checks of the flags, and the answers that `q` suppresses.
 
 use crate::base64;
 use crate::error::ErrorKind;
@@ -6,7 +6,7 @@ use crate::meta_flags::{MetaFlag, MetaFlags};
 use crate::number::{parse_i32, parse_u32, parse_u64};
 use crate::response::Status;
 
-/// Which meta command.
+/// A meta command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetaVerb {
     /// `mg`
@@ -21,18 +21,18 @@ pub enum MetaVerb {
     Debug,
 }
 
-/// Whether memcached 1.6.18 leaves an answer unsent because the request carried `q`.
+/// Whether memcached 1.6.18 suppresses an answer because the request has `q`.
 ///
-/// | command | left unsent | always sent |
+/// | command | suppressed | always sent |
 /// |---|---|---|
 /// | `mg` | `EN` | `VA`, `HD` |
 /// | `ms` | `HD` | `NS`, `EX`, `NF` |
 /// | `md` | `HD` | `NF`, `EX` |
 /// | `ma` | `HD`, `VA` | `NF`, `EX`, `NS` |
-/// | `me` | nothing: it knows no `q` | `ME`, `EN` |
+/// | `me` | none: it has no `q` | `ME`, `EN` |
 ///
-/// Error lines and `MN` are always sent. The answer does not show one case: an `ma` that
-/// *created* its item (flag `N`) answers `HD` or `VA` even with `q`.
+/// Error lines and `MN` are always sent. One exception cannot be seen in the answer: an `ma` that *created* its item
+/// (flag `N`) answers `HD` or `VA` even with `q`.
 pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
     match verb {
         MetaVerb::Get => status == Status::MetaMiss,
@@ -42,31 +42,31 @@ pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
     }
 }
 
-/// A request of one of the meta commands that carry a key.
+/// A request of a meta command with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// The key as sent: base64 when the flag `b` is there, see [`Meta::key_bytes`].
+    /// The key as sent: base64 if the flag `b` is present, see [`Meta::key_bytes`].
     pub key: &'a [u8],
-    /// The value of an `ms`, without its line end; empty otherwise.
+    /// The value of an `ms`, without its line end; empty for other commands.
     pub value: &'a [u8],
-    /// The flags' numbers, already read.
+    /// The parsed flags.
     pub options: MetaOptions,
     pub(crate) flags: &'a [u8],
 }
 
 impl<'a> Meta<'a> {
-    /// The flags in the order sent; answers return `O`, `k`, `c` and the like in the same order.
+    /// The flags in their order. Answers return `O`, `k`, `c` and other flags in the same order.
     pub fn flags(&self) -> impl Iterator<Item = MetaFlag<'a>> + Clone + use<'a> {
         let options = self.options;
         MetaFlags::new(self.flags).filter(move |flag| options.has(flag.letter))
     }
 
-    /// Whether a flag is there.
+    /// Whether a flag is present.
     pub fn has(&self, letter: u8) -> bool {
         self.options.has(letter)
     }
 
-    /// Whether the flag `q` is there: nominal answers are left unsent, see [`quiet_suppresses`].
+    /// Whether the flag `q` is present, which suppresses some answers, see [`quiet_suppresses`].
     pub fn quiet(&self) -> bool {
         self.has(b'q')
     }
@@ -78,7 +78,7 @@ impl<'a> Meta<'a> {
             .map(|flag| flag.argument)
     }
 
-    /// The key that is meant: base64 undone, into `scratch`, when the flag `b` is there.
+    /// The key in plain bytes. If the flag `b` is present, the key is decoded into `scratch`.
     pub fn key_bytes<'b>(&self, scratch: &'b mut Vec<u8>) -> &'b [u8]
     where
         'a: 'b,
@@ -92,20 +92,20 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// The numbers in a meta command's flags; 0 where a flag is absent, see [`MetaOptions::has`].
+/// The numbers in a meta command's flags. The number of an absent flag is 0, except for `D`; see [`MetaOptions::has`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaOptions {
-    /// Bit n is set when the flag n letters behind `A` (in ASCII) is there.
+    /// Bit n is set if the flag with the ASCII code of `A` plus n is present.
     present: u64,
     /// `T`: new expiry time, as [`Store::exptime`](crate::Store::exptime).
     pub exptime: i64,
     /// `N`: expiry time of an item created on a miss.
     pub vivify_exptime: i64,
-    /// `R`: let the client recache when less than this is left, in seconds.
+    /// `R`: the remaining time, in seconds, below which the client is asked to store the item anew.
     pub recache_exptime: i64,
     /// `F`: client flags.
     pub client_flags: u32,
-    /// `C`: the cas token to hold.
+    /// `C`: the expected cas token.
     pub cas: u64,
     /// `M`: the mode's letter, 0 when absent.
     pub mode: u8,
@@ -128,17 +128,17 @@ impl MetaOptions {
         delta: 1,
     };
 
-    /// Whether a flag is there.
+    /// Whether a flag is present.
     pub fn has(&self, letter: u8) -> bool {
         letter.is_ascii_alphabetic() && self.present & bit(letter) != 0
     }
 
-    /// How many flags there are.
+    /// The number of flags.
     pub fn count(&self) -> usize {
         self.present.count_ones() as usize
     }
 
-    /// Takes the flag `q` away.
+    /// Removes the flag `q`.
     pub(crate) fn answered(mut self) -> Self {
         self.present &= !bit(b'q');
         self
@@ -148,8 +148,8 @@ impl MetaOptions {
         self.present |= bit(letter);
     }
 
-    /// Reads and checks flags in memcached's order: an unknown or repeated flag ends the reading,
-    /// any other fault is kept, a later one in its place, while the reading goes on.
+    /// Reads and checks flags in memcached's order. An unknown or repeated flag is an error at once. Of other errors, the
+    /// last one counts.
     pub(crate) fn parse(flags: &[u8], key: &[u8]) -> Result<MetaOptions, ErrorKind> {
         let mut options = MetaOptions::NONE;
         let mut fault = None;
@@ -167,7 +167,7 @@ impl MetaOptions {
                         options.client_flags = flags;
                         Ok(())
                     }
-                    // memcached forgets to say what is wrong: the fault before stays, if any.
+                    // memcached sets no error here, so an earlier error stays.
                     None => Err(fault.unwrap_or(ErrorKind::BadLine)),
                 },
                 b'C' => read_u64(argument, &mut options.cas, ErrorKind::MetaBadToken),
@@ -191,7 +191,7 @@ impl MetaOptions {
     }
 }
 
-/// The bit of a letter, which must be one.
+/// The bit of a flag, which must be a letter.
 fn bit(letter: u8) -> u64 {
     1 << (letter - b'A')
 }

@@ -7,11 +7,11 @@ use crate::token::Tokens;
 pub struct MetaFlag<'a> {
     /// The flag's letter.
     pub letter: u8,
-    /// What follows the letter, mostly nothing.
+    /// The rest of the word, often empty.
     pub argument: &'a [u8],
 }
 
-/// The flags of a meta command or response, in the order they were sent.
+/// The flags of a meta command or response, in the order of the line.
 #[derive(Debug, Clone)]
 pub struct MetaFlags<'a>(Tokens<'a>);
 

@@ -1,8 +1,8 @@
 //! Numbers, read as memcached reads them.
 //!
-//! memcached reads every number with `strtoll` and friends, and checks only that a white-space
-//! character or the word's end follows. So ` 7`, `+7` and `7\tx` are numbers to it. The common case,
-//! digits alone, is read without that detour.
+//! memcached reads every number with a function of the family of `strtoll`, and checks only that white space or the
+//! word's end follows. So it takes ` 7`, `+7` and `7\tx` for numbers. The common case, digits alone, has a fast path
+//! here.
 
 /// An unsigned 64-bit number (`safe_strtoull`).
 #[inline]
@@ -11,7 +11,7 @@ pub(crate) fn parse_u64(word: &[u8]) -> Option<u64> {
         return Some(value);
     }
     let (negative, magnitude) = parse_c(word)?;
-    // C negates by wrapping; memcached refuses the sign only where the result looks negative.
+    // C negates with wrap-around. memcached refuses a minus sign only if the result, as a signed number, is negative.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     (!negative || value <= i64::MAX as u64).then_some(value)
 }
@@ -33,7 +33,7 @@ pub(crate) fn parse_i32(word: &[u8]) -> Option<i32> {
     i64::try_from(if negative { -value } else { value }).ok().map(|value| value as i32)
 }
 
-/// One to nineteen digits and nothing else: what cannot overflow.
+/// A number of one to nineteen digits and nothing else, which cannot overflow.
 #[inline]
 pub(crate) fn parse_digits(word: &[u8]) -> Option<u64> {
     if word.is_empty() || word.len() > 19 {
@@ -50,7 +50,7 @@ pub(crate) fn parse_digits(word: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// C's `strtoull` up to the sign: white space, a sign, digits, then white space or the end.
+/// The sign and magnitude that C's `strtoull` reads: white space, a sign, digits, then white space or the end.
 #[cold]
 fn parse_c(word: &[u8]) -> Option<(bool, u64)> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');

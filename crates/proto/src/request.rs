@@ -20,11 +20,11 @@ pub enum Request<'a> {
     },
     /// `incr`, `decr`.
     Arith {
-        /// Which of the two.
+        /// The command.
         verb: ArithVerb,
         /// The key.
         key: &'a [u8],
-        /// By how much.
+        /// The difference.
         delta: u64,
         /// No answer wanted.
         noreply: bool,
@@ -54,7 +54,7 @@ pub enum Request<'a> {
     Version,
     /// `verbosity`.
     Verbosity {
-        /// How talkative the server shall be.
+        /// The new level of log output.
         level: u32,
         /// No answer wanted.
         noreply: bool,
@@ -66,13 +66,13 @@ pub enum Request<'a> {
         /// No answer wanted.
         noreply: bool,
     },
-    /// `shutdown`. memcached answers [`SHUTDOWN_DISABLED`](crate::encode::SHUTDOWN_DISABLED) unless
-    /// started with `--enable-shutdown`.
+    /// `shutdown`. memcached answers [`SHUTDOWN_DISABLED`](crate::encode::SHUTDOWN_DISABLED), unless it was started
+    /// with `--enable-shutdown`.
     Shutdown {
         /// The rest of the line: empty or `graceful`.
         mode: &'a [u8],
     },
-    /// `quit`: close without an answer.
+    /// `quit`: the server closes the connection without an answer.
     Quit,
     /// `mg`.
     MetaGet(Meta<'a>),
@@ -84,12 +84,12 @@ pub enum Request<'a> {
     MetaArith(Meta<'a>),
     /// `me`.
     MetaDebug(Meta<'a>),
-    /// `mn`: answered by `MN` once everything before it is.
+    /// `mn`: the server answers `MN` after all earlier answers.
     MetaNoop,
 }
 
 impl Request<'_> {
-    /// The same request without `noreply` or `q`: one that is always answered.
+    /// The same request without `noreply` or `q`, so that it always gets an answer.
     pub fn answered(mut self) -> Self {
         match &mut self {
             Request::Store(store) => store.noreply = false,
@@ -108,9 +108,8 @@ impl Request<'_> {
         self
     }
 
-    /// Whether the client asked not to be answered, by `noreply` or by a meta command's `q`.
-    /// What is still answered then: see [`ProtocolError::answer`](crate::ProtocolError::answer) and
-    /// [`quiet_suppresses`](crate::quiet_suppresses).
+    /// Whether the request has `noreply` or a meta command's `q`. For the answers that are sent nevertheless, see
+    /// [`ProtocolError::answer`](crate::ProtocolError::answer) and [`quiet_suppresses`](crate::quiet_suppresses).
     pub fn is_quiet(&self) -> bool {
         match self {
             Request::Store(store) => store.noreply,
@@ -128,7 +127,7 @@ impl Request<'_> {
         }
     }
 
-    /// The shape of the answer when the request is not quiet; none for `quit`.
+    /// The form of the answer if the request is not quiet; `None` for `quit`.
     pub fn expect(&self) -> Option<Expect> {
         match self {
             Request::Get(_) => Some(Expect::Retrieval),
@@ -145,7 +144,7 @@ impl Request<'_> {
     }
 }
 
-/// Which retrieval command.
+/// A retrieval command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GetVerb {
     /// `get`
@@ -177,10 +176,10 @@ pub struct Get<'a> {
     pub verb: GetVerb,
     /// New expiry time, 0 for `get` and `gets`; see [`Store::exptime`].
     pub exptime: i64,
-    /// How many keys; 0 only for a `gat` or `gats` without any, which memcached answers with `END`.
+    /// The number of keys. It is 0 only for a `gat` or `gats` without keys, which memcached answers with `END`.
     pub key_count: usize,
     pub(crate) keys: &'a [u8],
-    /// Whether each key has exactly one space before it, and nothing follows the last.
+    /// Whether each key has exactly one space before it, and no space follows the last key.
     pub(crate) spaced_once: bool,
 }
 
@@ -190,26 +189,26 @@ impl<'a> Get<'a> {
         Tokens::new(self.keys)
     }
 
-    /// The keys as they are, with one space between two of them; `None` where they have more.
+    /// The keys as sent, if they are separated by single spaces.
     pub(crate) fn spaced_keys(&self) -> Option<&'a [u8]> {
         if self.spaced_once { self.keys.strip_prefix(b" ") } else { None }
     }
 }
 
-/// Which storage command.
+/// A storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreVerb {
     /// `set`
     Set,
-    /// `add`: only where there is none.
+    /// `add`: only if the key is absent.
     Add,
-    /// `replace`: only where there is one.
+    /// `replace`: only if the key is present.
     Replace,
-    /// `append`: behind the value that is there.
+    /// `append`: after the present value.
     Append,
-    /// `prepend`: before the value that is there.
+    /// `prepend`: before the present value.
     Prepend,
-    /// `cas`: only where the token still holds.
+    /// `cas`: only if the cas token is current.
     Cas,
 }
 
@@ -220,12 +219,12 @@ pub struct Store<'a> {
     pub verb: StoreVerb,
     /// The key.
     pub key: &'a [u8],
-    /// The client's own number, kept beside the value.
+    /// The client's number that is stored with the value.
     pub flags: u32,
-    /// Expiry: 0 never, negative at once, up to 30 days (2,592,000) relative in seconds, above that
-    /// seconds of the Unix epoch. Always within `i32`, as memcached reads it.
+    /// Expiry time. 0: never; negative: at once; up to 30 days (2,592,000): seconds from now; above: seconds of the
+    /// Unix epoch. Always within `i32`, as memcached reads it.
     pub exptime: i64,
-    /// The token to hold, 0 except for `cas`.
+    /// The expected cas token; 0 except for `cas`.
     pub cas: u64,
     /// The value, without its line end.
     pub value: &'a [u8],
@@ -233,7 +232,7 @@ pub struct Store<'a> {
     pub noreply: bool,
 }
 
-/// Which arithmetic command.
+/// An arithmetic command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArithVerb {
     /// `incr`: wraps at 2^64.

@@ -1,4 +1,4 @@
-//! From bytes to requests.
+//! Bytes to requests.
 
 use memchr::{memchr, memchr2};
 
@@ -12,30 +12,30 @@ use crate::token::Tokens;
 
 /// Decodes the requests of one connection.
 ///
-/// Call [`decode`](RequestDecoder::decode) with everything received and not yet consumed; the state
-/// remembers how far that has been looked at, so that bytes which trickle in are looked at once.
+/// Call [`decode`](RequestDecoder::decode) with all received bytes that are not consumed yet. The decoder notes how far
+/// it has scanned, so it scans input once even if the input arrives in small pieces.
 #[derive(Debug, Clone)]
 pub struct RequestDecoder {
     limits: Limits,
-    /// Bytes at the front of the input known to hold no line end and no NUL.
+    /// The first bytes of the input that contain neither a line end nor a NUL.
     scanned: usize,
-    /// Length of the request at the front, once its command line is read; 0 before.
+    /// Length of the request at the front; 0 until its command line is read.
     wanted: usize,
-    /// A refused request whose value is still to be thrown away, and how much of it.
+    /// A refused request, and how many bytes of its value are still to be dropped.
     refused: Option<(ProtocolError, usize)>,
-    /// See [`RequestDecoder::take_stale_key`]; present while its request is being refused.
+    /// See [`RequestDecoder::take_stale_key`].
     stale_key: Option<Box<[u8]>>,
 }
 
-/// What a command line came to.
+/// The outcome of a command line.
 enum Line<'a> {
     Request(Request<'a>),
-    /// A storage request, all but its value of so many bytes.
+    /// A storage request without its value, and the value's length.
     Value(Request<'a>, usize),
     Error(ProtocolError),
-    /// As `Error`, and the value behind the line, so many bytes, is thrown away.
+    /// An error, and the length of the value after the line, which is dropped.
     ErrorWithValue(ProtocolError, usize),
-    /// As `ErrorWithValue`, for a value of `bytes` bytes, more than allowed.
+    /// An error because the value, of `bytes` bytes, is too long. The value is dropped.
     TooLarge {
         error: ProtocolError,
         bytes: usize,
@@ -51,9 +51,8 @@ impl RequestDecoder {
 
     /// Decodes the request at the front of `input`.
     ///
-    /// `input` must begin with the first byte not consumed yet and hold all that was there at the
-    /// call before. After a fatal error
-    /// ([`ProtocolError::is_fatal`]) the connection is to be closed.
+    /// `input` must begin with the first byte that is not consumed yet, and must contain all such bytes of the last
+    /// call. After a fatal error ([`ProtocolError::is_fatal`]), the connection must be closed.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
         if let Some((error, bytes)) = self.refused {
             return self.throw_away(input, 0, bytes, error);
@@ -61,7 +60,7 @@ impl RequestDecoder {
         if input.len() < self.wanted {
             return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
         }
-        // memcached's lines are C strings: they end at NUL too, though only a line feed ends the input.
+        // memcached's lines are C strings, so a command ends at NUL. The rest up to the line feed is ignored.
         let Some(stop) = memchr2(b'\n', 0, &input[self.scanned..]).map(|at| at + self.scanned)
         else {
             return self.no_line_end(input, input.len());
@@ -77,7 +76,7 @@ impl RequestDecoder {
             return self.fatal(input);
         }
         let line = match input[..stop] {
-            // A lone "\r\n" keeps its "\r", as in memcached: either way it is no command.
+            // As in memcached, an empty line keeps its "\r". It is no command in either case.
             [ref line @ .., b'\r'] if stop == end && end > 1 => line,
             ref line => line,
         };
@@ -99,9 +98,8 @@ impl RequestDecoder {
         }
     }
 
-    /// After a value that was too large ([`ErrorKind::TooLarge`]): the key of a `set` or `ms`.
-    /// memcached then deletes the item under that key, so that no client reads a value that was
-    /// meant to be replaced.
+    /// After a value that was too large ([`ErrorKind::TooLarge`]), the key of a `set` or `ms`. memcached then deletes
+    /// the key's old value, which the client wanted to replace.
     pub fn take_stale_key(&mut self) -> Option<Box<[u8]>> {
         self.stale_key.take()
     }
@@ -124,7 +122,7 @@ impl RequestDecoder {
         Decoded::Invalid { consumed, error }
     }
 
-    /// The line has not ended: wait for more of it, unless it is longer than any may be.
+    /// Handles a line that has not ended yet: waits for more input unless the line is too long.
     #[cold]
     fn no_line_end<'a>(
         &mut self,
@@ -143,13 +141,13 @@ impl RequestDecoder {
         self.invalid(input.len(), ProtocolError::new(ErrorKind::LineTooLong))
     }
 
-    /// How long the line at the front may be: retrievals may ask for many keys.
+    /// The limit of the line at the front. Retrievals of many keys may be longer than other lines.
     #[cold]
     fn line_bytes_max(&self, line: &[u8]) -> usize {
         let blanks = line.iter().take_while(|&&byte| byte == b' ').count();
         let verb = &line[blanks..];
         let retrieval = [&b"get "[..], b"gets ", b"gat ", b"gats "];
-        // memcached gives up on a line of nothing but blanks after 100 of them.
+        // In a long line, memcached accepts at most 100 blanks before the verb.
         if blanks <= 100 && retrieval.iter().any(|name| verb.starts_with(name)) {
             self.limits.retrieval_line_bytes_max.max(self.limits.line_bytes_max)
         } else {
@@ -157,8 +155,8 @@ impl RequestDecoder {
         }
     }
 
-    /// Drops a refused request's value, `bytes` from `start` on, and answers only when it is gone,
-    /// as memcached does.
+    /// Drops a refused request's value: `bytes` bytes from `start` on. As in memcached, the error follows only after
+    /// the last byte.
     #[cold]
     fn throw_away<'a>(
         &mut self,
@@ -176,7 +174,7 @@ impl RequestDecoder {
         Decoded::Incomplete { consumed: input.len(), wanted: 1 }
     }
 
-    /// Takes a storage request's value, which stands complete from `start` on.
+    /// Completes a storage request with its value, which begins at `start`.
     fn value<'a>(
         &mut self,
         input: &'a [u8],
@@ -313,7 +311,7 @@ impl RequestDecoder {
 
     fn delete<'a>(&self, words: Tokens<'a>) -> Line<'a> {
         let (words, count) = collect::<4>(words);
-        // Once there was a hold time; memcached still accepts one of zero.
+        // Earlier versions of memcached had a hold time here, and 1.6.18 still accepts 0.
         let held = words[1] == b"0";
         let noreply = count > 1 && words[count.min(4) - 1] == b"noreply";
         let valid = match count {
@@ -347,7 +345,7 @@ impl RequestDecoder {
         }
     }
 
-    /// `mg`, `md` and `ma`, which differ in what they say of faulty flags.
+    /// `mg`, `md` and `ma`, which answer differently to wrong flags.
     fn meta<'a>(
         &self,
         mut words: Tokens<'a>,
@@ -421,7 +419,7 @@ impl RequestDecoder {
         Line::Value(Request::MetaSet(meta), value_bytes)
     }
 
-    /// `me` looks at one flag only, `b`, and only directly behind the key.
+    /// `me` accepts only the flag `b`, and only directly after the key. Other flags are ignored.
     fn meta_debug<'a>(&self, mut words: Tokens<'a>) -> Line<'a> {
         let Some(key) = words.next() else { return error(ErrorKind::BadLine) };
         if key.len() > self.limits.key_bytes_max {
@@ -440,27 +438,27 @@ impl RequestDecoder {
     }
 }
 
-/// How a meta command reports faulty flags.
+/// How a meta command reports wrong flags.
 #[derive(Clone, Copy)]
 enum MetaError {
-    /// By name.
+    /// With an answer for each kind of error.
     Named,
-    /// All with the same words.
+    /// With the same answer for all errors.
     Vague,
 }
 
-/// Most words of a meta command, the command itself included.
+/// The most words of a meta command, with the command itself.
 const META_WORDS_MAX: usize = 19;
 
-/// Longest opaque, its letter `O` not counted.
+/// Length of the longest opaque, without its letter `O`.
 const OPAQUE_BYTES_MAX: usize = 31;
 
 fn opaque_too_long(meta: &Meta<'_>) -> bool {
     meta.opaque().is_some_and(|opaque| opaque.len() > OPAQUE_BYTES_MAX)
 }
 
-/// Whether an unknown command begins an HTTP request, or is its `Host` header. A web page must not
-/// be able to write through its reader's browser: its commands would stand in the request's body.
+/// Whether an unknown command is the first line of an HTTP request, or its `Host` header. Otherwise a web page could
+/// make a browser write into a store, by commands in the body of a request.
 #[cold]
 fn is_http(verb: &[u8], line: &[u8]) -> bool {
     verb.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"host:"))
@@ -475,12 +473,12 @@ fn error<'a>(kind: ErrorKind) -> Line<'a> {
     Line::Error(ProtocolError::new(kind))
 }
 
-/// memcached keeps a value's length with its line end in an `int`.
+/// memcached stores the length of a value with its line end in an `int`, which limits the length.
 fn value_length(bytes: i32) -> Option<usize> {
     usize::try_from(bytes).ok().filter(|&bytes| bytes <= i32::MAX as usize - 2)
 }
 
-/// The first words, and how many there are, counting no further than one more than fit.
+/// The first `N` words, and their number. A line may have more words than `N`.
 #[inline]
 fn collect<'a, const N: usize>(words: Tokens<'a>) -> ([&'a [u8]; N], usize) {
     let mut collected = [&b""[..]; N];
@@ -546,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn wants_the_whole_value_once_the_line_has_told_its_length() {
+    fn whole_value_is_wanted_after_the_command_line() {
         let mut decoder = decoder();
         let input = b"set a 1 2 3\r\nabc\r\n";
         for seen in 0..12 {
@@ -565,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_a_value_that_is_too_large_as_it_arrives_and_answers_behind_it() {
+    fn too_large_value_is_dropped_before_its_error() {
         let mut decoder = decoder();
         let input = [b"set a 0 0 101\r\n", &[b'x'; 101][..], b"\r\nget b\r\n"].concat();
         let value_end = input.len() - 7;
@@ -597,13 +595,13 @@ mod tests {
                 other => panic!("{line}: {other:?}"),
             }
         }
-        // Lower-case verbs are memcached's own, whatever their keys are.
+        // A memcached command stays valid with such a key.
         let get = decoder().decode(b"get HTTP/1.1\r\n");
         assert!(matches!(get, Decoded::Complete { .. }), "{get:?}");
     }
 
     #[test]
-    fn gives_up_on_a_line_at_its_limit_but_lets_retrievals_be_longer() {
+    fn too_long_line_is_fatal_and_retrievals_may_be_longer() {
         let line_bytes_max = Limits::default().line_bytes_max;
         let fatal = |line: &[u8]| matches!(decoder().decode(line), Decoded::Invalid { error, .. } if error.is_fatal());
         let blanks = |bytes| [&b"set"[..], &vec![b' '; bytes - 3]].concat();

@@ -6,14 +6,14 @@ use crate::meta_flags::MetaFlags;
 use crate::number::{parse_digits, parse_u64};
 use crate::token::Tokens;
 
-/// What a response says.
+/// The meaning of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status<'a> {
     /// `STORED`
     Stored,
     /// `NOT_STORED`: the condition of an `add`, `replace`, `append` or `prepend` did not hold.
     NotStored,
-    /// `EXISTS`: the cas token no longer holds.
+    /// `EXISTS`: the cas token is outdated.
     Exists,
     /// `NOT_FOUND`
     NotFound,
@@ -27,11 +27,11 @@ pub enum Status<'a> {
     Reset,
     /// The new value of a counter.
     Number(u64),
-    /// A retrieval's end, `END`, after any number of values.
+    /// The end of a retrieval, `END`, after any number of values.
     Values,
     /// The end of statistics, `END`, after any number of lines.
     Stats,
-    /// `VERSION` and what follows it.
+    /// `VERSION`, with the rest of the line.
     Version(&'a [u8]),
     /// `VA`: a value follows.
     MetaValue,
@@ -43,29 +43,29 @@ pub enum Status<'a> {
     MetaNotFound,
     /// `NS`: not stored.
     MetaNotStored,
-    /// `EX`: the cas token no longer holds.
+    /// `EX`: the cas token is outdated.
     MetaExists,
-    /// `MN`: everything before it is answered.
+    /// `MN`: all requests before it are answered.
     MetaNoop,
-    /// `ME`: an item's innards, in words.
+    /// `ME`: an item's metadata.
     MetaDebug,
     /// `ERROR`: the server does not know the request. The whole line, without its end.
     Error(&'a [u8]),
     /// `CLIENT_ERROR`: the request was wrong. The whole line, without its end.
     ClientError(&'a [u8]),
-    /// `SERVER_ERROR`: the server could not. The whole line, without its end.
+    /// `SERVER_ERROR`: the server failed. The whole line, without its end.
     ServerError(&'a [u8]),
-    /// Any other line, without its end: some commands have answers of their own.
+    /// Any other line, without its end.
     Other(&'a [u8]),
 }
 
 impl<'a> Status<'a> {
-    /// Whether this is an error line.
+    /// Whether the response ends with an error line.
     pub fn is_error(&self) -> bool {
         matches!(self, Status::Error(_) | Status::ClientError(_) | Status::ServerError(_))
     }
 
-    /// What an answer of one line to a classic command says.
+    /// The status of a single line that answers a classic command.
     pub(crate) fn of_line(line: &'a [u8]) -> Status<'a> {
         match line {
             b"STORED" => Status::Stored,
@@ -88,7 +88,7 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// What an error line says.
+    /// The status of an error line; `None` for other lines.
     pub(crate) fn of_error(line: &'a [u8]) -> Option<Status<'a>> {
         if line.starts_with(b"ERROR") {
             Some(Status::Error(line))
@@ -101,7 +101,7 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// What the code of a meta answer says.
+    /// The status of a meta response's code.
     pub(crate) fn of_meta(code: &[u8]) -> Option<Status<'a>> {
         Some(match code {
             b"VA" => Status::MetaValue,
@@ -117,7 +117,7 @@ impl<'a> Status<'a> {
     }
 }
 
-/// Counters from 10^19 up have twenty digits.
+/// A counter of twenty digits, from 10^19 on.
 fn number_of_twenty(line: &[u8]) -> Option<u64> {
     if line.len() == 20 && line[0].is_ascii_digit() { parse_u64(line) } else { None }
 }
@@ -125,25 +125,25 @@ fn number_of_twenty(line: &[u8]) -> Option<u64> {
 /// One whole response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// What it says.
+    /// The meaning of the response.
     pub status: Status<'a>,
-    /// Values in it: hits of a retrieval (also those before an error line cut it short), 1 for a
-    /// meta answer with a value.
+    /// The number of values: hits of a retrieval, also those before an error line, or 1 for a meta response with a
+    /// value.
     pub hits: usize,
-    /// Bytes of those values together.
+    /// The length of these values together.
     pub value_bytes: usize,
-    /// The response as on the wire.
+    /// The bytes of the response.
     pub raw: &'a [u8],
 }
 
 impl<'a> Response<'a> {
-    /// The values of a retrieval, in the order sent; none for other responses.
+    /// The values of a retrieval, in their order; none for other responses.
     pub fn values(&self) -> Values<'a> {
         let meta = matches!(self.status, Status::MetaValue);
         Values { rest: self.raw, left: if meta { 0 } else { self.hits } }
     }
 
-    /// The flags of a meta answer, in the order sent; none for other responses and for `ME`.
+    /// The flags of a meta response, in their order; none for other responses and for `ME`.
     pub fn meta_flags(&self) -> MetaFlags<'a> {
         let leading_words = match self.status {
             Status::MetaValue => 2,
@@ -159,7 +159,7 @@ impl<'a> Response<'a> {
         MetaFlags::new(words.rest())
     }
 
-    /// The value of a meta answer that has one (`VA`).
+    /// The value of a meta response with a value (`VA`).
     pub fn meta_value(&self) -> Option<&'a [u8]> {
         if self.status != Status::MetaValue {
             return None;
@@ -174,13 +174,13 @@ impl<'a> Response<'a> {
 pub struct Value<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The client's own number, kept beside the value.
+    /// The client's number that is stored with the value.
     pub flags: u32,
-    /// The cas token, when asked for.
+    /// The cas token, if the request was `gets` or `gats`.
     pub cas: Option<u64>,
     /// The value.
     pub value: &'a [u8],
-    /// The block as on the wire, from `VALUE` to the line end behind the value.
+    /// The bytes from `VALUE` to the line end after the value.
     pub raw: &'a [u8],
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct ValueHeader<'a> {
 }
 
 impl<'a> ValueHeader<'a> {
-    /// Parses `VALUE key flags bytes [cas]`, the line end already taken off.
+    /// Parses `VALUE key flags bytes [cas]` without its line end.
     #[inline]
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
         let mut words = Tokens::new(line.strip_prefix(b"VALUE ")?);

@@ -1,4 +1,4 @@
-//! From bytes to responses.
+//! Bytes to responses.
 
 use memchr::memchr;
 
@@ -7,21 +7,21 @@ use crate::number::parse_digits;
 use crate::response::{Response, Status, ValueHeader};
 use crate::token::Tokens;
 
-/// The shape of the response to a request: the protocol does not say it, the request does.
-/// See [`Request::expect`](crate::Request::expect).
+/// The form of a response. It depends on the request, see [`Request::expect`](crate::Request::expect); the response
+/// itself does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// `VALUE …` blocks, then `END`.
     Retrieval,
     /// One line.
     Line,
-    /// One line beginning with a two-letter code, and behind `VA` a value.
+    /// One line that begins with a two-letter code. After `VA`, a value follows the line.
     Meta,
-    /// Lines, then `END`; or a single line that is neither.
+    /// Lines of statistics, then `END`; or a single other line.
     Stats,
 }
 
-/// What a retrieval asked for: its response may have no other values.
+/// The request of a retrieval. Its response may have no other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked<'k> {
     /// The keys in order, separated by spaces.
@@ -31,11 +31,11 @@ pub struct Asked<'k> {
 }
 
 impl Asked<'_> {
-    /// Whether `value` belongs to a key at or behind place `from`, which moves behind that key.
+    /// Whether `value` belongs to a requested key at or after place `from`. If so, `from` moves to the end of that key.
     #[inline]
     fn admits(&self, from: &mut usize, value: &ValueHeader<'_>) -> bool {
         let rest = &self.keys[*from..];
-        // Mostly it is the next key: no words need to be looked for.
+        // The value usually belongs to the next key, so the fast path splits no words.
         let next = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(value.key);
         let behind = match next {
             Some(behind @ ([] | [b' ', ..])) => Some(behind),
@@ -47,33 +47,35 @@ impl Asked<'_> {
     }
 }
 
-/// What follows the first word that is `key`.
+/// The part of `keys` after the first word that equals `key`.
 fn behind_key<'k>(keys: &'k [u8], key: &[u8]) -> Option<&'k [u8]> {
     let mut words = Tokens::new(keys);
     words.by_ref().any(|word| word == key).then(|| words.rest())
 }
 
-/// A response that cannot be followed: the connection it came from is of no more use.
+/// A response that cannot be decoded. Its connection cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseError {
-    /// A line that answers no request of the kind that was sent.
+    /// A line that is not an answer to such a request.
     UnexpectedLine,
     /// A value whose header is malformed.
     BadValueHeader,
-    /// A value that does not end where its length says.
+    /// A value without a line end after its length.
     BadValueEnd,
-    /// A value of a key that was not asked for, or out of order, or a missing or needless token.
+    /// A value that was not requested, values in another order, or a missing or needless cas token.
     UnexpectedValue,
-    /// The response is longer than the decoder may accept.
+    /// The response is longer than the limit.
     TooLong,
 }
 
 impl std::fmt::Display for ResponseError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            ResponseError::UnexpectedLine => "the server sent a line that answers no such request",
+            ResponseError::UnexpectedLine => {
+                "the server sent a line that does not answer the request"
+            }
             ResponseError::BadValueHeader => "the server sent a malformed value header",
-            ResponseError::BadValueEnd => "the server sent a value that misses its length",
+            ResponseError::BadValueEnd => "the server sent a value with a wrong length",
             ResponseError::UnexpectedValue => "the server sent a value that was not asked for",
             ResponseError::TooLong => "the server's response exceeds the limit",
         })
@@ -84,39 +86,38 @@ impl std::error::Error for ResponseError {}
 
 /// Decodes the responses of one connection.
 ///
-/// As [`RequestDecoder`](crate::RequestDecoder), it is called with everything received and not yet
-/// consumed, and remembers how far that has been looked at: a response of many values that arrives
-/// in many pieces is walked once.
+/// As for [`RequestDecoder`](crate::RequestDecoder), its input is all received bytes that are not consumed yet. The
+/// decoder notes how far it has scanned, so it scans a response once even if it arrives in many pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseDecoder {
     response_bytes_max: usize,
     progress: Progress,
 }
 
-/// How far the response at the front has been walked.
+/// How far the response at the front has been scanned.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// Where the line in question begins.
+    /// The start of the current line.
     line_start: usize,
-    /// From where on to look for its end.
+    /// The place from which to look for the end of the line.
     scanned: usize,
-    /// Below how many bytes there is nothing new to see.
+    /// The length of input from which on a call can make progress.
     wanted: usize,
     hits: usize,
     value_bytes: usize,
-    /// Up to which place of [`Asked::keys`] values have come.
+    /// The place in [`Asked::keys`] after the key of the last value.
     keys_seen: usize,
 }
 
-/// Where a line took the walk.
+/// The meaning of a line within its response.
 enum Step<'a> {
     /// The response ends with this line.
     End(Status<'a>),
-    /// As `End`, with a value behind it.
+    /// The response ends with this line and a value of this length.
     EndWithValue(Status<'a>, usize),
-    /// The response goes on behind this line.
+    /// The response continues after this line.
     More,
-    /// The response goes on behind this line and a value.
+    /// The response continues after this line and a value.
     Value(ValueHeader<'a>),
 }
 
@@ -127,10 +128,10 @@ impl ResponseDecoder {
         ResponseDecoder { response_bytes_max, progress: Progress::default() }
     }
 
-    /// Decodes the response at the front of `input`, the answer to a request that expects `expect`.
+    /// Decodes the response at the front of `input`, to a request that expects `expect`.
     ///
-    /// `input` must begin with the first byte not consumed yet, and `expect` stay the same until a
-    /// response is complete. Every error is final: the connection is to be closed.
+    /// `input` must begin with the first byte that is not consumed yet. `expect` must stay the same until the response
+    /// is complete. After an error, the connection must be closed.
     pub fn decode<'a>(
         &mut self,
         input: &'a [u8],
@@ -139,8 +140,8 @@ impl ResponseDecoder {
         self.decode_asked(input, expect, None)
     }
 
-    /// As [`decode`](ResponseDecoder::decode). An answer to a retrieval may only have values that
-    /// were `asked` for, in that order.
+    /// As [`decode`](ResponseDecoder::decode). The response to a retrieval may only have values of the keys in `asked`,
+    /// in their order.
     pub fn decode_asked<'a>(
         &mut self,
         input: &'a [u8],
@@ -165,7 +166,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Walks on line by line, to the response's end and status if it is there.
+    /// Scans on, line by line. Returns the response's end and status if the response is complete.
     fn walk<'a>(
         &mut self,
         input: &'a [u8],
@@ -199,7 +200,7 @@ impl ResponseDecoder {
                     let Some(after) = self.value_end(input, line_end, bytes)? else {
                         return Ok(None);
                     };
-                    // Only now: a value that is still incomplete would be looked for again.
+                    // The check comes after the whole value: otherwise the next call would repeat it.
                     if let Some(asked) = asked
                         && !asked.admits(&mut self.progress.keys_seen, &header)
                     {
@@ -213,8 +214,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Where the value of `bytes` bytes behind a line ends, its line end included; `None` while it is
-    /// incomplete.
+    /// The end of the value after a line, with its line end; `None` while the value is incomplete.
     #[inline]
     fn value_end(
         &mut self,
@@ -222,7 +222,7 @@ impl ResponseDecoder {
         line_end: usize,
         bytes: usize,
     ) -> Result<Option<usize>, ResponseError> {
-        // Only the server vouches for the length.
+        // The length comes from the server and may be any number.
         let end = (line_end + 1).saturating_add(bytes).saturating_add(2);
         if end > self.response_bytes_max {
             return Err(ResponseError::TooLong);
@@ -248,7 +248,7 @@ impl ResponseDecoder {
     }
 }
 
-/// What one line means to the response it is part of; `first` says whether it begins it.
+/// The meaning of a line within its response. `first`: the line is the response's first.
 #[inline]
 fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseError> {
     match expect {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_statuses_apart() {
+    fn lines_decode_to_their_statuses() {
         let rows: [(Expect, &[u8], Status<'_>); 16] = [
             (Expect::Line, b"STORED\r\n", Status::Stored),
             (Expect::Line, b"NOT_STORED\n", Status::NotStored),
@@ -339,15 +339,16 @@ mod tests {
     }
 
     #[test]
-    fn values_must_be_asked_for() {
-        // (keys, tokens, keys of the answer, the token behind each, whether it is an answer)
+    fn unrequested_or_unordered_values_are_errors() {
+        // (keys, whether cas tokens are expected, keys of the answer, the token after each, whether the answer is
+        // valid)
         let rows = [
             ("a b", false, "a b", "", true),
             ("a b", false, "b", "", true),
             ("a c b a", false, "a b a", "", true),
             ("a b", false, "", "", true),
             ("a b", false, "b a", "", false),
-            // One key begins with another.
+            // One key is a prefix of another.
             ("ab a", false, "a", "", true),
             ("ab a", false, "ab a", "", true),
             ("a ab", false, "ab", "", true),
@@ -364,7 +365,7 @@ mod tests {
                 .collect();
             let input = format!("{}END\r\n", values.concat());
             let mut decoder = ResponseDecoder::new(100);
-            // In pieces of one byte more each.
+            // The input grows by one byte from call to call.
             let outcome = (1..=input.len())
                 .map(|seen| {
                     let asked = Some(Asked { keys: keys.as_bytes(), with_cas });
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_follow() {
+    fn undecodable_responses_are_errors() {
         let rows: [(Expect, &[u8], ResponseError); 9] = [
             (Expect::Retrieval, b"STORED\r\n", ResponseError::UnexpectedLine),
             (Expect::Meta, b"STORED\r\n", ResponseError::UnexpectedLine),
@@ -386,7 +387,7 @@ mod tests {
             (Expect::Retrieval, b"VALUE a 0 1 2 3\r\n", ResponseError::BadValueHeader),
             (Expect::Meta, b"VA\r\n", ResponseError::BadValueHeader),
             (Expect::Retrieval, b"VALUE a 0 1\r\nxxx", ResponseError::BadValueEnd),
-            // Refused before it arrives: the buffer it needs would be too large.
+            // The decoder refuses it before it arrives, because it would need too large a buffer.
             (Expect::Retrieval, b"VALUE a 0 9999999999999999999\r\n", ResponseError::TooLong),
             (Expect::Line, &[b'x'; 64], ResponseError::TooLong),
         ];

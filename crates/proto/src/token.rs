@@ -1,7 +1,6 @@
 //! The words of a command line.
 
-/// Splits at spaces, and at spaces only: a tab or a control character is part of a word, as in
-/// memcached.
+/// Splits only at spaces, as memcached does: a tab or a control character is part of a word.
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {
     rest: &'a [u8],
@@ -12,7 +11,7 @@ impl<'a> Tokens<'a> {
         Tokens { rest: line }
     }
 
-    /// What follows the last word taken.
+    /// The part of the line after the last word taken.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -31,8 +30,8 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// The place of the first space, or the length. Words are short: eight bytes at a time in a register
-/// beat a call to a vectorised search (the zero-byte test of Mycroft, 1987).
+/// The place of the first space, or the length. Words are short, so testing eight bytes at a time in a register is
+/// faster than a call to a vectorised search (the zero-byte test of Mycroft, 1987).
 #[inline]
 fn find_space(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
@@ -54,10 +53,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_words_of_every_length_at_every_place() {
+    fn words_of_every_length_at_every_place_are_found() {
         for blanks in 0..20 {
             for length in 1..40 {
-                // Next to the space in value, and with the high bit: what a bit trick could mistake.
+                // A bit trick could take these bytes for a space: neighbours of the space, also with the high bit set.
                 for byte in [b'!', 0x1f, 0xa0, 0xa1] {
                     let word = vec![byte; length];
                     let line = [&vec![b' '; blanks], &word[..], b"  ", &word].concat();

@@ -1,5 +1,5 @@
-//! Requests: any split of the input comes to the same as the whole, items lie within the input, and
-//! encoding what was decoded gives it back. See `tests/properties/invariants.rs`.
+//! Requests: input in pieces decodes as the whole, items lie within the input, and a decoded request encodes to an
+//! equivalent one. See `tests/properties/invariants.rs`.
 #![no_main]
 
 #[allow(dead_code)] // the other target uses the rest

@@ -1,5 +1,5 @@
-//! Responses: any split of the input comes to the same as the whole, and values lie within it.
-//! See `tests/properties/invariants.rs`.
+//! Responses: input in pieces decodes as the whole, and values lie within the input. See
+//! `tests/properties/invariants.rs`.
 #![no_main]
 
 #[allow(dead_code)] // the other target uses the rest

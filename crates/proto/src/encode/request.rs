@@ -4,14 +4,13 @@ use super::{number, signed_number};
 use crate::meta::{Meta, MetaVerb};
 use crate::request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
 
-/// Appends any request. What was decoded comes out as an equivalent line: words in canonical form,
-/// ignored ones left out. Use [`Request::answered`] to drop `noreply` or `q`.
+/// Appends any request, in canonical form: a decoded request gives an equivalent line without ignored words. Use
+/// [`Request::answered`] to drop `noreply` or `q`.
 pub fn request(request: &Request<'_>, out: &mut Vec<u8>) {
     any(request, None, out);
 }
 
-/// Like [`request`], but a meta command gets this opaque in place of its own, if its answer
-/// repeats opaques.
+/// Like [`request`], but a meta command whose answer repeats opaques gets this opaque instead of its own.
 pub fn request_with_opaque(request: &Request<'_>, opaque: u64, out: &mut Vec<u8>) {
     any(request, Some(opaque), out);
 }
@@ -19,7 +18,7 @@ pub fn request_with_opaque(request: &Request<'_>, opaque: u64, out: &mut Vec<u8>
 fn any(request: &Request<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
     match *request {
         Request::Get(ref get) => match get.spaced_keys() {
-            // All keys at once.
+            // The keys are in canonical form already.
             Some(keys) => retrieval(get, [keys], out),
             None => retrieval(get, get.keys(), out),
         },

@@ -7,9 +7,9 @@ use crate::base64;
 pub const STORED: &[u8] = b"STORED\r\n";
 /// The condition of an `add`, `replace`, `append` or `prepend` did not hold.
 pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
-/// The cas token no longer holds.
+/// The cas token is outdated.
 pub const EXISTS: &[u8] = b"EXISTS\r\n";
-/// No such key.
+/// The key is absent.
 pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
 /// The key was deleted.
 pub const DELETED: &[u8] = b"DELETED\r\n";
@@ -21,23 +21,23 @@ pub const OK: &[u8] = b"OK\r\n";
 pub const RESET: &[u8] = b"RESET\r\n";
 /// The end of a retrieval or of statistics.
 pub const END: &[u8] = b"END\r\n";
-/// The answer to `shutdown` unless it was enabled.
+/// The answer to `shutdown` if the command is not enabled.
 pub const SHUTDOWN_DISABLED: &[u8] = b"ERROR: shutdown not enabled\r\n";
 
-/// Code of a meta answer: done, or a hit without its value. Flags and [`line_end`] follow.
+/// Code of a meta response: done, or a hit without its value. Flags and [`line_end`] follow.
 pub const META_DONE: &[u8] = b"HD";
-/// Code of a meta answer: a miss of `mg` or `me`.
+/// Code of a meta response: a miss of `mg` or `me`.
 pub const META_MISS: &[u8] = b"EN";
-/// Code of a meta answer: no such key.
+/// Code of a meta response: the key is absent.
 pub const META_NOT_FOUND: &[u8] = b"NF";
-/// Code of a meta answer: the mode's condition did not hold.
+/// Code of a meta response: the mode's condition did not hold.
 pub const META_NOT_STORED: &[u8] = b"NS";
-/// Code of a meta answer: the cas token no longer holds.
+/// Code of a meta response: the cas token is outdated.
 pub const META_EXISTS: &[u8] = b"EX";
 /// The whole answer to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
 
-/// Appends one value of a retrieval. `cas` is for `gets` and `gats`. [`END`] follows the last.
+/// Appends one value of a retrieval. `cas` is for `gets` and `gats`. [`END`] follows the last value.
 #[inline]
 pub fn value(key: &[u8], flags: u32, value: &[u8], cas: Option<u64>, out: &mut Vec<u8>) {
     out.reserve(key.len() + value.len() + 64);
@@ -74,7 +74,7 @@ pub fn number_line(value: u64, out: &mut Vec<u8>) {
     line_end(out);
 }
 
-/// Appends one statistic. [`END`] follows the last.
+/// Appends one statistic. [`END`] follows the last statistic.
 pub fn stat(name: &str, value: impl std::fmt::Display, out: &mut Vec<u8>) {
     use std::io::Write;
     // Writing to a vector cannot fail.
@@ -88,14 +88,14 @@ pub fn version_line(version: &str, out: &mut Vec<u8>) {
     line_end(out);
 }
 
-/// Appends the beginning of a meta answer with a value: flags, [`line_end`], the value and another
-/// [`line_end`] follow.
+/// Appends the beginning of a meta response with a value. Flags, [`line_end`], the value and another [`line_end`]
+/// follow.
 pub fn meta_value_header(value_bytes: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"VA ");
     number(value_bytes as u64, out);
 }
 
-/// Appends a flag, as it is in requests and answers.
+/// Appends a flag of a request or a response.
 pub fn meta_flag(letter: u8, argument: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[b' ', letter]);
     out.extend_from_slice(argument);
@@ -107,7 +107,7 @@ pub fn meta_flag_number(letter: u8, argument: u64, out: &mut Vec<u8>) {
     number(argument, out);
 }
 
-/// Appends the flag `k`: the key, and when it is `binary`, in base64 and followed by the flag `b`.
+/// Appends the flag `k` with the key. A `binary` key is written in base64, followed by the flag `b`.
 pub fn meta_key(key: &[u8], binary: bool, out: &mut Vec<u8>) {
     if binary {
         out.extend_from_slice(b" k");

@@ -1,4 +1,4 @@
-//! Just enough of a store to answer the tables' requests with what the decoder makes of them.
+//! A minimal store that answers the tests' requests by the decoder's outcomes.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,11 @@ use knee_proto::{
     quiet_suppresses,
 };
 
-/// A store that never expires anything but what is stored expired, and cannot count.
+/// A store without counters, and without expiry except for values that are stored as expired.
 pub(crate) struct Model {
     decoder: RequestDecoder,
     items: HashMap<Vec<u8>, (u32, Vec<u8>)>,
-    /// The connection would be closed by now.
+    /// Whether a server would have closed the connection.
     pub(crate) closed: bool,
 }
 
@@ -21,7 +21,7 @@ impl Model {
         Model { decoder, items: HashMap::new(), closed: false }
     }
 
-    /// Everything answered to `input`, until it ends or the connection is closed.
+    /// The answers to `input`, until it ends or the connection is closed.
     pub(crate) fn ask(&mut self, input: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut start = 0;
@@ -106,7 +106,7 @@ impl Model {
                 out.extend_from_slice(encode::META_MISS);
                 encode::line_end(out);
             }
-            Request::Stats { .. } | Request::Quit => unreachable!("in none of the tables"),
+            Request::Stats { .. } | Request::Quit => unreachable!("no test sends it here"),
         }
     }
 
@@ -139,7 +139,7 @@ impl Model {
     }
 }
 
-/// A meta answer with the flags that memcached repeats, unless `q` silences it.
+/// Appends a meta response with the flags that memcached repeats, unless `q` suppresses it.
 fn meta_line(verb: MetaVerb, meta: &Meta<'_>, status: Status<'_>, code: &[u8], out: &mut Vec<u8>) {
     if meta.quiet() && quiet_suppresses(verb, status) {
         return;

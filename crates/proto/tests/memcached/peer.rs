@@ -1,4 +1,4 @@
-//! A memcached of the test's own.
+//! The memcached of a test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A memcached listening on a socket in a directory of its own; stopped when dropped.
+/// A memcached with a socket in its own directory. Its drop stops it.
 pub(crate) struct Memcached {
     process: Child,
     directory: PathBuf,
@@ -42,12 +42,12 @@ impl Memcached {
         server
     }
 
-    /// Everything the server answers to `input` before the connection ends.
+    /// The server's answers to `input` before the connection ends.
     pub(crate) fn ask(&self, input: &[u8]) -> Vec<u8> {
         self.exchange(input, true)
     }
 
-    /// Everything the server answers to `input` before it closes the connection of its own accord.
+    /// The server's answers to `input` before the server itself closes the connection.
     pub(crate) fn ask_until_closed(&self, input: &[u8]) -> Vec<u8> {
         self.exchange(input, false)
     }
@@ -62,7 +62,7 @@ impl Memcached {
         }
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer) {
-            // It closed with input unread.
+            // The server closed the connection with unread input.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             result => drop(result.unwrap()),
         }

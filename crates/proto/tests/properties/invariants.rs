@@ -1,21 +1,21 @@
-//! What must hold of both decoders for any input, cut into any pieces.
+//! Invariants of both decoders for any input, cut into any pieces.
 //!
-//! The fuzz targets (`fuzz/`) include this file and feed it what they find; `main.rs`
-//! feeds it what proptest generates.
+//! The fuzz targets (`fuzz/`) include this file and call it with the fuzzer's input; `main.rs` calls it with
+//! proptest's.
 
 use knee_proto::{Decoded, Expect, Limits, Meta, Request, RequestDecoder, ResponseDecoder, encode};
 
-/// What an input came to, in terms that can be compared between runs.
+/// A decoded item or an error, in a form that can be compared between runs.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// An item's bytes on the wire, and what they mean.
+    /// An item's bytes, and the item in debug format.
     Complete(Vec<u8>, String),
-    /// An error, and the key it may carry.
+    /// An error, and its stale key, in debug format.
     Invalid(String),
 }
 
-/// Decodes requests from `input` arriving in `pieces` (lengths; the rest comes at once) and checks
-/// every step. `eager` calls the decoder after every piece, even if it wanted more.
+/// Decodes requests from `input`, which arrives in `pieces` of these lengths and one last piece, and checks every step.
+/// `eager` calls the decoder after every piece, even if it wanted more input.
 pub(crate) fn requests(
     input: &[u8],
     pieces: &[usize],
@@ -44,7 +44,7 @@ pub(crate) fn requests(
     outcomes
 }
 
-/// As [`requests`], for responses that all are of the shape `expect`.
+/// As [`requests`], for responses of the form `expect`.
 pub(crate) fn responses(
     input: &[u8],
     pieces: &[usize],
@@ -56,7 +56,7 @@ pub(crate) fn responses(
     let mut outcomes = Vec::new();
     arrive(input, pieces, eager, |buffer| match decoder.decode(buffer, expect) {
         Decoded::Incomplete { consumed, wanted } => {
-            assert_eq!(consumed, 0, "responses are never thrown away");
+            assert_eq!(consumed, 0, "bytes of an incomplete response are kept");
             assert!(wanted > buffer.len() && wanted <= RESPONSE_BYTES_MAX);
             Step::Wait { consumed, wanted }
         }
@@ -92,7 +92,7 @@ enum Step {
     Stop,
 }
 
-/// Lets `input` arrive piece by piece at a connection's buffer, and `decode` its front.
+/// Appends `input` to a connection's buffer piece by piece, and calls `decode` with the buffer.
 fn arrive(input: &[u8], pieces: &[usize], eager: bool, mut decode: impl FnMut(&[u8]) -> Step) {
     let mut buffer = Vec::new();
     let mut rest = input;
@@ -165,11 +165,11 @@ fn check_value(raw: &[u8], value: &[u8], limits: Limits) {
     assert!(raw.ends_with(&[value, b"\r\n"].concat()));
 }
 
-/// Encoding a request and decoding it again gives the same request.
+/// Checks that encoding a request and decoding it again gives the same request.
 fn check_round_trip(request: &Request<'_>, limits: Limits) {
     let mut bytes = Vec::new();
     encode::request(request, &mut bytes);
-    // Cutting 2^31 to 32 bits makes a sign of it: a line may become one byte longer.
+    // The decoder cuts 2^31 to a negative number of 32 bits, so an encoded line may be one byte longer.
     let limits = Limits {
         line_bytes_max: limits.line_bytes_max + 1,
         retrieval_line_bytes_max: limits.retrieval_line_bytes_max + 1,
@@ -184,7 +184,7 @@ fn check_round_trip(request: &Request<'_>, limits: Limits) {
     }
 }
 
-/// A request without the blanks between its words.
+/// A request in debug format, without the blanks between its words.
 fn meaning(request: &Request<'_>) -> String {
     let meta = |name: &str, meta: &Meta<'_>| {
         let flags: Vec<_> = meta.flags().collect();
@@ -203,7 +203,7 @@ fn meaning(request: &Request<'_>) -> String {
     }
 }
 
-/// Empty slices may point anywhere.
+/// Checks that `inner` points into `outer`. Empty slices may point anywhere.
 fn within(outer: &[u8], inner: &[u8]) {
     assert!(inner.is_empty() || outer.as_ptr_range().start <= inner.as_ptr());
     assert!(inner.is_empty() || inner.as_ptr_range().end <= outer.as_ptr_range().end);

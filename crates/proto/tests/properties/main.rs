@@ -18,7 +18,7 @@ const TIGHT: Limits = Limits {
 };
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    // No separators: they are replaced by bytes that are allowed, if odd.
+    // Separators are replaced by bytes that are allowed in keys.
     let byte =
         any::<u8>().prop_map(|byte| if b"\0\n\r ".contains(&byte) { byte | 0x80 } else { byte });
     proptest::collection::vec(byte, 1..=250)
@@ -28,7 +28,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..200)
 }
 
-/// Bytes that look like the protocol, so that decoding gets somewhere.
+/// Bytes similar to the protocol, so that the decoder gets beyond the first word.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         select(vec![
@@ -98,7 +98,7 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(0usize..20, 0..40)
 }
 
-/// One request that `bytes` must be, whole.
+/// Decodes `bytes`, which must be exactly one request.
 fn decode_one(bytes: &[u8]) -> Request<'_> {
     match RequestDecoder::new(Limits::default()).decode(bytes) {
         Decoded::Complete { consumed, item } if consumed == bytes.len() => item,
@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn pieces_of_requests_come_to_the_same_as_the_whole(
+    fn requests_in_pieces_decode_as_the_whole(
         input in noise(), pieces in pieces(), eager: bool, tight: bool,
     ) {
         let limits = if tight { TIGHT } else { Limits::default() };
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_responses_come_to_the_same_as_the_whole(
+    fn responses_in_pieces_decode_as_the_whole(
         input in noise(), pieces in pieces(), eager: bool,
     ) {
         for expect in [Expect::Retrieval, Expect::Line, Expect::Meta, Expect::Stats] {
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_written_as_the_standard_library_writes_them(unsigned: u64, signed: i64) {
+    fn numbers_are_written_as_by_the_standard_library(unsigned: u64, signed: i64) {
         let mut bytes = Vec::new();
         encode::number(unsigned, &mut bytes);
         bytes.push(b' ');
