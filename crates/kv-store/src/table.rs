@@ -83,8 +83,8 @@ struct Gone {
 struct Chain {
     /// The places of the records, oldest first.
     places: Vec<Location>,
-    /// A cached bound: while readers need commits before this one, they need all these records. So pruning need not
-    /// read the log each time. 0 before the first prune.
+    /// A cached bound: while readers need commits before this one, no record of the chain can be dropped, and a prune
+    /// need not read the log. 0 before the first prune.
     needed_before: Sequence,
 }
 

@@ -12,14 +12,14 @@ use crate::prometheus;
 /// The longest request head that is read.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 
-/// How much of what a refused client goes on sending is read, so that it gets to see the answer.
+/// Most bytes that are read from a refused client after the answer. See [`drain`].
 const DRAIN_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a client may take over its request and the answer.
+/// Time limit of a client's request and its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server of one connection at a time on a thread of its own: scrapes are rare and short, and
-/// further connections wait in the listener's backlog, which bounds them.
+/// A thread that serves one connection at a time. Scrapes are rare and short, and further connections wait in the
+/// listener's backlog, which is bounded.
 #[derive(Debug)]
 pub(crate) struct Admin {
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Admin {
         listener: TcpListener,
         metrics: impl Fn() -> String + Send + 'static,
     ) -> io::Result<Admin> {
-        // Its owner may have made it for an event loop.
+        // The listener may have been made for an event loop.
         listener.set_nonblocking(false)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -44,10 +44,10 @@ impl Admin {
         Ok(Admin { address, stop, thread })
     }
 
-    /// Ends the thread, after the request that it may be answering.
+    /// Ends the thread, after its current request.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
-        // A connection wakes the thread. Where none can be made, the thread ends with the process.
+        // A connection wakes the thread. Without a connection, the thread ends with the process.
         if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok() {
             let _ = self.thread.join();
         }
@@ -61,9 +61,9 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, metrics: &impl Fn() -> Strin
             return;
         }
         match accepted {
-            // What goes wrong with one client is its own affair.
+            // A failure concerns this client alone.
             Ok((stream, _)) => drop(answer(stream, metrics)),
-            // Out of descriptors, most likely: come back when some may be free.
+            // Probably out of descriptors: try again later.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -83,7 +83,7 @@ fn answer(mut stream: TcpStream, metrics: &impl Fn() -> String) -> io::Result<()
     drain(&mut stream, deadline)
 }
 
-/// Reads until the empty line that ends a head; `false` where the head is too long or broken off.
+/// Reads until the empty line that ends a head; `false` if the head is too long or incomplete.
 fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>, deadline: Instant) -> io::Result<bool> {
     let mut chunk = [0; 1024];
     loop {
@@ -101,8 +101,8 @@ fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>, deadline: Instant) -> i
     }
 }
 
-/// Reads what a client still sends: closing a socket with unread bytes would reset the
-/// connection and take the answer with it.
+/// Reads what a client still sends: closing a socket with unread bytes would reset the connection, and the client would
+/// lose the answer.
 fn drain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
     let mut chunk = [0; 4096];
     let mut drained = 0;
@@ -115,7 +115,7 @@ fn drain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// One read that ends at `deadline` at the latest, however slowly the bytes come.
+/// Reads once, until `deadline` at the latest, even if the bytes come slowly.
 fn read_until(stream: &mut TcpStream, chunk: &mut [u8], deadline: Instant) -> io::Result<usize> {
     loop {
         stream.set_read_timeout(Some(time_left(deadline)?))?;
@@ -126,7 +126,7 @@ fn read_until(stream: &mut TcpStream, chunk: &mut [u8], deadline: Instant) -> io
     }
 }
 
-/// Writes all of `bytes`, or fails at `deadline`, however slowly they are taken.
+/// Writes all of `bytes`, or fails at `deadline`, even if the client reads slowly.
 fn write_until(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.set_write_timeout(Some(time_left(deadline)?))?;
@@ -204,8 +204,8 @@ fn respond(head: &[u8], metrics: &impl Fn() -> String) -> Response {
         ("/healthz", "GET") => Response::text("200 OK", "ok\n"),
         ("/metrics" | "/healthz", _) => Response {
             headers: "Allow: GET\r\n",
-            ..Response::text("405 Method Not Allowed", "only GET\n")
+            ..Response::text("405 Method Not Allowed", "use GET\n")
         },
-        _ => Response::text("404 Not Found", "there are /metrics and /healthz\n"),
+        _ => Response::text("404 Not Found", "not found: use /metrics or /healthz\n"),
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
-/// How early a timer may fire before a wall-clock second and still count as that second's.
-/// Timers run on the monotonic clock, which the wall clock is slewed against.
+/// A timer that fires at most this early before a wall-clock second counts for that second. Timers run on the monotonic
+/// clock, and the wall clock may be slewed against it.
 const EARLY_NS: u64 = 100_000_000;
 
 /// One instant, read on both clocks: durations come from `mono`, labels from `wall`.
@@ -25,16 +25,15 @@ impl Moment {
 
     /// When the next window is due: the coming wall-clock second, on the monotonic clock.
     ///
-    /// A timer set to it and fired a little early still gets the second after it, not the same
-    /// one again.
+    /// If a timer for this time fires a little early, the next call returns the second after it, not the same second.
     pub fn next_second(&self) -> Instant {
         let early = self.unix_ns() + EARLY_NS;
         let wait_ns = NS_PER_S - early % NS_PER_S + EARLY_NS;
         self.mono + Duration::from_nanos(wait_ns)
     }
 
-    /// The nanosecond of the Unix epoch at another instant of the monotonic clock: setting the wall
-    /// clock in between changes nothing about it.
+    /// Converts an instant of the monotonic clock to nanoseconds of the Unix epoch. Setting the wall clock in between
+    /// has no effect.
     #[inline]
     pub fn unix_ns_at(&self, instant: Instant) -> u64 {
         let behind = instant.saturating_duration_since(self.mono).as_nanos() as u64;
@@ -48,19 +47,19 @@ impl Moment {
         u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The last second that had begun, in nanoseconds since the epoch, forgiving early timers.
+    /// The last second that had begun, in nanoseconds since the epoch. A second counts as begun [`EARLY_NS`] early.
     pub(crate) fn second_begun_ns(&self) -> u64 {
         second_begun_ns(self.unix_ns())
     }
 }
 
-/// As [`Moment::second_begun_ns`], of a time in nanoseconds since the epoch.
+/// Like [`Moment::second_begun_ns`], for a time in nanoseconds since the epoch.
 pub(crate) fn second_begun_ns(unix_ns: u64) -> u64 {
     let early = unix_ns.saturating_add(EARLY_NS);
     early - early % NS_PER_S
 }
 
-/// CPU time (user and system) that the calling thread has used since it was born.
+/// CPU time (user and system) that the calling thread has used since its start.
 pub(crate) fn thread_cpu() -> Duration {
     // The clock exists in every Linux that this builds for, so the call cannot fail.
     read_clock(libc::CLOCK_THREAD_CPUTIME_ID).expect("clock_gettime(CLOCK_THREAD_CPUTIME_ID)")
@@ -75,13 +74,12 @@ fn read_clock(clock: libc::clockid_t) -> Option<Duration> {
 
 /// A thread's CPU time (user and system), which other threads may read.
 ///
-/// For threads that do not cut their own windows, as those of a runtime that calls them up as it
-/// likes.
+/// For threads that do not cut their own windows, such as the threads of an async runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuClock(libc::clockid_t);
 
 impl CpuClock {
-    /// That of the calling thread.
+    /// The clock of the calling thread.
     pub fn of_this_thread() -> CpuClock {
         let mut clock = 0;
         // SAFETY: the calling thread exists; `clock` is only written to, and outlives the call.
@@ -90,7 +88,7 @@ impl CpuClock {
         CpuClock(clock)
     }
 
-    /// What the thread used since it was born; `None` once it has ended.
+    /// The CPU time of the thread since its start; `None` once it has ended.
     pub fn read(self) -> Option<Duration> {
         read_clock(self.0)
     }
@@ -111,7 +109,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             while thread_cpu() < Duration::from_millis(20) {}
             send.send((CpuClock::of_this_thread(), thread_cpu())).expect("the test waits");
-            ends.recv().expect_err("it is only let go");
+            ends.recv().expect_err("the sender is dropped");
         });
         let (clock, used) = clocks.recv().expect("its clock");
         assert!(clock.read().expect("it lives") >= used);
@@ -120,7 +118,7 @@ mod tests {
         );
         drop(end);
         thread.join().expect("it ends");
-        // A join returns a moment before the system has forgotten the thread.
+        // The system may know the thread for a moment after the join.
         while clock.read().is_some() {
             std::thread::yield_now();
         }
@@ -134,7 +132,7 @@ mod tests {
             (1, 999_999_999),
             (250_000_000, 750_000_000),
             (899_999_999, 100_000_001),
-            // Within the early margin the boundary just ahead counts as reached.
+            // Within the early margin, the coming second counts as begun.
             (900_000_000, 1_100_000_000),
             (999_999_999, 1_000_000_001),
         ];

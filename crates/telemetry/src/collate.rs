@@ -1,4 +1,4 @@
-//! Brings the windows of all threads together, second by second.
+//! Merges the windows of all threads, second by second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,8 +126,7 @@ impl<R: Role> Collator<R> {
             merged.cpu.push((window.thread, window.cpu));
         }
         // A late window covers seconds that were already returned: their time must not count twice. (This does not
-        // apply
-        // to a wall clock that was set back.)
+        // apply if the wall clock was set back.)
         if let Some((_, reached_ns)) = self.given
             && (from_unix_ns..to_unix_ns).contains(&reached_ns)
         {
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(bench.pop(101.49), []);
         assert_eq!(bench.pop(101.51), [(100, 1.0, 10, 1)]);
         bench.cut(1, 20, 101.6);
-        // The second is gone, so its requests count in the next one, whose length is its own.
+        // That second was returned already. So the requests count in the next second, whose length does not change.
         bench.cut(0, 1, 102.0);
         bench.cut(1, 2, 102.0);
         assert_eq!(bench.pop(102.0), [(101, 1.0, 23, 2)]);
@@ -289,7 +288,7 @@ mod tests {
         bench.cut(0, 10, 101.0);
         assert_eq!(bench.pop(101.51).len(), 1);
         bench.cut(1, 20, 101.52);
-        // The others are a little late too, by less than the grace.
+        // The other windows are late as well, by less than the grace.
         assert_eq!(bench.pop(102.03), []);
         bench.cut(0, 1, 102.04);
         bench.cut(1, 2, 102.05);
@@ -313,7 +312,7 @@ mod tests {
         let mut bench = Bench::new(1);
         bench.cut(0, 1, 101.0);
         assert_eq!(bench.pop(101.0), [(100, 1.0, 1, 1)]);
-        // Labels go on upwards: a reader must be able to tell the seconds apart.
+        // The labels keep rising, so that a reader can distinguish the seconds.
         for (unix_s, set_back_s, expected) in [(102, 50, 101), (103, 51, 102)] {
             let now = Moment {
                 wall: UNIX_EPOCH + Duration::from_secs(set_back_s),

@@ -68,7 +68,7 @@ impl Rows {
     }
 }
 
-/// `numerator / denominator`, and 0 where nothing happened.
+/// `numerator / denominator`, or 0 if the denominator is 0.
 fn ratio(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }

@@ -3,7 +3,7 @@
 //! One line per second and type of request: `Tag=OP,START,LENGTH,MAX,HISTOGRAM`, with the start as
 //! seconds of the Unix epoch, the length in seconds, the maximum in milliseconds and the histogram
 //! in nanoseconds, V2-deflate in base64 (format version 1.3, as HdrHistogram's Java
-//! `HistogramLogWriter` has it).
+//! `HistogramLogWriter` writes it).
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 

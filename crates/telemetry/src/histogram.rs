@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use hdrhistogram::{Counter, Histogram};
 
-/// The highest trackable value, 60 s: slower requests are counted here.
+/// The highest trackable value, 60 s: slower requests count as 60 s.
 pub const HIGHEST_NS: u64 = 60_000_000_000;
 
 /// Significant decimal digits that a histogram keeps.
@@ -17,7 +17,7 @@ pub(crate) fn empty<C: Counter>() -> Histogram<C> {
         .expect("the bounds are constants that satisfy the constructor's conditions")
 }
 
-/// Counts one duration. A longer one than [`HIGHEST_NS`] counts as that.
+/// Counts one duration. Longer durations than [`HIGHEST_NS`] count as [`HIGHEST_NS`].
 #[inline]
 pub(crate) fn record(histogram: &mut Histogram<u32>, value_ns: u64) {
     // The crate's own saturation sets in only where the array ends, at 68.7 s.
@@ -64,7 +64,7 @@ mod tests {
     }
 
     proptest! {
-        // A case touches megabytes of counters, which takes its time without optimisation.
+        // A case touches megabytes of counters, which is slow without optimisation.
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]

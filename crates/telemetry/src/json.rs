@@ -17,7 +17,7 @@ use crate::server_counts::ServerCounts;
 use crate::stage::{STAGES_MAX, Times as _};
 use crate::totals::Totals;
 
-/// The `ready` line: the program serves, and where.
+/// The `ready` line: the program serves at these addresses.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReadyLine {
     pub(crate) r#type: &'static str,

@@ -30,10 +30,10 @@ impl Level {
         self.value
     }
 
-    /// The value is `value` from `now` on. A `now` before the last change counts as that change's.
+    /// Sets the value from `now` on. If `now` is before the last change, the time of that change counts.
     #[inline]
     pub fn set(&mut self, now: Instant, value: i64) {
-        // An event loop reads the clock once for a batch of events: most changes take no time.
+        // An event loop reads the clock once for a batch of events, so between most changes no time passes.
         if now > self.since {
             self.area_ns += i128::from(self.value) * i128::from(elapsed_ns(self.since, now));
             self.since = now;
@@ -42,7 +42,7 @@ impl Level {
         self.max = self.max.max(value);
     }
 
-    /// The value changes by `change` at `now`.
+    /// Changes the value by `change` at `now`.
     #[inline]
     pub fn add(&mut self, now: Instant, change: i64) {
         self.set(now, self.value + change);
@@ -82,7 +82,7 @@ pub struct LevelReading {
     pub seconds: f64,
     /// The value at the window's end.
     pub end: i64,
-    /// The largest value within the window; over several threads an upper bound of it.
+    /// The largest value within the window; for several threads, an upper bound.
     pub max: i64,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     proptest! {
         /// The integral equals the sum over every nanosecond, wherever windows are cut.
         #[test]
-        fn the_integral_is_the_brute_force_sum(
+        fn integral_equals_the_brute_force_sum(
             steps in prop::collection::vec((0_u64..50, -5_i64..20, any::<bool>()), 1..60),
         ) {
             let start = Instant::now();
@@ -160,11 +160,11 @@ mod tests {
         let mut level = Level::new(start);
         level.add_from(at(1), at(3), 2);
         assert_eq!(level.read(at(4)).area_s, 6.0);
-        // Two seconds lie before the window, which is reported already.
+        // Two of these seconds lie in the earlier window, which was already read.
         level.add_from(at(2), at(5), -1);
         let reading = level.read(at(6));
         assert_eq!((reading.area_s, reading.end), (2.0, 1));
-        // Nothing is later than now.
+        // A change cannot be later than `now`.
         level.add_from(at(8), at(7), 1);
         assert_eq!(level.read(at(8)).area_s, 3.0);
     }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_stamp_than_the_last_takes_no_time_back() {
+    fn change_before_the_last_one_subtracts_no_time() {
         let start = Instant::now();
         let mut level = Level::new(start);
         level.set(start + Duration::from_secs(2), 1);

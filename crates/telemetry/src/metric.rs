@@ -1,6 +1,6 @@
-//! Metrics, as roles make them and the admin port prints them.
+//! The metrics that roles make and the admin port prints.
 
-/// What a metric does over time.
+/// How a metric changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// It only grows.
@@ -9,13 +9,13 @@ pub enum MetricKind {
     Gauge,
 }
 
-/// A metric that a role adds to those of its requests.
+/// A metric that a role adds to the metrics of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     pub(crate) kind: MetricKind,
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
-    /// The name of the label that tells the samples apart; without one there is one sample.
+    /// The label that distinguishes the samples; without a label, there is one sample.
     pub(crate) label: Option<&'static str>,
     /// Label values and values.
     pub(crate) samples: Vec<(String, f64)>,
@@ -30,7 +30,7 @@ impl Metric {
         Metric::single(MetricKind::Gauge, name, help, value)
     }
 
-    /// HTTP requests that came where memcached's protocol is spoken.
+    /// HTTP requests on a port of memcached's protocol.
     pub(crate) fn http_requests(count: u64) -> Metric {
         Metric::counter(
             "knee_http_requests_total",

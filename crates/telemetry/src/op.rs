@@ -1,9 +1,8 @@
-//! The types of operation that are counted apart.
+//! The types of operations that are counted separately.
 
-/// The type of a request, as the report distinguishes types.
+/// The type of a request.
 ///
-/// The first few are those of the memcached protocol; then a versioned store's own, then a
-/// message queue's.
+/// The first types belong to the memcached protocol, the next to a versioned store, and the last to a message queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -17,21 +16,21 @@ pub enum Op {
     Delete,
     /// Reading a key in some version.
     Read,
-    /// A read of a key that was not there, where the client tells them apart.
+    /// A read of a missing key, if the client counts these separately.
     ReadMissing,
-    /// A read of a value that is large by a flag of the client.
+    /// A read of a large value, if a flag of the client defines which values are large.
     ReadLarge,
-    /// Writing a key that must not be there.
+    /// Writing a key that must not exist.
     Insert,
-    /// Writing a key that must be there.
+    /// Writing a key that must exist.
     Update,
     /// Writing a key.
     Put,
-    /// Letting a value grow at its end.
+    /// Appending to a value.
     Append,
-    /// Reading a range of keys, each as it is when its turn comes.
+    /// Reading a range of keys, each at the moment of its own read.
     Scan,
-    /// Reading a range of keys as they all were at one moment.
+    /// Reading a range of keys, all at one moment.
     AtomicScan,
     /// Changing several keys at once.
     BulkPut,
@@ -49,9 +48,9 @@ pub enum Op {
     Lease,
     /// Ending leases, and removing their messages.
     Acknowledge,
-    /// Ending leases, and leaving their messages.
+    /// Ending leases, and putting their messages back.
     Release,
-    /// Letting leases end later.
+    /// Extending leases.
     Extend,
     /// Arithmetic, touch, administration and the rest.
     Other,
@@ -86,7 +85,7 @@ impl Op {
         Op::Other,
     ];
 
-    /// How many types there are.
+    /// The number of types.
     pub const COUNT: usize = Op::ALL.len();
 
     /// The name in JSON, in Prometheus labels and in histogram tags.

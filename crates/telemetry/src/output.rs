@@ -14,13 +14,13 @@ pub fn tell(program: &str, message: impl fmt::Display) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes whole lines, each handed over at once.
+/// Writes whole lines, without a buffer.
 ///
 /// A failure is printed once on standard error, and never ends the program. A closed pipe (`EPIPE`) ends the output.
-/// After any other failure (full disk) the next line is tried again.
+/// After any other failure (full disk), the output still tries the next line.
 pub(crate) struct Output {
     program: &'static str,
-    /// What the sink is, for messages.
+    /// The sink's name in messages.
     what: &'static str,
     sink: Option<Box<dyn Write + Send>>,
     /// The last line may have been written in part.
@@ -45,8 +45,7 @@ impl Output {
         Output { program, what, sink: Some(sink), torn: false }
     }
 
-    /// Standard output without the buffer of [`io::stdout`], which would keep and repeat what
-    /// could not be written.
+    /// Standard output without the buffer of [`io::stdout`], which would keep unwritten data and repeat it.
     pub(crate) fn stdout(program: &'static str) -> io::Result<Output> {
         let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Output::new(program, "standard output", Box::new(stdout)))
@@ -69,7 +68,7 @@ impl Output {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 tell(
                     program,
-                    format_args!("{what} was closed by its reader: no more is written to it"),
+                    format_args!("{what} was closed by its reader: further lines are dropped"),
                 );
                 self.sink = None;
             }

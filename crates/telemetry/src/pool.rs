@@ -1,4 +1,4 @@
-//! Histograms on their way back from the reporter to the recorders.
+//! Histograms that the reporter returns to the recorders.
 
 use std::sync::{Mutex, PoisonError};
 

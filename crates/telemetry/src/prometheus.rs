@@ -131,8 +131,8 @@ impl Page {
         }
     }
 
-    /// Cumulative buckets. A cell of the histogram counts where its upper edge lies, so a value
-    /// just below a bound (by less than 0.1 %) may count above it.
+    /// Prints cumulative buckets. The upper edge of a histogram's cell decides its bucket, so a value just below a
+    /// bound (by less than 0.1 %) may count above it.
     fn histogram(&mut self, name: &str, op: &str, histogram: &Histogram<u64>, sum_s: f64) {
         let labels = format!("role=\"{}\",op=\"{op}\"", self.role);
         let mut cells = histogram.iter_recorded().peekable();
@@ -152,7 +152,7 @@ impl Page {
     }
 }
 
-/// A label value as it stands between quotes.
+/// Escapes a label value between quotes.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -24,8 +24,7 @@ const WAITING_MAX: usize = 8;
 /// One completed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample<T> {
-    /// How long its stages took: [`MiddlewareTimes`](crate::MiddlewareTimes),
-    /// [`StoreTimes`](crate::StoreTimes) or [`LoadTimes`](crate::LoadTimes).
+    /// The times of its stages, for example [`MiddlewareTimes`](crate::MiddlewareTimes).
     pub times: T,
     /// Requested keys: 1, except for multi-gets.
     pub items: u32,
@@ -37,32 +36,30 @@ pub struct Sample<T> {
     pub bytes_in: u64,
     /// Bytes written: of the answer at a server, of the request at a client.
     pub bytes_out: u64,
-    /// Whether the answer was an error line; a miss is none.
+    /// Whether the answer was an error. A miss is not an error.
     pub error: bool,
 }
 
-/// Records what one thread does: plain memory, no lock, no atomics, no clock reads.
+/// Records the requests of one thread: plain memory, no lock, no atomics, no clock reads.
 ///
-/// Made by [`Reporter::recorder`](crate::Reporter::recorder), then moved to its thread for good:
-/// it measures the CPU time of the thread that cuts it, from that thread's birth on or from
-/// [`Recorder::begin`]. Where a thread cannot cut its own windows, another one does so with
-/// [`Recorder::cut_with`].
+/// [`Reporter::recorder`](crate::Reporter::recorder) makes a recorder, which then stays on its thread. It measures the
+/// CPU time of the thread that cuts it, since the thread's start or since [`Recorder::begin`]. If a thread cannot cut
+/// its own windows, another thread does so with [`Recorder::cut_with`].
 #[derive(Debug)]
 pub struct Recorder<R: Role> {
     thread: usize,
     sender: Sender<Window<R>>,
     pool: Arc<Pool>,
-    /// Connections of clients open now (at a load generator: its own).
+    /// Open connections of clients (at a load generator: its own connections).
     pub connections: u64,
-    /// What the role keeps besides its requests. Levels are set on change, counters counted up;
-    /// a cut takes the counters back to 0.
+    /// Further gauges and counters of the role. Levels are set when they change; a cut resets the counters to 0.
     pub gauges: R::Gauges,
     ops: OpWindows,
     from_unix_ns: u64,
     from: Instant,
     /// The thread's CPU time at the last cut.
     cpu: Duration,
-    /// How many of this thread's windows the reporter has not taken in yet.
+    /// The number of this thread's windows that wait for the reporter.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -88,17 +85,17 @@ impl<R: Role> Recorder<R> {
         }
     }
 
-    /// Forgets what was recorded so far: the first window begins at `now`.
+    /// Drops all records so far: the first window begins at `now`.
     ///
-    /// For a load generator whose connections stand before its start. Call it on the recording
-    /// thread, before the first cut.
+    /// For a load generator that opens its connections before it starts. Call this on the recording thread, before the
+    /// first cut.
     pub fn begin(&mut self, now: Moment) {
         self.take(now, now.unix_ns(), thread_cpu(), false);
     }
 
     /// Counts one completed request.
     ///
-    /// It allocates when a type of operation occurs for the first time, and never after.
+    /// This allocates memory only for the first request of a type.
     #[inline]
     pub fn record(&mut self, op: Op, sample: &Sample<R::Times>) {
         let Some(window) = &mut self.ops[op as usize] else {
@@ -129,13 +126,12 @@ impl<R: Role> Recorder<R> {
 
     /// Ends the window at `now` and hands it to the reporter.
     ///
-    /// Call it from a timer set to [`Moment::next_second`]. A call that comes late makes the
-    /// window longer; nothing is lost.
+    /// Call this from a timer set to [`Moment::next_second`]. A late call makes the window longer, and loses nothing.
     pub fn cut(&mut self, now: Moment) {
         self.cut_with(now, thread_cpu());
     }
 
-    /// As [`Recorder::cut`], on behalf of a thread that has used so much CPU time since it was born.
+    /// Like [`Recorder::cut`], for another thread that has used `cpu` since its start.
     pub fn cut_with(&mut self, now: Moment, cpu: Duration) {
         if self.waiting.load(Ordering::Relaxed) < WAITING_MAX {
             let window = self.take(now, now.second_begun_ns(), cpu, false);
@@ -148,8 +144,7 @@ impl<R: Role> Recorder<R> {
         self.finish_with(now, thread_cpu());
     }
 
-    /// As [`Recorder::finish`], on behalf of a thread that has used so much CPU time since it was
-    /// born.
+    /// Like [`Recorder::finish`], for another thread that has used `cpu` since its start.
     pub fn finish_with(mut self, now: Moment, cpu: Duration) {
         let window = self.take(now, now.unix_ns(), cpu, true);
         self.send(window);
@@ -161,7 +156,7 @@ impl<R: Role> Recorder<R> {
         let _ = self.sender.send(window);
     }
 
-    /// The window up to `now`, labelled to end at `to_unix_ns`.
+    /// The window up to `now`, with the label `to_unix_ns` for its end.
     fn take(&mut self, now: Moment, to_unix_ns: u64, cpu: Duration, last: bool) -> Window<R> {
         let elapsed = elapsed_ns(self.from, now.mono);
         let labelled = to_unix_ns.saturating_sub(self.from_unix_ns);
@@ -169,7 +164,7 @@ impl<R: Role> Recorder<R> {
         let window = Window {
             thread: self.thread,
             from_unix_ns: self.from_unix_ns,
-            // A wall clock that was set says nothing about how long the window was.
+            // If the wall clock was set, the monotonic clock has the window's length.
             to_unix_ns: if stepped { self.from_unix_ns + elapsed } else { to_unix_ns },
             cpu: cpu.saturating_sub(self.cpu),
             connections: self.connections,
@@ -184,8 +179,8 @@ impl<R: Role> Recorder<R> {
         window
     }
 
-    /// Types that occurred leave with the window and get an empty place, so that the next request
-    /// of that type finds memory; the others stay.
+    /// Takes the types that occurred, and replaces each by an empty window, so that the type's next request allocates
+    /// no memory.
     fn take_ops(&mut self) -> OpWindows {
         let mut taken = OpWindows::default();
         for (op, taken) in self.ops.iter_mut().zip(&mut taken) {
@@ -198,8 +193,8 @@ impl<R: Role> Recorder<R> {
 }
 
 impl<R: Role> Window<R> {
-    /// The wall-clock second that the window is of: the one in which it began, or the next one where
-    /// that was about to begin, as its end is then that one's.
+    /// The window's wall-clock second: the second in which it began, or the next second if it began just before that
+    /// one.
     pub fn second(&self) -> u64 {
         second_begun_ns(self.from_unix_ns) / NS_PER_S
     }
@@ -217,7 +212,7 @@ mod tests {
     use crate::stage::{LoadTimes, MiddlewareTimes, Stage};
     use crate::totals::Totals;
 
-    /// A sample, and the thread and the second in which it is recorded.
+    /// The thread and the second of a record, and its type and sample.
     fn placed() -> impl Strategy<Value = (usize, u64, Op, Sample<MiddlewareTimes>)> {
         let times = (0..1_000_000_u64, 0..100_000_000_000_u64, any::<u32>());
         (0..3_usize, 0..4_u64, 0..Op::COUNT, times, 1..20_u32, any::<u32>(), any::<bool>())
@@ -241,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        // A case touches megabytes of counters, which takes its time without optimisation.
+        // A case touches megabytes of counters, which is slow without optimisation.
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         /// However requests are spread over threads and windows, the totals are those of one
@@ -299,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn beginning_forgets_what_came_before() {
+    fn begin_drops_earlier_records() {
         let (sender, windows) = mpsc::channel();
         let start = Moment::now();
         let later = Moment {

@@ -25,7 +25,7 @@ use crate::stage::Times as _;
 use crate::totals::Totals;
 use crate::window::Window;
 
-/// What is printed on standard output (`--stats`).
+/// The form of standard output (`--stats`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stats {
     /// JSON lines.
@@ -36,7 +36,7 @@ pub enum Stats {
     None,
 }
 
-/// Sets up what a process reports, before its threads run.
+/// Configures the reports of a process, before its threads run.
 #[derive(Debug)]
 pub struct Reporter<R: Role> {
     program: &'static str,
@@ -86,7 +86,7 @@ impl<R: Role> Reporter<R> {
         }
     }
 
-    /// Says with the `ready` line that gRPC is served at this address as well.
+    /// Adds an address for gRPC to the `ready` line.
     pub fn serves_grpc(&mut self, address: SocketAddr) {
         self.grpc = Some(address);
     }
@@ -102,7 +102,7 @@ impl<R: Role> Reporter<R> {
         Ok(())
     }
 
-    /// Writes an HdrHistogram interval log to `sink`, whatever is printed.
+    /// Also writes an HdrHistogram interval log to `sink`.
     pub fn log_histograms(&mut self, sink: Box<dyn Write + Send>) {
         let output = Output::new(self.program, "the histogram log", sink);
         self.hdr_log = Some(HdrLog::new(output));
@@ -123,10 +123,9 @@ impl<R: Role> Reporter<R> {
         Recorder::new(thread, self.sender.clone(), Arc::clone(&self.pool), gauges, now)
     }
 
-    /// Prints the `ready` line: the program serves at `listen` (a client serves nowhere).
+    /// Prints the `ready` line: the program serves at `listen` (`None` for a client).
     ///
-    /// With `--stats csv`, where standard output is for the rows alone, it is a message on
-    /// standard error.
+    /// With `--stats csv`, standard output has only the rows, so the line becomes a message on standard error.
     pub fn ready(&mut self, listen: Option<SocketAddr>) {
         if self.stats == Stats::Csv {
             return match listen {
@@ -146,16 +145,16 @@ impl<R: Role> Reporter<R> {
         }));
     }
 
-    /// Starts the reporter's thread. The threads that record have their recorders by now.
+    /// Starts the reporter's thread. All recorders must exist by now.
     ///
     /// # Errors
     ///
-    /// The system has no room for another thread.
+    /// The system cannot start another thread.
     pub fn start(self) -> io::Result<Running<R>> {
         let totals = Arc::new(Mutex::new(Totals::new(self.thread_names.clone())));
         let admin = self.admin.map(|(listener, _)| {
             let totals = Arc::clone(&totals);
-            // The page is made from a copy: the reporter is not kept waiting while it is written.
+            // Write the page from a copy, so that the reporter does not wait for the lock.
             Admin::start(listener, move || {
                 let totals = lock(&totals).clone();
                 prometheus::page(&totals)
@@ -182,7 +181,7 @@ impl<R: Role> Reporter<R> {
     }
 }
 
-/// A reporter at work.
+/// A running reporter.
 #[derive(Debug)]
 pub struct Running<R: Role> {
     thread: JoinHandle<Printer>,
@@ -191,8 +190,8 @@ pub struct Running<R: Role> {
 }
 
 impl<R: Role> Running<R> {
-    /// Waits until every recorder is finished (or dropped) and every window is printed; then
-    /// prints the summary, with what `closing` makes of the totals.
+    /// Waits until every recorder is finished (or dropped) and every window is printed. Then prints the summary, with
+    /// the fields that `closing` computes from the totals.
     ///
     /// # Panics
     ///
@@ -209,7 +208,7 @@ impl<R: Role> Running<R> {
     }
 }
 
-/// Totals are plain sums: they stay usable whatever a thread that held them did.
+/// Totals are plain sums, so they stay usable after a panic of a thread that held the lock.
 fn lock<R: Role>(totals: &Mutex<Totals<R>>) -> MutexGuard<'_, Totals<R>> {
     totals.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ use crate::stage::{STAGES_MAX, Times as _};
 pub struct Counts {
     /// Requests completed.
     pub count: u64,
-    /// Those of them that were answered with an error.
+    /// Requests answered with an error.
     pub errors: u64,
     /// Keys asked for.
     pub items: u64,
@@ -22,7 +22,7 @@ pub struct Counts {
     pub misses: u64,
     /// Bytes read for these requests.
     pub bytes_in: u64,
-    /// Bytes written for them.
+    /// Bytes written for these requests.
     pub bytes_out: u64,
 }
 
@@ -57,7 +57,7 @@ impl OpWindow {
         }
     }
 
-    /// Takes every count back to 0 and keeps the memory.
+    /// Resets every count to 0, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.counts = Counts::default();
         self.sums_ns = [0; STAGES_MAX];

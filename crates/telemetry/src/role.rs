@@ -1,4 +1,4 @@
-//! What a role of a process is, for the modules that record, merge and print.
+//! The trait of a process's role, for the modules that record, merge and print.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -9,36 +9,35 @@ use crate::metric::Metric;
 use crate::server_counts::ServerCounts;
 use crate::stage::Times;
 
-/// What a process does in the system. The role decides at compile time which fields its windows
-/// have.
+/// The role of a process in the system. It decides at compile time which fields the process's windows have.
 pub trait Role: Copy + Debug + 'static {
     /// The role's name in the output.
     const NAME: &'static str;
-    /// What it times of a request.
+    /// The times of a request.
     type Times: Times + Debug + Send;
-    /// What a thread keeps besides its requests.
+    /// A thread's gauges and counters.
     type Gauges: Gauges<Reading = Self::Reading> + Debug + Send;
-    /// What those gauges said over a window.
+    /// The values of those gauges over a window.
     type Reading: Reading;
-    /// What the program adds to the summary.
+    /// The program's own fields of the summary.
     type Closing: Serialize;
 }
 
 /// A thread's gauges and counters, updated in place.
 pub trait Gauges {
-    /// What they say over a window.
+    /// The values over a window.
     type Reading;
 
-    /// Ends a window at `now`: levels go on, counters start again at 0.
+    /// Ends a window at `now`: levels continue, counters restart at 0.
     fn read(&mut self, now: Instant) -> Self::Reading;
 }
 
-/// What gauges said over a window; serialised, the fields of a window's line.
+/// The values of gauges over a window, which serialise to fields of a window's line.
 pub trait Reading: Clone + Debug + Send + Serialize {
-    /// Takes in a later window of the same thread: counters add up, levels are the later ones.
+    /// Adds a later window of the same thread: counters add up, and the later levels replace the earlier ones.
     fn then(&mut self, later: &Self);
 
-    /// Takes in another thread's window over the same time: everything adds up.
+    /// Adds another thread's window over the same time: counters and levels add up.
     fn beside(&mut self, other: &Self);
 
     /// The time average of the queue's length; 0 for a role without a queue.
@@ -46,11 +45,11 @@ pub trait Reading: Clone + Debug + Send + Serialize {
         0.0
     }
 
-    /// The servers behind this process, if its role has any: they are in the summary only.
+    /// The servers behind this process, if its role has any; only the summary has them.
     fn servers(&self) -> Option<&[ServerCounts]> {
         None
     }
 
-    /// The same for Prometheus.
+    /// The values as metrics for Prometheus.
     fn metrics(&self) -> Vec<Metric>;
 }

@@ -1,4 +1,4 @@
-//! The roles: for each, its stages and what its threads keep besides their requests.
+//! The roles, each with its stages, gauges and counters.
 
 mod broker;
 mod load;

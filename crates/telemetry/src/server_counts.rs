@@ -1,4 +1,4 @@
-//! A server behind a middleware, counted.
+//! Counts of a server behind a middleware.
 
 use serde::Serialize;
 

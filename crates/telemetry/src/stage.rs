@@ -27,7 +27,7 @@ impl Stage {
         }
     }
 
-    /// The JSON field of its sum.
+    /// The JSON field of the stage's sum.
     pub(crate) const fn sum_field(self) -> &'static str {
         match self {
             Stage::Queueing => "queueing_sum_ns",
@@ -41,17 +41,17 @@ impl Stage {
 /// The most stages that any role times.
 pub(crate) const STAGES_MAX: usize = 4;
 
-/// The durations that one role knows of a request.
+/// The durations of a request that one role measures.
 pub trait Times: Copy {
     /// The stages, in the order of a request's life. The last one is the role's headline: its
     /// histogram is in every window.
     const STAGES: &'static [Stage];
 
-    /// Nanoseconds spent in each of [`Times::STAGES`]; entries beyond them are not looked at.
+    /// Nanoseconds spent in each of [`Times::STAGES`]; further entries are ignored.
     fn stages_ns(&self) -> [u64; STAGES_MAX];
 }
 
-/// What a middleware times of a request.
+/// The times of a request in a middleware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MiddlewareTimes {
     /// Dequeued − received.
@@ -71,8 +71,8 @@ impl Times for MiddlewareTimes {
     }
 }
 
-/// What a middleware with connections to a database times of a request. One that asks several times
-/// until there is an answer has each stage's times added up.
+/// The times of a request in a middleware with connections to a database. If a request asks the database several times,
+/// each stage's times add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerTimes {
     /// Dequeued − received.
@@ -95,7 +95,7 @@ impl Times for BrokerTimes {
     }
 }
 
-/// What a store times of a request.
+/// The times of a request in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTimes {
     /// From the complete request to its answer in the output buffer.
@@ -111,7 +111,7 @@ impl Times for StoreTimes {
     }
 }
 
-/// What a client times of a request.
+/// The times of a request at a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadTimes {
     /// From the send (in an open loop: from the *intended* send) to the complete answer.
@@ -134,8 +134,8 @@ pub struct Stamps {
     pub received: Instant,
     /// A worker took it from the queue.
     pub dequeued: Instant,
-    /// Its last byte had been written to the last server. No stage is measured from here: it
-    /// belongs to traces, where it tells sending from waiting.
+    /// Its last byte had been written to the last server. No stage uses this; in a trace, it separates sending from
+    /// waiting.
     pub sent: Instant,
     /// The last server's answer was complete.
     pub answered: Instant,

@@ -1,4 +1,4 @@
-//! Everything since the start, for the summary and the admin port.
+//! Totals since the start, for the summary and the admin port.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::role::{Reading as _, Role};
 use crate::stage::{Stage, Times as _};
 use crate::window::Window;
 
-/// What a process has done since its start.
+/// The totals of a process since its start.
 #[derive(Clone, Debug)]
 pub struct Totals<R: Role> {
     pub(crate) threads: Vec<ThreadTotal<R>>,
     pub(crate) ops: [Option<OpTotal>; Op::COUNT],
 }
 
-/// What one thread has done since its start.
+/// The totals of one thread since its start.
 #[derive(Clone, Debug)]
 pub(crate) struct ThreadTotal<R: Role> {
     pub(crate) name: String,
@@ -27,7 +27,7 @@ pub(crate) struct ThreadTotal<R: Role> {
     /// `None` until its first window.
     pub(crate) reading: Option<R::Reading>,
     from_unix_ns: u64,
-    /// Its windows' lengths, summed: a wall clock that is set changes nothing about them.
+    /// The sum of its windows' lengths. Setting the wall clock does not change it.
     lived_ns: u64,
 }
 
@@ -105,8 +105,8 @@ impl<R: Role> Totals<R> {
         all
     }
 
-    /// The histogram of one stage of one type of request, in nanoseconds; `None` where the type
-    /// did not occur or the role does not time the stage.
+    /// The histogram of one stage of one type of request, in nanoseconds. `None` if the type did not occur or the role
+    /// does not time the stage.
     pub fn histogram(&self, op: Op, stage: Stage) -> Option<&Histogram<u64>> {
         let position = R::Times::STAGES.iter().position(|s| *s == stage)?;
         Some(&self.ops[op as usize].as_ref()?.histograms[position])
@@ -122,7 +122,7 @@ impl<R: Role> Totals<R> {
         self.threads.iter().map(|thread| thread.connections).sum()
     }
 
-    /// What the gauges of all threads said; `None` before any window.
+    /// The merged gauges of all threads; `None` before any window.
     pub fn reading(&self) -> Option<R::Reading> {
         self.threads.iter().filter_map(|thread| thread.reading.clone()).reduce(|mut all, thread| {
             all.beside(&thread);

@@ -1,4 +1,4 @@
-//! What happened within one window, and how windows add up.
+//! The records of a window, and how windows add up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,12 +8,12 @@ use crate::pool::Pool;
 use crate::requests::OpWindows;
 use crate::role::{Reading as _, Role};
 
-/// What one thread recorded from one cut to the next: plain data, made to be sent.
+/// The records of one thread from one cut to the next, as plain data to send.
 #[derive(Debug)]
 pub struct Window<R: Role> {
-    /// Index of the thread's seat.
+    /// Index of the thread.
     pub(crate) thread: usize,
-    /// Start and end, on the wall clock: whole seconds, but for a thread's start and end.
+    /// Start and end, on the wall clock: whole seconds, except at a thread's start and end.
     pub(crate) from_unix_ns: u64,
     pub(crate) to_unix_ns: u64,
     /// CPU time that the thread used.
@@ -24,12 +24,12 @@ pub struct Window<R: Role> {
     pub(crate) reading: R::Reading,
     /// Whether the thread will send no more.
     pub(crate) last: bool,
-    /// How many of the thread's windows wait for the reporter, this one among them.
+    /// The number of the thread's windows that wait for the reporter, including this one.
     pub(crate) waiting: Arc<AtomicUsize>,
 }
 
 impl<R: Role> Window<R> {
-    /// Takes in a later window of the same thread.
+    /// Adds a later window of the same thread.
     pub(crate) fn then(&mut self, later: Window<R>, pool: &Pool) {
         self.from_unix_ns = self.from_unix_ns.min(later.from_unix_ns);
         self.to_unix_ns = self.to_unix_ns.max(later.to_unix_ns);
@@ -41,7 +41,7 @@ impl<R: Role> Window<R> {
     }
 }
 
-/// Adds `more` to `ops`, type by type, and gives back what is no longer needed.
+/// Adds `more` to `ops`, type by type, and returns unused memory to the pool.
 pub(crate) fn add_ops(ops: &mut OpWindows, more: OpWindows, pool: &Pool) {
     for (op, more) in ops.iter_mut().zip(more) {
         match (op, more) {

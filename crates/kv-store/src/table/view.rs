@@ -71,8 +71,7 @@ impl Table {
         known.checked_sub(1).map_or(0, |last| self.cleared[last])
     }
 
-    /// The state of the slot's key at this version, or at the last one before. With `of_the_store`, versions count
-    /// the
+    /// The state of the slot's key at this version, or at the last one before. With `of_the_store`, versions count the
     /// commits of the store; otherwise, the writes of the key.
     pub(crate) fn view_at_version(
         &self,
@@ -119,9 +118,9 @@ impl Table {
         Ok((key, Some(view)))
     }
 
-    /// Searches the slot's older entries for the last one that satisfies `is_seen`. The binary search reads records
-    /// unchecked, but then checks the found record and the one after it. If both are intact, the result is correct,
-    /// because the records are in order.
+    /// Searches the slot's older entries for the last one that satisfies `is_seen`, which the newest record does not.
+    /// The binary search reads records unchecked, but then checks the found record and the one after it. If both are
+    /// intact, the result is correct, because the records are in order.
     pub(super) fn last_by(
         &self,
         slot: SlotId,

@@ -22,17 +22,17 @@ impl Role for Broker {
     type Closing = ();
 }
 
-/// What a thread of it keeps besides its requests.
+/// Gauges of a broker's thread.
 #[derive(Debug)]
 pub struct BrokerGauges {
-    /// As any middleware.
+    /// The gauges of any middleware.
     pub middleware: MiddlewareGauges,
-    /// Requests that wait for a message: without a worker, and in no queue for one.
+    /// Requests that wait for a message. They neither have a worker nor wait for one.
     pub awaiting: Level,
 }
 
 impl BrokerGauges {
-    /// The gauges of a thread that reports so many workers.
+    /// The gauges of a thread that reports this many workers.
     pub fn new(now: Instant, workers: u32) -> BrokerGauges {
         let middleware = MiddlewareGauges::new(now, workers, &[]);
         BrokerGauges { middleware, awaiting: Level::new(now) }
@@ -47,10 +47,10 @@ impl Gauges for BrokerGauges {
     }
 }
 
-/// What a broker's gauges said over a window.
+/// A broker's gauges over a window.
 #[derive(Clone, Debug, Serialize)]
 pub struct BrokerReading {
-    /// As of any middleware.
+    /// The gauges of any middleware.
     #[serde(flatten)]
     pub middleware: MiddlewareReading,
     /// Requests that wait for a message.
@@ -58,7 +58,7 @@ pub struct BrokerReading {
     pub awaiting: LevelReading,
 }
 
-/// Threads that were cut at slightly different instants can add up to less than 0.
+/// The sum over threads that were cut at slightly different instants can be negative.
 fn end<S: Serializer>(level: &LevelReading, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_i64(level.end.max(0))
 }

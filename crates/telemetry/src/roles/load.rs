@@ -1,4 +1,4 @@
-//! What a load generator keeps besides its requests.
+//! Gauges and counters of a load generator.
 
 use std::time::Instant;
 
@@ -23,14 +23,14 @@ impl Role for Load {
 /// A send later than this after its intended time counts as late.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// What a thread of a load generator keeps besides its requests.
+/// Gauges and counters of a load generator's thread.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct LoadGauges {
     /// Sends more than [`LATE_NS`] after their intended time (open loop).
     pub late_sends: u64,
-    /// The latest send of all, in nanoseconds after its intended time.
+    /// The delay of the latest send after its intended time, in nanoseconds.
     pub late_max_ns: u64,
-    /// Values that were not what the key's value must be.
+    /// Values that differ from the key's expected value.
     pub wrong_values: u64,
     /// Connections that were lost, whether or not they were opened again.
     pub losses: u64,
@@ -38,27 +38,27 @@ pub struct LoadGauges {
     pub reconnects: u64,
     /// Connections that were cut: lost with a request in flight, or not opened again at the first try.
     pub cut: u64,
-    /// Connections that were cut and do not stand again yet.
+    /// Connections that were cut and are not open again yet.
     pub missing: u64,
     /// Requests that will have no answer.
     pub unanswered: u64,
-    /// Requests sent and not yet answered now.
+    /// Requests sent and not yet answered.
     pub in_flight: u64,
     /// Think times begun (closed loop with thinking).
     pub thinks: u64,
-    /// Their lengths, summed.
+    /// The sum of all think times.
     pub think_sum_ns: u64,
 }
 
 impl LoadGauges {
-    /// A client thinks for `think_ns` before its next request.
+    /// Records that a client thinks for `think_ns` before its next request.
     #[inline]
     pub fn thought(&mut self, think_ns: u64) {
         self.thinks += 1;
         self.think_sum_ns += think_ns;
     }
 
-    /// A send went out `late_ns` after its intended time.
+    /// Records a send `late_ns` after its intended time.
     #[inline]
     pub fn sent(&mut self, late_ns: u64) {
         self.late_sends += u64::from(late_ns > LATE_NS);
@@ -107,7 +107,7 @@ impl Reading for LoadGauges {
             ),
             Metric::counter(
                 "knee_wrong_values_total",
-                "Values that were not what the key's value must be.",
+                "Values that differ from the key's expected value.",
                 self.wrong_values as f64,
             ),
             Metric::counter(
@@ -129,31 +129,31 @@ impl Reading for LoadGauges {
     }
 }
 
-/// What a load generator adds to its summary.
+/// A load generator's own fields of the summary.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct LoadClosing {
     /// Virtual clients.
     pub clients: u64,
-    /// Why the figures tell more of the load generator than of the system; `None` when they do not.
+    /// Why the load generator limited the measurement; `None` if it did not.
     pub bottleneck: Option<Bottleneck>,
-    /// Whether a signal ended the run before its time; left out when not.
+    /// Whether a signal ended the run early; left out if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// Requests that were due in an open loop and never sent, as every connection had all it may
-    /// have in flight until the end.
+    /// Requests of an open loop that were due but never sent: until the end, every connection had its most requests in
+    /// flight.
     pub unsent: u64,
 }
 
 /// Why a load generator was itself the bottleneck.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub struct Bottleneck {
-    /// What it lacked.
+    /// The missing resource.
     pub reason: BottleneckReason,
-    /// The evidence, for people.
+    /// The evidence, for a human reader.
     pub detail: String,
 }
 
-/// What a load generator lacked.
+/// The resource that a load generator lacked.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum BottleneckReason {

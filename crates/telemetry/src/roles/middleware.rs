@@ -1,4 +1,4 @@
-//! What a middleware keeps besides its requests.
+//! Gauges and counters of a middleware.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ impl Role for Middleware {
     type Closing = ();
 }
 
-/// What a thread of a middleware keeps besides its requests.
+/// Gauges and counters of a middleware's thread.
 #[derive(Debug)]
 pub struct MiddlewareGauges {
     /// Requests received that wait for a worker.
@@ -82,7 +82,7 @@ impl Gauges for MiddlewareGauges {
     }
 }
 
-/// What a middleware's gauges said over a window.
+/// A middleware's gauges over a window.
 #[derive(Clone, Debug)]
 pub struct MiddlewareReading {
     /// Requests waiting for a worker.
@@ -167,7 +167,7 @@ impl Reading for MiddlewareReading {
             Metric::labelled(
                 MetricKind::Gauge,
                 "knee_server_up",
-                "1 where every thread uses the server, 0 where it was taken out.",
+                "1 if every thread uses the server, otherwise 0.",
                 servers(|server| f64::from(u8::from(server.up))),
             ),
             Metric::labelled(
@@ -203,7 +203,7 @@ impl Serialize for MiddlewareReading {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("queue_length_mean", &self.queue_length.mean())?;
-        // A sum over threads that were cut at slightly different instants can dip below 0.
+        // The sum over threads that were cut at slightly different instants can be negative.
         map.serialize_entry("queue_length_end", &self.queue_length.end.max(0))?;
         map.serialize_entry("queue_length_max", &self.queue_length.max.max(0))?;
         if self.workers > 0 {

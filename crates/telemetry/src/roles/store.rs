@@ -1,4 +1,4 @@
-//! What a store keeps besides its requests.
+//! Gauges and counters of a store.
 
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ impl Role for Store {
     type Closing = ();
 }
 
-/// What a thread of a store keeps besides its requests. Threads that share one store leave the
-/// figures to one of them; threads with a shard each report their own.
+/// Gauges and counters of a store's thread. If threads share one store, one thread reports them. If each thread has a
+/// shard, each reports its own.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct StoreGauges {
     /// Memory that items take now, in bytes.
@@ -31,22 +31,22 @@ pub struct StoreGauges {
     pub items_stored: u64,
     /// Items evicted for want of memory.
     pub evictions: u64,
-    /// Items removed because their time was over.
+    /// Items removed because they had expired.
     pub expired: u64,
     /// Connections closed because an HTTP request came; in the metrics only.
     #[serde(skip)]
     pub http_requests: u64,
-    /// When requests came; `None` where none did.
+    /// When requests came; `None` without requests.
     #[serde(flatten)]
     pub requests: Option<RequestSpan>,
-    /// What a store that keeps versions has besides; `None` of others, and of threads that leave it
-    /// to another one.
+    /// Gauges and counters of a store that keeps versions. `None` for other stores, and for threads whose store another
+    /// thread reports.
     #[serde(flatten)]
     pub versions: Option<VersionGauges>,
 }
 
-/// When the first and the last of some requests came. What was completed between them is the
-/// server's own view of its throughput.
+/// When the first and the last of some requests came. The requests completed between them give the server's own view of
+/// its throughput.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 pub struct RequestSpan {
     /// Nanosecond of the Unix epoch of the first one.
@@ -57,33 +57,33 @@ pub struct RequestSpan {
     pub last_unix_ns: u64,
 }
 
-/// What a store that keeps versions has besides. The first few are levels, the others counters.
+/// Gauges and counters of a store that keeps versions. The first fields are levels, the others counters.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct VersionGauges {
-    /// Keys that are there, and those that are gone but not forgotten.
+    /// Stored keys, and deleted keys that the store has not forgotten yet.
     pub keys: u64,
-    /// Versions of them that can be asked for.
+    /// Versions of these keys that can be read.
     pub versions: u64,
     /// Open snapshots.
     pub snapshots_open: u64,
-    /// How old the oldest of them is, in nanoseconds.
+    /// The age of the oldest snapshot, in nanoseconds.
     #[serde(rename = "snapshot_age_s", serialize_with = "seconds")]
     pub snapshot_age_ns: u64,
     /// Bytes that the log takes.
     pub file_bytes: u64,
-    /// Bytes of it that a read may still return.
+    /// Bytes of the log that a read may still return.
     pub file_live_bytes: u64,
     /// Groups of changes made safe, each with one write and one sync.
     pub commits: u64,
-    /// How long that took, summed.
+    /// The time of all commits.
     pub commit_sum_ns: u64,
-    /// The longest of them.
+    /// The time of the longest commit.
     pub commit_max_ns: u64,
-    /// Records made safe by them.
+    /// Records made safe by the commits.
     pub commit_records: u64,
-    /// Segments of the log whose space was had back.
+    /// Reclaimed segments of the log.
     pub reclaims: u64,
-    /// How long that took, summed.
+    /// The time of all reclaims.
     pub reclaim_sum_ns: u64,
 }
 
@@ -92,7 +92,7 @@ fn seconds<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl StoreGauges {
-    /// A request came, at this nanosecond of the Unix epoch.
+    /// Records a request at this nanosecond of the Unix epoch.
     #[inline]
     pub fn requested(&mut self, unix_ns: u64) {
         self.span(RequestSpan { first_unix_ns: unix_ns, last_unix_ns: unix_ns });
@@ -107,7 +107,7 @@ impl StoreGauges {
 }
 
 impl VersionGauges {
-    /// As levels now, and as counters nothing yet.
+    /// The same levels, with counters of 0.
     fn levels(self) -> VersionGauges {
         VersionGauges {
             commits: 0,
@@ -120,7 +120,7 @@ impl VersionGauges {
         }
     }
 
-    /// Its levels, and the counters of both.
+    /// The later levels, and the counters of both.
     fn after(self, earlier: VersionGauges) -> VersionGauges {
         VersionGauges {
             commits: self.commits + earlier.commits,
@@ -136,9 +136,13 @@ impl VersionGauges {
     fn metrics(&self) -> Vec<Metric> {
         let seconds = |ns: u64| ns as f64 / NS_PER_S as f64;
         vec![
-            Metric::gauge("knee_keys", "Keys, gone but unforgotten ones too.", self.keys as f64),
+            Metric::gauge(
+                "knee_keys",
+                "Stored keys, and deleted keys not yet forgotten.",
+                self.keys as f64,
+            ),
             Metric::gauge("knee_versions", "Versions kept.", self.versions as f64),
-            Metric::gauge("knee_snapshots_open", "Snapshots read.", self.snapshots_open as f64),
+            Metric::gauge("knee_snapshots_open", "Open snapshots.", self.snapshots_open as f64),
             Metric::gauge(
                 "knee_snapshot_age_seconds",
                 "Age of the oldest snapshot.",
@@ -147,18 +151,22 @@ impl VersionGauges {
             Metric::gauge("knee_file_bytes", "Bytes that the log takes.", self.file_bytes as f64),
             Metric::gauge(
                 "knee_file_live_bytes",
-                "Bytes of the log that may be asked for.",
+                "Bytes of the log that a read may return.",
                 self.file_live_bytes as f64,
             ),
-            Metric::counter("knee_commits_total", "Groups made safe.", self.commits as f64),
+            Metric::counter(
+                "knee_commits_total",
+                "Groups of changes made safe.",
+                self.commits as f64,
+            ),
             Metric::counter(
                 "knee_commit_seconds_total",
-                "Time that making groups safe took.",
+                "Time of making groups of changes safe.",
                 seconds(self.commit_sum_ns),
             ),
             Metric::gauge(
                 "knee_commit_seconds_max",
-                "The longest that a group took since the start.",
+                "Time of the longest group since the start.",
                 seconds(self.commit_max_ns),
             ),
             Metric::counter(
@@ -166,10 +174,10 @@ impl VersionGauges {
                 "Records made safe.",
                 self.commit_records as f64,
             ),
-            Metric::counter("knee_reclaims_total", "Segments had back.", self.reclaims as f64),
+            Metric::counter("knee_reclaims_total", "Segments reclaimed.", self.reclaims as f64),
             Metric::counter(
                 "knee_reclaim_seconds_total",
-                "Time that having segments back took.",
+                "Time of reclaiming segments.",
                 seconds(self.reclaim_sum_ns),
             ),
         ]
@@ -211,7 +219,7 @@ impl Reading for StoreGauges {
         self.expired += other.expired;
         self.http_requests += other.http_requests;
         self.requests_too(other);
-        // Only one thread has them.
+        // Only one thread reports versions.
         self.versions = self.versions.or(other.versions);
     }
 
@@ -226,7 +234,7 @@ impl Reading for StoreGauges {
             ),
             Metric::counter(
                 "knee_expired_total",
-                "Items removed because their time was over.",
+                "Items removed because they had expired.",
                 self.expired as f64,
             ),
             Metric::http_requests(self.http_requests),

@@ -14,7 +14,7 @@ use knee_telemetry::{
 fn serve<R: Role>(gauges: R::Gauges) -> (Running<R>, Recorder<R>, SocketAddr) {
     let mut reporter = Reporter::<R>::to_sink("test", Stats::None, Box::new(sink()));
     let recorder = reporter.recorder("net-0", gauges, Moment::now());
-    // A port that no other test is given after this one has closed it.
+    // A leased port: no other test gets it after this test has closed it.
     let listener = TcpListener::bind(knee_testkit::free_address()).unwrap();
     let address = listener.local_addr().unwrap();
     reporter.serve_admin(listener).unwrap();
@@ -31,7 +31,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
     response
 }
 
-/// Scrapes until the page holds `expected`: a window reaches the totals by way of two threads.
+/// Scrapes until the page has `expected`: a window passes two threads on its way to the totals.
 fn scrape(address: SocketAddr, expected: &str) -> String {
     for _ in 0..1000 {
         let response = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -47,11 +47,10 @@ fn scrape(address: SocketAddr, expected: &str) -> String {
     panic!("no {expected} on the page");
 }
 
-/// A page, checked as strictly as the format's description (0.0.4) is, by sample.
+/// Parses a page into its samples, as strictly as the format's description (0.0.4).
 ///
-/// Panics where a family is not announced by HELP and TYPE, comes in two places, or has a name or
-/// a value that is none; where a sample comes twice; where a counter's name does not end in
-/// `_total`; and where a histogram's buckets are not cumulative up to its count.
+/// Panics if a family lacks HELP or TYPE, is in two places, or has an invalid name or value; if a sample occurs twice;
+/// if a counter's name does not end in `_total`; or if a histogram's buckets are not cumulative up to its count.
 fn parse(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();
@@ -227,7 +226,7 @@ fn pages_of_other_roles_are_exact() {
 }
 
 #[test]
-fn requests_have_their_answers() {
+fn each_request_has_its_status() {
     let (running, recorder, address) = serve::<Store>(StoreGauges::default());
     let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
     let rows: &[(&[u8], &str)] = &[
@@ -240,7 +239,7 @@ fn requests_have_their_answers() {
         (b"GET /metrics HTTP/2\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         (b"\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         (b"\xff\xfe /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n"),
-        // It ends before the empty line.
+        // This request ends before the empty line.
         (b"GET /metrics HTTP/1.1\r\n", "HTTP/1.1 400 Bad Request\r\n"),
         (long.as_bytes(), "HTTP/1.1 400 Bad Request\r\n"),
     ];

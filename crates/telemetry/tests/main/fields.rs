@@ -99,8 +99,7 @@ fn middleware_prints_exactly_its_fields() {
     );
 }
 
-/// Type, stage and maximum of one of a summary's histograms of one sample, after checking that its
-/// other figures agree.
+/// Type, stage and maximum of a summary's histogram with one sample. Checks that its other figures agree.
 fn stage(line: &Value) -> (&str, &str, u64) {
     let max = line["max"].as_u64().unwrap();
     assert_eq!(line["unit"], "ns");

@@ -59,7 +59,7 @@ fn full_disk_under_all_output_ends_no_process() {
 }
 
 #[test]
-#[ignore = "a process of its own, with a full disk as its standard error, has to run it"]
+#[ignore = "needs its own process, with a full disk as standard error"]
 fn report_to_a_full_disk() {
     let mut reporter = Reporter::<Store>::to_sink("test", Stats::Csv, Box::new(full_disk()));
     let clock = Clock(Instant::now());
@@ -74,7 +74,7 @@ fn report_to_a_full_disk() {
     assert_eq!(counted, 1);
 }
 
-/// Takes nothing before the test lets go of the lock.
+/// Accepts no write until the test releases the lock.
 struct Stuck(Sink, Arc<Mutex<()>>);
 
 impl Write for Stuck {

@@ -1,4 +1,4 @@
-//! A reporter that prints to memory, and reading what it printed.
+//! A reporter that prints to memory, and parsers of its output.
 
 use std::collections::BTreeSet;
 use std::io::{self, Cursor, Write};

@@ -1,4 +1,4 @@
-//! Windows: which second they are of, and that they add up.
+//! The seconds of windows, and their sums.
 
 use std::time::Duration;
 
