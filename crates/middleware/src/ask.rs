@@ -1,4 +1,4 @@
-//! From a flight to the servers.
+//! Sends a flight's request to the servers.
 
 use knee_proto::MetaVerb;
 use knee_reactor::Io;
@@ -37,7 +37,7 @@ impl Proxy {
         }
     }
 
-    /// Asks the next server that is up and was not asked before.
+    /// Asks the next server that is up and was not yet asked.
     pub(crate) fn ask_one(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
         let flight = &self.flights[id];
         let start = if flight.route.kind == Kind::First { 0 } else { self.next_turn() };
@@ -48,7 +48,7 @@ impl Proxy {
         self.ask(io, id, server, 0, |out| request.write(out));
     }
 
-    /// The servers take turns, each thread counting for itself.
+    /// The next server in turn. Each thread counts for itself.
     fn next_turn(&mut self) -> usize {
         self.turn += 1;
         if self.turn >= self.servers.len() {
@@ -57,7 +57,7 @@ impl Proxy {
         self.turn
     }
 
-    /// From `start` on, the first server that is up and not in `tried`.
+    /// The first server from `start` on that is up and not in `tried`.
     fn untried(&self, lane: Option<u32>, tried: u64, start: usize) -> Option<usize> {
         let lane = &self.lanes[lane? as usize];
         let count = self.servers.len();
@@ -66,7 +66,7 @@ impl Proxy {
             .find(|&server| tried >> server & 1 == 0 && lane.is_up(server))
     }
 
-    /// Sends one question of a flight to a server.
+    /// Sends one request of a flight to a server.
     pub(crate) fn ask(
         &mut self,
         io: &mut Io,
@@ -97,7 +97,7 @@ impl Proxy {
         shard::split(request, keys, parts, |part, shard| {
             shard.encode(&mut flight.parts[part].bytes);
         });
-        // Each shard to the next server in turn, so that the longer ones go round as well.
+        // Start at the next server in turn, so that no server always gets the longer shards.
         let mut server = self.next_turn();
         for part in 0..parts {
             let lane = self.flights[id].lane;
@@ -129,15 +129,15 @@ impl Proxy {
         server.is_some()
     }
 
-    /// The servers to ask when all are to be asked: `None`, and the flight refused, when one that
-    /// must take part is down, or all are.
+    /// The servers to ask, if the request goes to all servers. If all servers are down, or one is down for a write,
+    /// refuses the flight and returns `None`.
     fn all_servers(&mut self, io: &mut Io, id: u32) -> Option<u64> {
         let flight = &self.flights[id];
         let lane = &self.lanes[flight.lane? as usize];
         let up = (0..self.servers.len()).filter(|&s| lane.is_up(s)).fold(0, |set, s| set | 1 << s);
         let down = (0..self.servers.len()).find(|&server| !lane.is_up(server));
         match down {
-            // Nothing has been sent: a write that cannot be complete is not begun.
+            // Nothing was sent: the middleware does not begin a write that cannot be complete.
             Some(server) if flight.route.changes => {
                 self.refuse_down(io, id, server);
                 None
@@ -150,7 +150,7 @@ impl Proxy {
         }
     }
 
-    /// All servers are asked before any answer is waited for.
+    /// Asks all servers, without waiting for answers in between.
     fn ask_all(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
         let Some(up) = self.all_servers(io, id) else { return };
         let servers = self.servers.len();
@@ -164,7 +164,7 @@ impl Proxy {
         }
     }
 
-    /// A conditional write begins with the tokens the servers have now.
+    /// Begins a conditional write: asks all servers for their present tokens.
     fn ask_tokens(&mut self, io: &mut Io, id: u32, request: &[u8]) {
         if self.all_servers(io, id).is_none() {
             return;
@@ -175,7 +175,7 @@ impl Proxy {
         flight.round = Round::Asking;
         flight.missing = servers as u32;
         flight.clear_parts(servers);
-        // Another number than that of the request itself, which follows on the same connection.
+        // The request itself follows on the same connection, with another number.
         let (form, number) = (Form::Meta(MetaVerb::Get), self.next_number());
         for server in 0..servers {
             let flight = &mut self.flights[id];

@@ -1,7 +1,7 @@
 //! Cas tokens that hold on every server: pure, no sockets.
 //!
-//! Each server numbers its items by itself, so an item has another token on each. The client is
-//! given one that stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
+//! Each server numbers its items by itself, so an item has a different token on each. The client gets one token that
+//! stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
 
 use knee_proto::{Expect, Request, Response, Status, encode};
 
@@ -9,12 +9,11 @@ use crate::form::Form;
 use crate::frame::parse;
 use crate::opaque::Opaque;
 
-/// The token that stands for the servers' own, in the order of the command line.
+/// The token that stands for the servers' own tokens, in the order of the command line.
 ///
-/// It depends on nothing else, so that every thread and every middleware in front of the same
-/// servers gives and understands the same tokens, before and after a restart. Two different sets of
-/// tokens have the same one with probability 2^-64 (the mixing is that of splitmix64, Steele, Lea
-/// and Flood 2014).
+/// It depends only on these, so that every thread and every middleware in front of the same servers gives and
+/// understands the same tokens, before and after a restart. Two different sets of tokens have the same common token
+/// with probability 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
 pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
     fold(0x6b6e_6565, servers)
 }
@@ -33,16 +32,16 @@ fn fold(seed: u64, servers: impl Iterator<Item = u64>) -> u64 {
     })
 }
 
-/// What the servers' present tokens say about the one that the client holds.
+/// The state of the client's token, according to the servers' present tokens.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds; these are the servers' own.
+    /// The token holds; these are the servers' own tokens.
     Holds(Vec<u64>),
     /// The item has changed, or is not the same on all servers.
     Changed,
     /// No server has the item.
     Gone,
-    /// A server did not tell; its words.
+    /// A server sent no token; its answer.
     Unknown(Vec<u8>),
 }
 
@@ -74,7 +73,7 @@ pub(crate) fn meta_token(response: &Response<'_>) -> Option<u64> {
     std::str::from_utf8(flag.argument).ok()?.parse().ok()
 }
 
-/// Where the parts of a conditional request stand in its canonical form.
+/// The places of a conditional request's parts in its canonical form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Condition {
     /// The token that the client holds.
@@ -85,7 +84,7 @@ pub(crate) struct Condition {
     base64: bool,
 }
 
-/// Bytes of a request, from the first to behind the last.
+/// A range of bytes of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Place {
     start: u32,
@@ -99,7 +98,7 @@ impl Place {
 }
 
 impl Condition {
-    /// Of a request and its canonical form; `None` for requests without a token.
+    /// The condition of a request with this canonical form; `None` for requests without a token.
     pub(crate) fn new(request: &Request<'_>, canonical: &[u8]) -> Option<Condition> {
         let (held, base64) = match request {
             Request::Store(store) => (store.cas, false),
@@ -120,7 +119,7 @@ impl Condition {
         Some(Condition { held, key, token, base64 })
     }
 
-    /// Appends the question for the item's present token, with `number` as its opaque.
+    /// Appends a request for the item's present token, with `number` as its opaque.
     pub(crate) fn ask(&self, request: &[u8], number: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(b"mg ");
         out.extend_from_slice(self.key.of(request));
@@ -149,7 +148,7 @@ impl Condition {
             return out.extend_from_slice(if gone { encode::NOT_FOUND } else { encode::EXISTS });
         }
         out.extend_from_slice(if gone { encode::META_NOT_FOUND } else { encode::META_EXISTS });
-        // As memcached, which repeats these whatever became of the request.
+        // Like memcached, which repeats these after success and failure.
         for word in words(request).filter(|word| word.start > self.key.start) {
             match request[word.start as usize] {
                 b'O' => {
@@ -179,8 +178,8 @@ fn words(request: &[u8]) -> impl Iterator<Item = Place> {
     })
 }
 
-/// Appends an answer with the token in its flag `c` replaced. The length behind `VA` is no flag, as
-/// no letter begins it.
+/// Appends an answer with the token in its flag `c` replaced. The length after `VA` does not begin with a letter, so it
+/// is not mistaken for a flag.
 pub(crate) fn replace_token(frame: &[u8], token: u64, out: &mut Vec<u8>) {
     let line_end = frame.iter().position(|&byte| byte == b'\n').unwrap_or(frame.len());
     let (line, behind) = frame.split_at(line_end);
@@ -211,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn token_holds_as_long_as_each_servers_own() {
+    fn token_holds_while_each_servers_token_holds() {
         let held = token([4, 9].into_iter());
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c9\r\n"]), Standing::Holds(vec![4, 9]));
-        // Written in between on one server.
+        // The item was written on one server.
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c10\r\n"]), Standing::Changed);
-        // The order of the servers is part of it.
+        // The order of the servers matters.
         assert_eq!(standing_of(held, &["HD c9\r\n", "HD c4\r\n"]), Standing::Changed);
-        // Evicted on one server.
+        // The item was evicted on one server.
         assert_eq!(standing_of(held, &["HD c4\r\n", "EN\r\n"]), Standing::Changed);
         assert_eq!(standing_of(held, &["EN\r\n", "EN\r\n"]), Standing::Gone);
         assert_eq!(
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_in_the_words_of_the_request() {
+    fn refusal_has_the_form_of_the_request() {
         // (request, answer when changed, answer when gone)
         let rows = [
             ("cas k 0 0 1 7\r\nx\r\n", Form::Cas, "EXISTS\r\n", "NOT_FOUND\r\n"),

@@ -15,17 +15,16 @@ use crate::start;
 
 const PROGRAM: &str = "knee-proxy";
 
-/// Serves memcached clients from several memcached servers: writes go to all of them, reads to each
-/// in its turn.
+/// Serves memcached clients from several memcached servers: writes go to all servers, reads to one server in turn.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 #[command(group(ArgGroup::new("mode").required(true).args(["workers", "pipelined"])))]
 struct Arguments {
-    /// Address for clients; port 0 takes a free one.
+    /// Address for clients; with port 0, any free port.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = resolve)]
     listen: SocketAddr,
-    /// A memcached server; several hold the same data. Middlewares in front of the same servers must
-    /// list them in the same order.
+    /// A memcached server; several servers hold the same data. All middlewares in front of the same servers must list
+    /// them in the same order.
     #[arg(long = "server", value_name = "HOST:PORT", required = true, num_args = 1..)]
     servers: Vec<String>,
     /// Number of worker slots: each has its own connection to every server and one request at a time.
@@ -38,28 +37,28 @@ struct Arguments {
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// How servers answer a multi-get: one all keys, or each a part of them.
+    /// How servers answer a multi-get: one server all keys, or each server a part.
     #[arg(long, value_enum, default_value_t = Multiget::Whole)]
     multiget: Multiget,
-    /// Limit of clients at a time; further clients are refused.
+    /// Most clients at a time; further clients are refused.
     #[arg(long, value_name = "C", default_value_t = 16384,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections_max: u32,
-    /// Disconnect clients after so many seconds without a byte (default: never).
+    /// Disconnect clients after this many seconds without a byte (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     idle_timeout_s: Option<Duration>,
-    /// End after so many seconds without a request, once one has come (default: never).
+    /// End after this many seconds without a request, but not before the first request (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     exit_idle_s: Option<Duration>,
     /// Time limit of an answer; a slower server is taken out.
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     server_timeout_ms: u64,
-    /// Largest value that clients may send; servers have limits of their own.
+    /// Largest value that clients may send; servers also have their own limits.
     #[arg(long, value_name = "B", default_value_t = 1 << 20,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// Largest answer of a server; bounds the memory of a multi-get.
+    /// Largest answer of a server. It bounds the memory of a multi-get.
     #[arg(long, value_name = "B", default_value_t = 64 << 20,
           value_parser = clap::value_parser!(u64).range(1024..=1 << 32))]
     reply_bytes_max: u64,
@@ -72,7 +71,7 @@ struct Arguments {
     /// Address for Prometheus: serves `GET /metrics`.
     #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
     admin: Option<SocketAddr>,
-    /// End when the parent process with this id ends.
+    /// Id of the parent process: end when it ends.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
 }
@@ -90,7 +89,7 @@ enum StatsFormat {
     None,
 }
 
-/// Longer times than these thirty years are a mistake, and would overflow the clock.
+/// About thirty years. Longer times are mistakes, and might overflow the clock.
 const SECONDS_MAX: f64 = 1e9;
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -158,7 +157,7 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
     let mut servers: Vec<ServerAddress> = Vec::new();
     for name in &arguments.servers {
         let address = resolve(name).map_err(|error| format!("--server {name}: {error}"))?;
-        // Every write would be made twice there.
+        // That server would execute every write twice.
         if let Some(same) = servers.iter().find(|server| server.address == address) {
             return Err(format!("--server {name}: {} is the same server", same.name));
         }
@@ -191,7 +190,7 @@ fn resolve(address: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| "the host has no address".to_owned())
 }
 
-/// Every client and every slot's every server takes a descriptor.
+/// Each client takes a descriptor, and each slot takes one for each server.
 fn warn_if_files_are_few(config: &Config) {
     let lanes = match config.mode {
         Mode::Workers(workers) => workers,

@@ -1,4 +1,4 @@
-//! A request on its way through one thread, and the table of them.
+//! A request on its way through one thread, and the table of these requests.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::route::{Kind, Route};
 use crate::source::Source;
 use crate::verdict::Verdict;
 
-/// Buffers that have grown beyond this are not kept for the next request.
+/// A larger buffer is freed after its request, and not kept for the next one.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
 /// The receiver of a flight's answer.
@@ -21,37 +21,37 @@ pub(crate) enum Home {
     Client(ConnId),
     /// A client that has left: the answer is thrown away.
     Gone,
-    /// A flight of another thread, which this one's worker slot serves.
+    /// A flight of another thread; this thread's worker slot serves it.
     Thread { thread: u32, flight: u32 },
 }
 
-/// How far a conditional write over several servers has come.
+/// The round of a conditional write over several servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Round {
     /// All servers are asked for their tokens.
     Asking,
-    /// The first server decides; the tokens of all.
+    /// The first server decides. The tokens of all servers.
     Deciding(Vec<u64>),
-    /// It has stored; the others follow.
+    /// The first server has stored the value; the others follow.
     Following,
 }
 
-/// The answer, or the part of it, that one server gives.
+/// One server's answer, or its part of the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// The answer; of a sharded multi-get that is still waited for, the request.
+    /// The answer. For a shard of a multi-get without an answer yet, the request.
     pub(crate) bytes: Vec<u8>,
     pub(crate) here: bool,
-    /// Servers asked for it, a bit each.
+    /// Bit set of the servers asked for this part.
     pub(crate) tried: u64,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) hits: u32,
     pub(crate) error: bool,
-    /// The client asked not to see this answer.
+    /// Whether the client asked for no such answer.
     pub(crate) silent: bool,
 }
 
@@ -61,17 +61,17 @@ pub(crate) struct Flight {
     pub(crate) home: Home,
     pub(crate) route: Route,
     pub(crate) opaque: Opaque,
-    /// Of a conditional write over several servers.
+    /// For a conditional write over several servers.
     pub(crate) condition: Condition,
-    /// The connections that serve it.
+    /// The lane that serves the flight.
     pub(crate) lane: Option<u32>,
-    /// The answer is complete, but an earlier request's of the same client is not.
+    /// Whether the answer is complete, but waits for the answer to an earlier request of the same client.
     pub(crate) done: bool,
-    /// Answered without a server: not counted as a request.
+    /// Whether the flight does not count as a request: it was answered here, or no client sent it.
     pub(crate) local: bool,
-    /// Answers to come.
+    /// Number of answers that are still missing.
     pub(crate) missing: u32,
-    /// Servers asked, a bit each.
+    /// Bit set of the servers asked.
     pub(crate) tried: u64,
     pub(crate) received: Instant,
     pub(crate) dequeued: Instant,
@@ -81,11 +81,11 @@ pub(crate) struct Flight {
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
     pub(crate) round: Round,
-    /// The request as the servers get it, where it may be needed again.
+    /// The request in canonical form, if it may be needed again.
     pub(crate) request: Vec<u8>,
-    /// The answer, where it cannot be relayed at once.
+    /// The answer, if it cannot be relayed at once.
     pub(crate) reply: Vec<u8>,
-    /// One for each server or shard of those kinds that need them.
+    /// One part for each server or shard, if the kind needs parts.
     pub(crate) parts: Vec<Part>,
 }
 
@@ -115,8 +115,8 @@ impl Flight {
         }
     }
 
-    /// Takes the flight's buffer out with the canonical form of its request, and notes where a
-    /// conditional write has its token.
+    /// Writes the request's canonical form to the flight's buffer, and takes the buffer out. Notes where a conditional
+    /// write has its token.
     pub(crate) fn keep(&mut self, request: &Request<'_>, source: Source<'_>) -> Vec<u8> {
         let mut canonical = std::mem::take(&mut self.request);
         canonical.clear();
@@ -127,7 +127,7 @@ impl Flight {
         canonical
     }
 
-    /// Makes `count` empty parts.
+    /// Sets `count` empty parts.
     pub(crate) fn clear_parts(&mut self, count: usize) {
         self.parts.resize_with(count, Part::default);
         for part in &mut self.parts {
@@ -137,12 +137,12 @@ impl Flight {
         }
     }
 
-    /// The parts that are here, in order.
+    /// The answers received so far, in order.
     pub(crate) fn answers(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().filter(|part| part.here).map(|part| part.bytes.as_slice())
     }
 
-    /// The request that a server has got for one part of the answer, where it was kept.
+    /// The request that a server got for one part of the answer, if it was kept.
     #[inline]
     pub(crate) fn request_of(&self, part: u16) -> &[u8] {
         match self.route.kind {
@@ -161,10 +161,10 @@ impl Flight {
     }
 }
 
-/// Flights by number; a freed place keeps its buffers for the next.
+/// Flights by number. A freed place keeps its buffers for the next flight.
 ///
-/// A flight is freed once, when its answer is complete and has been passed on. Until then its
-/// number stands in its client's order or, at another thread, in [`Home::Thread`].
+/// A flight is freed once, after its complete answer was passed on. Until then, its client's order has its number, or
+/// [`Home::Thread`] of another thread does.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     table: Vec<Flight>,
@@ -203,13 +203,13 @@ impl Flights {
         self.free.push(index);
     }
 
-    /// Flights that are not free.
+    /// Flights in use.
     pub(crate) fn len(&self) -> usize {
         self.table.len() - self.free.len()
     }
 }
 
-/// Empties a buffer, and lets go of it when it has grown large.
+/// Empties a buffer, and frees it if it is large.
 pub(crate) fn recycle(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT_BYTES_MAX {
         *buffer = Vec::new();

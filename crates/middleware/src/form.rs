@@ -39,12 +39,12 @@ impl Form {
         matches!(self, Form::Retrieval(_) | Form::Meta(MetaVerb::Debug))
     }
 
-    /// What a retrieval asked for, from its canonical form.
+    /// The keys of a retrieval, from its canonical form.
     #[inline]
     pub(crate) fn asked(self, request: &[u8]) -> Option<Asked<'_>> {
         let Form::Retrieval(verb) = self else { return None };
         let line = request.strip_suffix(b"\r\n").unwrap_or(request);
-        // Behind `get ` or `gat `, and one letter more of those with tokens.
+        // After `get ` or `gat `; verbs with tokens have one more letter.
         let mut keys = line.get(4 + usize::from(verb.with_cas())..).unwrap_or_default();
         if verb.with_exptime() {
             keys = memchr(b' ', keys).map_or(b"", |at| &keys[at + 1..]);
@@ -75,14 +75,14 @@ impl Form {
         }
     }
 
-    /// Whether a server may have read a request's value as commands: it refused the line before it.
+    /// Whether a server may have read a request's value as commands, because it refused the line before the value.
     #[inline]
     pub(crate) fn may_desynchronise(self, status: &Status<'_>) -> bool {
         match self {
             Form::Store | Form::Cas => {
                 matches!(status, Status::Error(_) | Status::ClientError(_))
             }
-            // Versions differ in the flags that they refuse, but all of them drop the value then.
+            // Versions refuse different flags, but all of them drop the value then.
             Form::Meta(MetaVerb::Set) => matches!(status, Status::Error(_)),
             _ => false,
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn debugged_key_is_the_asked_one() {
+    fn debug_answer_must_have_the_requested_key() {
         let response = parse(b"ME a size=1\r\n", Expect::Meta).expect("an answer");
         assert!(debugs_key_of(b"me a\r\n", &response));
         assert!(!debugs_key_of(b"me b\r\n", &response));

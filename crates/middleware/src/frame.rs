@@ -10,7 +10,7 @@ pub(crate) fn parse(frame: &[u8], expect: Expect) -> Option<Response<'_>> {
     }
 }
 
-/// The error line that a retrieval ended with: values that came before it are no answer.
+/// The error line at the end of a retrieval. The values before it are not an answer.
 pub(crate) fn error_line(answer: &[u8]) -> &[u8] {
     let before_end = answer.strip_suffix(b"\n").unwrap_or(answer);
     let start = before_end.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);

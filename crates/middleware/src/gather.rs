@@ -1,8 +1,8 @@
-//! One answer out of those of all servers, where they carry tokens or values: pure, no sockets.
+//! Merges the answers of all servers, if they have tokens or values: pure, no sockets.
 //!
-//! A key counts as found when every server that answered has it. The token given to the client
-//! stands for the tokens of all servers; it is void when a server did not answer or has another
-//! value, so that a later `cas` is refused instead of diverging the replicas further.
+//! A key counts as found if every server that answered has it. The token for the client stands for the tokens of all
+//! servers. The token is void if a server did not answer or has another value, so that a later `cas` is refused and the
+//! replicas do not diverge further.
 
 use knee_proto::{Asked, Expect, Response, Value, encode};
 
@@ -10,15 +10,14 @@ use crate::cas;
 use crate::frame::{error_line, parse};
 use crate::verdict::Severity;
 
-/// What answers were merged into.
+/// The result of merged answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gathered {
     pub(crate) hits: u32,
     pub(crate) severity: Severity,
 }
 
-/// Appends the answer to `gets`, `gat` or `gats`. `complete` says that no server is missing from
-/// `frames`.
+/// Appends the answer to `gets`, `gat` or `gats`. `complete`: `frames` has an answer of every server.
 pub(crate) fn retrieval(
     asked: Asked<'_>,
     frames: &[&[u8]],
@@ -59,8 +58,7 @@ pub(crate) fn retrieval(
     Gathered { hits, severity: Severity::Success }
 }
 
-/// Appends the answer to a meta command: the most severe one, with the common token where it has
-/// one.
+/// Appends the answer to a meta command: the most severe answer, with the common token if it has a token.
 pub(crate) fn meta(frames: &[&[u8]], complete: bool, out: &mut Vec<u8>) -> Gathered {
     let answers: Vec<_> =
         frames.iter().filter_map(|frame| Some((frame, parse(frame, Expect::Meta)?))).collect();
@@ -106,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn token_stands_for_those_of_all_servers() {
+    fn token_stands_for_the_tokens_of_all_servers() {
         let frames = [
             "VALUE a 0 1 5\r\nx\r\nVALUE b 0 1 6\r\ny\r\nEND\r\n",
             "VALUE a 0 1 7\r\nx\r\nVALUE b 0 1 8\r\ny\r\nEND\r\n",

@@ -1,4 +1,4 @@
-//! From a client's bytes to flights, and to a connection that serves them.
+//! Reads requests from a client's bytes, and starts their flights.
 
 use memchr::memchr;
 
@@ -14,18 +14,18 @@ use crate::queue::{Job, Served};
 use crate::route::{Kind, Plan, Route, plan};
 use crate::source::Source;
 
-/// Requests that may wait for one server on one pipelined connection before clients are held back…
+/// In pipelined mode, clients are held back at this many requests in flight on one connection to a server…
 const SERVER_IN_FLIGHT_MAX: usize = 8 * 1024;
-/// …and bytes on their way to it.
+/// …or at this many bytes of unsent output.
 const SERVER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Answers a line that servers could read in different ways.
+/// The answer to a line that different servers could read differently.
 const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 
-/// As the last word of a line it asks for no answer, even where it stands in a key's place.
+/// As the last word of a line, this asks for no answer, even in a key's place.
 const NOREPLY: &[u8] = b"noreply";
 
-/// The flags that memcached accepts in every meta command; one of them is the middleware's opaque.
+/// Most flags that memcached accepts in every meta command, including the middleware's opaque.
 const META_FLAGS_MAX: usize = 16;
 const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
 
@@ -49,18 +49,18 @@ fn first_line(raw: &[u8]) -> &[u8] {
 /// Whether the text has a NUL or a C white-space byte other than the blank. Some versions of memcached end a line or a
 /// word there. Other control characters are part of a key for all of them.
 fn has_hidden_end(text: &[u8]) -> bool {
-    // Without an early end: the compiler compares many bytes at once.
+    // Look at all bytes, without an early exit: the compiler then compares many bytes at once.
     text.iter().fold(false, |found, &byte| found | (byte == 0) | (byte.wrapping_sub(b'\t') < 5))
 }
 
-/// Whether the canonical line itself is read differently: `delete noreply` names a key in memcached
-/// 1.6.18 and asks for silence in 1.6.45.
+/// Whether versions of memcached read the canonical line differently: `delete noreply` names a key in 1.6.18, and asks
+/// for silence in 1.6.45.
 fn is_ambiguous(request: &Request<'_>) -> bool {
     matches!(request, Request::Delete { key, .. } if *key == NOREPLY)
 }
 
 impl Proxy {
-    /// Takes as many requests as there are and may be; returns how many bytes they had.
+    /// Takes as many requests as are complete and allowed; returns the number of bytes used.
     pub(crate) fn take_requests(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
         if !self.has_room(io) {
             self.hold(io, conn);
@@ -72,7 +72,7 @@ impl Proxy {
         let Some(client) = self.client(conn) else { return input.len() };
         // Worker slots serve the requests of one client one after the other.
         let in_flight_max = if pipelined { client.in_flight_max() } else { 1 };
-        // Out of the table while its requests change it.
+        // Take the decoder out of the table, because its requests change the table.
         let mut decoder = std::mem::replace(&mut client.decoder, RequestDecoder::new(limits));
         let mut used = 0;
         while used < input.len() {
@@ -120,7 +120,7 @@ impl Proxy {
     }
 
     fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
-        // These bytes may be one request to one version of memcached, and none or two to another.
+        // One version of memcached may read these bytes as one request, another version as none or two.
         if has_hidden_end(first_line(raw)) || is_ambiguous(request) {
             return self.answer_here(io, conn, BAD_LINE);
         }
@@ -142,7 +142,7 @@ impl Proxy {
         self.flights[id].bytes_in = raw.len() as u32;
         if let Some(client) = self.client(conn) {
             client.order.push_back(id);
-            // It takes several rounds: what follows must not be sent in between.
+            // The request takes several rounds: later requests must not be sent in between.
             client.barrier = route.kind == Kind::Cas;
         }
         self.launch(io, id, request);
@@ -151,7 +151,7 @@ impl Proxy {
     /// Deletes a key whose new value the proxy refused as too large: memcached deletes the old value, too, when it
     /// refuses a new one.
     fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
-        // No server has such a key: no request with one is sent to servers.
+        // No server has such a key, because the middleware refuses requests with it.
         if has_hidden_end(key) || key == NOREPLY {
             return;
         }
@@ -165,9 +165,8 @@ impl Proxy {
 
     /// Sends a request of this thread's own client, or queues it until a slot is idle.
     ///
-    /// Servers get the parsed request in canonical form, never the client's bytes, so that every
-    /// server reads exactly one request. They are always asked to answer, also where the client
-    /// wants none.
+    /// Servers get the parsed request in canonical form, never the client's bytes, so that every server reads exactly
+    /// one request. Servers are always asked to answer, even if the client wants no answer.
     fn launch(&mut self, io: &mut Io, id: u32, request: &Request<'_>) {
         let pipelined = self.config.mode == Mode::Pipelined;
         let lane = match pipelined {
@@ -176,7 +175,7 @@ impl Proxy {
             false => None,
         };
         if lane.is_none() && self.away >= self.config.connections_max {
-            // Clients that leave at once after asking can bring more than one request each.
+            // Clients that leave right after their requests can leave several requests each.
             return self.refuse(io, id, b"SERVER_ERROR the request queue is full\r\n");
         }
         let flight = &mut self.flights[id];
@@ -187,7 +186,7 @@ impl Proxy {
             Some(lane) => {
                 let canonical = flight.keep(request, source);
                 if self.config.trace {
-                    // A request that is refused at once ends before the buffer is put back.
+                    // A request that is refused at once ends before `put_back`.
                     flight.request.clone_from(&canonical);
                 }
                 self.dispatch(io, id, lane, Source::Canonical(&canonical));
@@ -208,15 +207,14 @@ impl Proxy {
         }
     }
 
-    /// Gives a flight its request back, which was taken out to be sent. A flight that was refused
-    /// has ended.
+    /// Returns the buffer that was taken out of a flight for sending. A refused flight has already ended.
     fn put_back(&mut self, id: u32, request: Vec<u8>) {
         if self.flights[id].lane.is_some() {
             self.flights[id].request = request;
         }
     }
 
-    /// Gives waiting requests to idle slots, in the order in which they came.
+    /// Assigns waiting requests to idle slots, in the order of their arrival.
     pub(crate) fn serve_queue(&mut self, io: &mut Io) {
         if self.is_starting() {
             return;
@@ -259,7 +257,7 @@ impl Proxy {
         self.put_back(id, job.request);
     }
 
-    /// Takes in what other threads' slots have done for this thread's clients.
+    /// Takes back the flights that slots of other threads have served.
     pub(crate) fn take_back(&mut self, io: &mut Io) {
         let shared = std::sync::Arc::clone(&self.shared);
         for answer in shared.answers(self.thread) {
@@ -277,7 +275,7 @@ impl Proxy {
         }
     }
 
-    /// Answers a client without asking a server, in its turn.
+    /// Answers a request without a server, after the replies to earlier requests.
     fn answer_here(&mut self, io: &mut Io, conn: ConnId, text: &'static [u8]) {
         let Some(client) = self.client(conn) else { return };
         if text.is_empty() {
@@ -297,7 +295,7 @@ impl Proxy {
         flight.local = true;
     }
 
-    /// Takes nothing more from a client, and closes when it has its answers.
+    /// Takes no further request from a client, and closes the connection after the last answer.
     fn end_client(&mut self, io: &mut Io, conn: ConnId) {
         if let Some(client) = self.client(conn) {
             client.ending = Ending::Answering;
@@ -312,7 +310,7 @@ impl Proxy {
         }
     }
 
-    /// A client has gone. What it asked for is still done; the answers are thrown away.
+    /// Continues the requests of a client that has left, and drops the answers.
     pub(crate) fn forget_client(&mut self, client: Client) {
         for id in client.order {
             self.flights[id].home = Home::Gone;
@@ -322,8 +320,7 @@ impl Proxy {
         }
     }
 
-    /// Whether servers can be given more; where one cannot, or none has been tried yet, clients are
-    /// held back.
+    /// Whether all servers can take more requests. Otherwise, and until every server was tried, clients are held back.
     fn has_room(&self, io: &Io) -> bool {
         if self.is_starting() {
             return false;
@@ -343,7 +340,7 @@ impl Proxy {
         self.held.push(conn);
     }
 
-    /// Lets go of clients that were held back, as soon as there is room.
+    /// Resumes clients that were held back, once there is room.
     pub(crate) fn release_held(&mut self, io: &mut Io) {
         if self.held.is_empty() || !self.has_room(io) {
             return;

@@ -1,4 +1,4 @@
-//! What a thread records of requests that have been replied to.
+//! The records of answered requests of one thread.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use knee_telemetry::{Middleware, Moment, Recorder, Sample, Stamps};
 
 use crate::trace::Trace;
 
-/// A request that has been replied to, for the statistics.
+/// An answered request, for the statistics.
 pub(crate) struct Settled {
     pub(crate) op: knee_telemetry::Op,
     pub(crate) received: Instant,
@@ -22,7 +22,7 @@ pub(crate) struct Settled {
     pub(crate) trace: Option<Box<Trace>>,
 }
 
-/// The recorder of a thread, and the requests of this batch that it does not know yet.
+/// The recorder of a thread, and this batch's requests that are not yet recorded.
 pub(crate) struct Ledger {
     /// `None` once the thread has ended.
     recorder: Option<Recorder<Middleware>>,
@@ -42,12 +42,12 @@ impl Ledger {
         self.settled.is_empty()
     }
 
-    /// Enters a request whose reply leaves with this batch.
+    /// Adds a request whose reply leaves with this batch.
     pub(crate) fn enter(&mut self, settled: Settled) {
         self.settled.push(settled);
     }
 
-    /// Records what was entered since the last time: those replies have left at `replied`.
+    /// Records the added requests: their replies left at `replied`.
     pub(crate) fn record(&mut self, replied: Instant) {
         let Some(recorder) = &mut self.recorder else { return };
         for settled in self.settled.drain(..) {
@@ -59,7 +59,7 @@ impl Ledger {
                 replied,
             };
             if let Some(trace) = &settled.trace {
-                trace.tell(&stamps, settled.error);
+                trace.print(&stamps, settled.error);
             }
             recorder.record(
                 settled.op,
@@ -76,7 +76,7 @@ impl Ledger {
         }
     }
 
-    /// Records the rest, and ends the recording.
+    /// Records the remaining requests, and ends the recorder.
     pub(crate) fn finish(&mut self) {
         self.record(Instant::now());
         if let Some(recorder) = self.recorder.take() {

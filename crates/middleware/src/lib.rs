@@ -1,8 +1,8 @@
 //! The memcached middleware: replicated writes, balanced reads, measured stages.
 //!
-//! Clients speak the memcached text protocol to it, and so does it to its servers. It runs in one of
-//! two modes, see [`Mode`]: with worker slots that have one request in flight each, so that their
-//! number is the m of an M/M/m queue; or pipelined, with one connection per thread and server.
+//! The middleware speaks the memcached text protocol with clients and with servers. It has two modes, see [`Mode`].
+//! With worker slots, each slot has one request in flight, so the number of slots is the m of an M/M/m queue. In
+//! pipelined mode, each thread has one connection to each server.
 //!
 //! # A request's way
 //!
@@ -11,9 +11,9 @@
 //!                  └─ answered here: errors, mn, quit
 //! ```
 //!
-//! Both modes are the same but for one step. A *lane* is a connection to every server: each worker
-//! slot owns one and serves a request at a time, in pipelined mode each thread owns one and serves
-//! any number. A request that finds no idle slot waits in the queue, which all threads share.
+//! The modes differ in one step. A *lane* is a set of connections, one to every server. Each worker slot owns a lane
+//! and serves one request at a time; a request without an idle slot waits in the queue, which all threads share. In
+//! pipelined mode, each thread owns a lane and serves any number of requests.
 //!
 //! # Layout
 //!
@@ -21,26 +21,24 @@
 //! belongs to it), `shard` (multi-gets split and joined), `verdict` and `gather` (one answer out of
 //! many), `cas` (tokens over several servers).
 //!
-//! The state of one thread: `proxy` (its tables, and the events of its loop), `client`, `flight`
-//! (requests under way), `ledger` (what is recorded of them), `server` (lanes, health, back-off),
-//! `queue` (shared by all threads).
+//! The state of one thread: `proxy` (its tables, and the events of its loop), `client`, `flight` (requests in flight),
+//! `ledger` (records of answered requests), `server` (lanes, health, back-off), `queue` (shared by all threads).
 //!
-//! The stations of a request: `intake`, `ask`, `receive`, `settle`; `links` makes and loses
-//! connections; `trace` prints one request at a time.
+//! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers;
+//! `trace` prints single requests.
 //!
 //! # Invariants
 //!
-//! * Replies to a client are in the order of its requests, and are whole answers: a server that fails
-//!   leaves no half of one behind.
+//! * Replies to a client are in the order of its requests, and complete: a server that fails leaves no partial answer.
 //! * Servers get the canonical form of a parsed request, never a client's bytes: every version of
 //!   memcached reads exactly one request in it.
 //! * An answer must belong to its request: retrievals are checked by key, meta commands by an opaque
 //!   (`opaque`), all others by the form of their answer (`form`). A connection with an answer that
 //!   does not belong is closed, and its requests fail. A wrong answer of the right form to a classic
 //!   write, or a wrong `END`, is not noticed.
-//! * A write is acknowledged when every server has acknowledged it. It is not begun when a server is
-//!   known to be down, and never sent to a server twice.
-//! * What is under way is bounded: per client, per server, and by the number of connections.
+//! * A write is acknowledged when every server has acknowledged it. It does not begin if a server is known to be down,
+//!   and is never sent to a server twice.
+//! * Requests in flight are limited for each client and each server, and by the number of connections.
 
 mod ask;
 mod cas;

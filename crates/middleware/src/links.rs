@@ -1,4 +1,4 @@
-//! Connections to servers: made, found working, lost, made again.
+//! Opens, tests, closes and reopens connections to servers.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::form::Form;
 use crate::proxy::{Peer, Proxy, RETRY};
 use crate::server::{Expected, State};
 
-/// The flight number of the question that a new connection is tried with.
+/// The flight number of the test request on a new connection.
 pub(crate) const TRIAL: u32 = u32::MAX;
 
 impl Proxy {
-    /// Tries a server with one connection. The others follow when it has answered.
+    /// Tries a server with one connection. The other connections follow after its answer.
     pub(crate) fn try_server(&mut self, io: &mut Io, server: usize) {
         let down = |lane: &crate::server::Lane| lane.upstreams[server].state == State::Down;
         match self.lanes.iter().position(down) {
             Some(lane) => self.connect(io, lane as u32, server),
-            // A thread without slots has no use for servers.
+            // A thread without slots needs no server.
             None => self.servers[server].settled = true,
         }
     }
 
     fn connect(&mut self, io: &mut Io, lane: u32, server: usize) {
-        // The tag is not needed: the connection's peer says what it is.
+        // `Peer` identifies the connection, so it needs no tag.
         let conn = match io.connect(self.servers[server].address, 0) {
             Ok(conn) => conn,
             Err(error) => return self.lose(io, lane, server, error.to_string()),
@@ -42,7 +42,7 @@ impl Proxy {
         }
     }
 
-    /// A new connection has answered its first question.
+    /// Takes the answer to the test request of a new connection.
     pub(crate) fn stands(
         &mut self,
         io: &mut Io,
@@ -69,8 +69,7 @@ impl Proxy {
         }
     }
 
-    /// A server has answered what was not asked. Which of its further answers belong to which
-    /// requests cannot be known.
+    /// Closes a connection with an answer that fits no request: further answers could not be assigned to requests.
     pub(crate) fn mistrust(&mut self, io: &mut Io, lane: u32, server: usize, cause: &str) {
         if let Some(recorder) = self.recorder() {
             recorder.gauges.servers[server].mismatches += 1;
@@ -86,8 +85,8 @@ impl Proxy {
         self.lose(io, lane, server, cause.to_owned());
     }
 
-    /// A connection to a server is of no more use. What was asked over it is asked elsewhere or
-    /// answered with an error; the server is tried again.
+    /// Closes a connection to a server. Its requests go to another server or get an error. The server is tried again
+    /// later.
     pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
         let upstream = &mut self.lanes[lane as usize].upstreams[server];
         let was_up = upstream.state == State::Up;
@@ -104,10 +103,9 @@ impl Proxy {
         let state = &mut self.servers[server];
         state.trouble = trouble;
         state.settled = true;
-        // Of many connections that are lost together, the first one says when to try again: the
-        // server has failed once.
+        // If many connections are lost together, the server has failed once: only the first sets the timer.
         if !state.retry_set {
-            // It may close a connection that was idle: that alone is no failure.
+            // A server may close an idle connection: this is not a failure.
             let was_idle = was_up && asked.is_empty() && state.is_sound();
             let wait = if was_idle { Duration::ZERO } else { state.next_backoff() };
             state.retry_set = true;
@@ -128,7 +126,7 @@ impl Proxy {
         self.tell_started();
     }
 
-    /// Takes out servers that keep an answer, or a connection, waiting for too long.
+    /// Takes out servers that delay an answer or a connection for too long.
     pub(crate) fn lose_overdue(&mut self, io: &mut Io) {
         let (now, patience) = (io.now(), self.config.server_timeout);
         for lane in 0..self.lanes.len() {
@@ -141,7 +139,7 @@ impl Proxy {
         }
     }
 
-    /// Appends to the output of a connection to a server, which answers as `expected`.
+    /// Sends a request to a server, which will answer as `expected`.
     pub(crate) fn send(
         &mut self,
         io: &mut Io,
@@ -158,7 +156,7 @@ impl Proxy {
         }
         upstream.expected.push_back(expected);
         let conn: Option<ConnId> = upstream.conn;
-        // A connection that failed in this batch closes at its end; the request is lost then.
+        // A connection that failed in this batch closes at the end of the batch, and `lose` handles the request.
         if let Some(output) = conn.and_then(|conn| io.output(conn)) {
             write(output);
         }

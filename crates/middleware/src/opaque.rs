@@ -1,8 +1,7 @@
-//! Opaque tokens of meta commands: they tie an answer to its request.
+//! Opaque tokens of meta commands, which link an answer to its request.
 //!
-//! Every meta command goes to servers with a number of the middleware as its opaque, and every
-//! answer must repeat it. The client's own opaque takes its place in the reply; without one the
-//! flag is left out.
+//! Every meta command goes to servers with a number of the middleware as its opaque, and every answer must repeat it.
+//! In the reply, the client's own opaque replaces the number; without one, the flag is left out.
 
 use std::ops::Range;
 
@@ -14,18 +13,18 @@ const BYTES_MAX: usize = 31;
 /// The opaque of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opaque {
-    /// What servers get.
+    /// The opaque for servers.
     pub(crate) number: u32,
-    /// What the client sent, if it did.
+    /// The client's opaque, if any.
     bytes: [u8; BYTES_MAX],
     length: Option<u8>,
 }
 
 impl Opaque {
-    /// Of a request that has none.
+    /// For a request without an opaque.
     pub(crate) const NONE: Opaque = Opaque { number: 0, bytes: [0; BYTES_MAX], length: None };
 
-    /// Of a request that servers know by `number`. Its client's opaque was checked when decoded.
+    /// For a request with `number` as the opaque for servers. The decoder has checked the client's opaque.
     pub(crate) fn new(number: u32, client: Option<&[u8]>) -> Opaque {
         let mut opaque = Opaque { number, ..Opaque::NONE };
         if let Some(client) = client {
@@ -36,29 +35,28 @@ impl Opaque {
         opaque
     }
 
-    /// What the client sent.
+    /// The client's opaque.
     pub(crate) fn client(&self) -> Option<&[u8]> {
         self.length.map(|length| &self.bytes[..usize::from(length)])
     }
 }
 
-/// One server's answer, found to belong to its request.
+/// A server's answer that belongs to its request.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<'a> {
     pub(crate) response: Response<'a>,
-    /// Where the flag with the middleware's number stands, the space before it included.
+    /// The place of the flag with the middleware's number, including the space before it.
     flag: Range<usize>,
 }
 
 impl<'a> Answer<'a> {
-    /// Without an opaque.
+    /// An answer without an opaque.
     #[inline]
     pub(crate) fn plain(response: Response<'a>) -> Answer<'a> {
         Answer { flag: response.raw.len()..response.raw.len(), response }
     }
 
-    /// An answer to a meta command with this number; `None` when it answers another one. Error
-    /// lines have no flags.
+    /// The answer to a meta command with this number; `None` if it answers another command. Error lines have no flags.
     pub(crate) fn numbered(response: Response<'a>, number: u32) -> Option<Answer<'a>> {
         if response.status.is_error() {
             return Some(Answer::plain(response));
@@ -67,7 +65,7 @@ impl<'a> Answer<'a> {
         Some(Answer { response, flag })
     }
 
-    /// Appends the answer as its client gets it; returns how many bytes that are.
+    /// Appends the answer in the client's form; returns its number of bytes.
     #[inline]
     pub(crate) fn write(&self, opaque: &Opaque, out: &mut Vec<u8>) -> usize {
         let before = out.len();
@@ -95,7 +93,7 @@ fn find_flag(response: &Response<'_>, number: u32) -> Option<Range<usize>> {
     while end > 0 && matches!(raw[end - 1], b'\r' | b'\n') {
         end -= 1;
     }
-    // From behind: the flag comes last, unless the client sent an opaque too. The code has no space
+    // Search backwards: the flag comes last, unless the client also sent an opaque. The answer's code has no space
     // before it.
     loop {
         let start = raw[..end].iter().rposition(|&byte| byte == b' ')?;

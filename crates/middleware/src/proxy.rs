@@ -14,15 +14,15 @@ use crate::ledger::Ledger;
 use crate::queue::Shared;
 use crate::server::{Lane, Server};
 
-/// Keys of timers; a server's next attempt has its number added to the last.
+/// Keys of timers. `RETRY` plus a server's number is the key for the next attempt to connect to it.
 const TICK: u64 = 0;
 const WINDOW: u64 = 1;
 const EXIT_IDLE: u64 = 2;
 pub(crate) const RETRY: u64 = 16;
 
-/// What is at the other end of a connection.
+/// The peer of a connection.
 pub(crate) enum Peer {
-    /// Closed, or about to be.
+    /// The connection is closed, or about to close.
     Closed,
     Client(Client),
     Server {
@@ -31,11 +31,11 @@ pub(crate) enum Peer {
     },
 }
 
-/// How far a shutdown has come.
+/// The progress of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drain {
     Serving,
-    /// No more requests are taken; those under way are finished.
+    /// No further request is taken; requests in flight are completed.
     Finishing,
     /// This thread's clients have their answers; its slots still serve other threads' jobs.
     Finished,
@@ -46,31 +46,31 @@ pub(crate) struct Proxy {
     pub(crate) config: Arc<Config>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) thread: usize,
-    /// By the connection's index.
+    /// Indexed by connection.
     pub(crate) peers: Vec<Peer>,
     pub(crate) flights: Flights,
     /// Flights that belong to other threads.
     pub(crate) guests: usize,
     pub(crate) servers: Vec<Server>,
-    /// One for each worker slot of this thread; the only one in pipelined mode.
+    /// One lane for each worker slot of this thread; a single lane in pipelined mode.
     pub(crate) lanes: Vec<Lane>,
     /// Worker slots without a request.
     pub(crate) idle: Vec<u32>,
-    /// The server that answered last in the round.
+    /// The server that had the last turn.
     pub(crate) turn: usize,
     /// Jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
-    /// Whether this thread sees to it that jobs in the queue are taken: it has put some there in this
-    /// batch, or was woken to take some.
+    /// Whether this thread must ensure that a thread takes the jobs in the queue: it queued some in this batch, or was
+    /// woken to take some.
     pub(crate) must_drain_queue: bool,
-    /// Clients held back because a server has too much to do already.
+    /// Clients held back because a server has too many requests.
     pub(crate) held: Vec<ConnId>,
-    /// Flights sent in this batch whose stamp is to be set when it has left.
+    /// Flights sent in this batch; they get their time stamp when the batch has left.
     pub(crate) sent: Vec<u32>,
     pub(crate) ledger: Ledger,
-    /// Meta commands numbered so far.
+    /// Number of meta commands so far.
     numbered: u32,
-    /// Gets a message once every server's first connections stand or have failed.
+    /// Gets a message once all first connections to servers are open or have failed.
     starting: Option<Sender<()>>,
     drain: Drain,
 }
@@ -129,7 +129,7 @@ impl Proxy {
         self.peers[conn.index()] = peer;
     }
 
-    /// A number that no other meta command under way has, in whichever thread.
+    /// A number that no other meta command in flight has, in any thread.
     pub(crate) fn next_number(&mut self) -> u32 {
         self.numbered = self.numbered.wrapping_add(1);
         self.numbered.wrapping_mul(self.config.threads as u32).wrapping_add(self.thread as u32)
@@ -143,22 +143,22 @@ impl Proxy {
         self.drain != Drain::Serving
     }
 
-    /// Whether some servers were not tried yet: what clients send waits until they are.
+    /// Whether some servers were not tried yet: until then, clients' requests wait.
     pub(crate) fn is_starting(&self) -> bool {
         self.starting.is_some()
     }
 
-    /// Whether the time of sending is needed: in pipelined mode it ends the queueing.
+    /// Whether sends get a time stamp. In pipelined mode, the send ends the queueing time.
     pub(crate) fn stamps_sends(&self) -> bool {
         self.config.mode == Mode::Pipelined || self.config.trace
     }
 
-    /// Tells the starter once every server has been tried.
+    /// Notifies `Running::wait_for_servers` once every server has been tried.
     pub(crate) fn tell_started(&mut self) {
         if self.servers.iter().all(|server| server.settled)
             && let Some(starting) = self.starting.take()
         {
-            // The starter has gone if the start was given up.
+            // If the start failed, there is no receiver.
             let _ = starting.send(());
         }
     }
@@ -184,7 +184,7 @@ impl Proxy {
         io.timer(now.next_second(), WINDOW);
     }
 
-    /// How often overdue servers are looked for: time-outs are late by this at most.
+    /// The interval of checks for overdue servers. A time-out is late by this at most.
     fn tick(&self) -> Duration {
         (self.config.server_timeout / 4).clamp(Duration::from_millis(5), Duration::from_millis(250))
     }
@@ -205,7 +205,7 @@ impl Proxy {
     }
 }
 
-/// How many lanes a thread has: worker slots are dealt out evenly.
+/// The number of a thread's lanes. Worker slots are distributed evenly.
 pub(crate) fn lanes_of(config: &Config, thread: usize) -> usize {
     match config.mode {
         Mode::Pipelined => 1,
@@ -270,7 +270,8 @@ impl Handler for Proxy {
             Peer::Client(client) => self.forget_client(client),
             Peer::Server { lane, server } => {
                 let trouble = match why {
-                    // The loop has ended: no server has failed. A lost connection has no peer.
+                    // The loop has ended, and no server has failed. `lose` has already removed the peer of a lost
+                    // connection.
                     Close::Local => return,
                     Close::Refused(error) | Close::Failed(error) => error.to_string(),
                     _ => "it closed the connection".to_owned(),
@@ -338,7 +339,7 @@ impl Handler for Proxy {
 
     fn on_stop(&mut self, _io: &mut Io) {
         if self.drain != Drain::Finished {
-            // Whatever ended it: the other threads need not wait for this one.
+            // After a failure as well, the other threads must not wait for this one.
             self.drain = Drain::Finished;
             self.shared.drained();
         }

@@ -1,12 +1,12 @@
 //! The request queue of the worker slots: one FIFO for all threads.
 //!
-//! A thread serves its own clients' requests with its own idle slots as long as no request waits.
-//! Otherwise a request is put into the queue, with a copy of its bytes, and whichever thread has an
-//! idle slot next takes it; the answer returns to the client's thread through its mailbox.
+//! While no request waits, a thread serves its own clients' requests with its own idle slots. Otherwise it puts a
+//! request into the queue, with a copy of its bytes. The next thread with an idle slot takes the request. The answer
+//! returns to the client's thread through its mailbox.
 //!
-//! No wake-up is lost (Dekker's argument): a thread *puts, then looks for idle slots*; another
-//! *publishes its idle slots, then looks into the queue*. Both sides are sequentially consistent, so
-//! at least one of them sees the other.
+//! No wake-up is lost (Dekker's argument). One thread *queues a job, then looks for idle slots*; another thread
+//! *publishes its idle slots, then looks into the queue*. Both sides are sequentially consistent, so at least one
+//! thread sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -23,7 +23,7 @@ use crate::route::Route;
 /// A request that waits for a worker slot.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// The thread of its client, and its flight there.
+    /// The client's thread, and the flight there.
     pub(crate) thread: u32,
     pub(crate) flight: u32,
     pub(crate) route: Route,
@@ -32,48 +32,48 @@ pub(crate) struct Job {
     pub(crate) request: Vec<u8>,
 }
 
-/// Another thread's job with its reply.
+/// A served job with its reply, for the client's thread.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) flight: u32,
     pub(crate) reply: Vec<u8>,
-    /// The job's buffer, on its way back to be used again.
+    /// The job's buffer, returned for reuse.
     pub(crate) request: Vec<u8>,
     pub(crate) outcome: Outcome,
     pub(crate) dequeued: Instant,
     pub(crate) sent: Instant,
     pub(crate) answered: Instant,
-    /// Servers asked, a bit each.
+    /// Bit set of the servers asked.
     pub(crate) tried: u64,
 }
 
 #[derive(Debug)]
 struct Seat {
     waker: Waker,
-    /// Idle slots, as of when the thread last looked into the queue.
+    /// Idle slots when the thread last looked into the queue.
     idle: AtomicUsize,
-    /// Woken and not yet up.
+    /// Whether the thread was woken, but does not run yet.
     called: AtomicBool,
     mailbox: ArrayQueue<Served>,
 }
 
-/// What the threads of a middleware share.
+/// The state that the threads of a middleware share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     jobs: ArrayQueue<Job>,
     seats: Vec<Seat>,
-    /// Threads with requests of their own clients still under way after a shutdown has begun.
+    /// Threads whose clients still wait for answers after a shutdown has begun.
     undrained: AtomicUsize,
-    /// When the middleware was made, and how many milliseconds later the last requests came (0: none yet).
+    /// When this was made, and how many milliseconds later the last requests came (0: none yet).
     made: Instant,
     last_request_ms: AtomicU64,
-    /// A server has answered what was not asked.
+    /// Whether a server has sent an answer that fits no request.
     mismatch_seen: AtomicBool,
 }
 
 impl Shared {
-    /// For threads with these wakers. A thread may have at most `jobs_max` jobs in the queue or
-    /// with others at a time: so many answers fit into its mailbox.
+    /// The state for threads with these wakers. A thread may have at most `jobs_max` jobs in the queue or at other
+    /// threads, so its mailbox has room for that many answers.
     pub(crate) fn new(wakers: &[Waker], jobs_max: usize) -> Arc<Shared> {
         let answers_max = if wakers.len() > 1 { jobs_max } else { 1 };
         Arc::new(Shared {
@@ -98,10 +98,10 @@ impl Shared {
         self.jobs.is_empty()
     }
 
-    /// Puts a job at the end of the queue.
+    /// Appends a job to the queue.
     pub(crate) fn put(&self, job: Job) {
         let full = self.jobs.push(job).is_err();
-        assert!(!full, "a thread has more jobs away than the queue has room for");
+        assert!(!full, "the queue has no room for a thread's job");
     }
 
     /// Takes the job that has waited longest.
@@ -109,7 +109,7 @@ impl Shared {
         self.jobs.pop()
     }
 
-    /// Tells the others how many idle slots `thread` has; to be followed by a look into the queue.
+    /// Publishes the number of idle slots of `thread`. Look into the queue afterwards.
     pub(crate) fn publish_idle(&self, thread: usize, idle: usize) {
         if self.seats.len() > 1 {
             self.seats[thread].idle.store(idle, Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Wakes as many threads with idle slots as the queue has work for; to be preceded by puts.
+    /// Wakes as many threads with idle slots as the queue has work for. Queue the jobs before.
     pub(crate) fn call_idle(&self, thread: usize) {
         if self.seats.len() == 1 {
             return;
@@ -136,22 +136,22 @@ impl Shared {
         }
     }
 
-    /// Wakes a thread, unless another has already.
+    /// Wakes a thread, unless another thread has done so.
     fn call(&self, thread: usize) {
         if !self.seats[thread].called.swap(true, Ordering::SeqCst) {
             self.seats[thread].waker.wake();
         }
     }
 
-    /// The thread is up and about to look into mailbox and queue.
+    /// Notes that the thread runs, and is about to look into its mailbox and the queue.
     pub(crate) fn awake(&self, thread: usize) {
         self.seats[thread].called.store(false, Ordering::SeqCst);
     }
 
-    /// Sends an answer to the thread whose client waits for it.
+    /// Sends an answer to the client's thread.
     pub(crate) fn post(&self, thread: usize, served: Served) {
         let full = self.seats[thread].mailbox.push(served).is_err();
-        assert!(!full, "a thread has more jobs away than its mailbox holds answers");
+        assert!(!full, "the mailbox has no room for a thread's answer");
         self.call(thread);
     }
 
@@ -159,7 +159,7 @@ impl Shared {
         std::iter::from_fn(move || self.seats[thread].mailbox.pop())
     }
 
-    /// A thread's clients have all their answers. Wakes all when that was the last thread.
+    /// Notes that a thread's clients have all their answers. After the last thread, wakes all threads.
     pub(crate) fn drained(&self) {
         if self.undrained.fetch_sub(1, Ordering::SeqCst) == 1 {
             for seat in &self.seats {
@@ -168,23 +168,23 @@ impl Shared {
         }
     }
 
-    /// Whether no thread's client waits for an answer any more.
+    /// Whether the clients of all threads have their answers.
     pub(crate) fn all_drained(&self) -> bool {
         self.undrained.load(Ordering::SeqCst) == 0
     }
 
-    /// Requests have come at `now`.
+    /// Notes that requests came at `now`.
     pub(crate) fn heard(&self, now: Instant) {
         let ms = now.saturating_duration_since(self.made).as_millis() as u64;
         self.last_request_ms.store(ms.max(1), Ordering::Relaxed);
     }
 
-    /// Whether this is the first answer that does not fit its request: only that one is reported.
+    /// Whether this is the first answer that does not fit its request. Only the first one is reported.
     pub(crate) fn is_first_mismatch(&self) -> bool {
         !self.mismatch_seen.swap(true, Ordering::Relaxed)
     }
 
-    /// How long no request has come; `None` before the first.
+    /// The time since the last request; `None` before the first request.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
         let last = self.last_request_ms.load(Ordering::Relaxed);
         let last_at = self.made + Duration::from_millis(last);

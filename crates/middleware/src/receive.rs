@@ -1,4 +1,4 @@
-//! From a server's bytes to answers that belong to their requests.
+//! Reads answers from a server's bytes, and checks that they belong to their requests.
 
 use knee_proto::{Decoded, MetaVerb, Response, ResponseError};
 use knee_reactor::{ConnId, Io};
@@ -9,17 +9,16 @@ use crate::opaque::Answer;
 use crate::proxy::Proxy;
 use crate::server::Expected;
 
-/// An incomplete answer is looked at again after so many bytes: a server that sends slowly does
-/// answer.
+/// An incomplete answer is looked at again after this many bytes, so that a slow server does not time out.
 const PROGRESS_BYTES: usize = 64 * 1024;
 
-/// Why a server's connection is closed: its further answers could reach the wrong clients.
+/// Reasons to close a server's connection: its further answers could reach the wrong clients.
 const UNASKED: &str = "it sent what no request had asked for";
 const UNFIT: &str = "it sent an answer that does not fit its request";
 const REFUSED_VALUE: &str = "it refused a request with a value, and may read the value as commands";
 
 impl Proxy {
-    /// Takes the answers a server has sent; returns how many bytes they had.
+    /// Takes a server's answers; returns the number of bytes used.
     pub(crate) fn take_answers(
         &mut self,
         io: &mut Io,

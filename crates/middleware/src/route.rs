@@ -1,4 +1,4 @@
-//! Where a request goes: pure, no sockets.
+//! The servers and the handling of each kind of request: pure, no sockets.
 //!
 //! | request | servers | merged by |
 //! |---|---|---|
@@ -10,17 +10,17 @@
 //! | `cas`, meta commands with `C` | all, in three rounds | [`cas`](crate::cas) |
 //! | `mn`, `shutdown`, `quit` | none | |
 //!
-//! In front of a single server everything but the last row is relayed as it is.
+//! With a single server, all but the last row is relayed unchanged.
 
 use knee_proto::{Get, GetVerb, Meta, MetaVerb, Request, StoreVerb, encode};
 use knee_telemetry::Op;
 
 use crate::form::Form;
 
-/// Which servers answer a request, and what becomes of their answers.
+/// Which servers answer a request, and how their answers are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One server, each in its turn; the next one if it fails.
+    /// One server in turn; the next server if it fails.
     Any,
     /// The first server that is up.
     First,
@@ -30,30 +30,30 @@ pub(crate) enum Kind {
     All,
     /// All servers; their answers are merged into one.
     Gather,
-    /// All servers, under the condition that the token given holds on each.
+    /// All servers, if the client's token holds on each.
     Cas,
 }
 
-/// Which answers the client does not want to see.
+/// The answers that the client does not want.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It wants all.
+    /// The client wants all answers.
     None,
-    /// `noreply`: none at all.
+    /// `noreply`: the client wants no answer.
     Noreply,
-    /// `q`: not the nominal ones of this command.
+    /// `q`: the client wants no nominal answer of this command.
     Quiet(MetaVerb),
 }
 
-/// How one request is handled.
+/// The handling of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) op: Op,
     pub(crate) kind: Kind,
-    /// It changes what is stored: every server must take part, and no server is asked twice.
+    /// Whether the request changes data: then every server must take part, and no server is asked twice.
     pub(crate) changes: bool,
     pub(crate) silence: Silence,
-    /// Keys in it.
+    /// Number of keys.
     pub(crate) items: u32,
     /// Whether hits are counted.
     pub(crate) retrieves: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Of what is answered without a server, but in its turn.
+    /// For a request that is answered without a server, in the order of the requests.
     pub(crate) const NOWHERE: Route = Route {
         op: Op::Other,
         kind: Kind::First,
@@ -72,7 +72,7 @@ impl Route {
         form: Form::Version,
     };
 
-    /// Of the removal of a key that the client did not ask for.
+    /// For the removal of a key that the client did not request.
     pub(crate) const FORGET: Route = Route {
         kind: Kind::All,
         changes: true,
@@ -82,7 +82,7 @@ impl Route {
     };
 }
 
-/// What to do with a request.
+/// The next step for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Ask servers.
@@ -152,7 +152,7 @@ fn retrieval(get: &Get<'_>, replicated: bool, sharded: bool) -> Route {
 }
 
 fn meta_get(request: &Meta<'_>, replicated: bool) -> Route {
-    // Vivify, recache and touch: what they do must be done everywhere.
+    // Vivify, recache and touch must reach every server.
     let changes = [b'N', b'R', b'T'].iter().any(|&letter| request.has(letter));
     Route {
         op: Op::Get,
@@ -247,7 +247,7 @@ mod tests {
     fn some_requests_need_no_server() {
         assert_eq!(plan_of("mn\r\n", 3, false), Plan::Answer(b"MN\r\n"));
         assert_eq!(plan_of("quit\r\n", 3, false), Plan::Close);
-        // A client must not be able to end what others use.
+        // A client must not end a server that other clients use.
         assert_eq!(
             plan_of("shutdown\r\n", 1, false),
             Plan::Answer(b"ERROR: shutdown not enabled\r\n")

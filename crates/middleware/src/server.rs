@@ -1,4 +1,4 @@
-//! What a thread knows of a server: where it is, whether it is up, when to try it again.
+//! A server as one thread sees it: its address, whether it is up, and when to try it again.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -18,16 +18,16 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// One server, as one thread sees it.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// As on the command line.
+    /// The name on the command line.
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
-    /// What ended the last connection to it, for error lines.
+    /// Why the last connection ended, for error lines.
     pub(crate) trouble: String,
-    /// Attempts that failed since it last answered.
+    /// Failed attempts since its last answer.
     failures: u32,
-    /// A timer is set that will try it again.
+    /// Whether a timer is set for the next attempt.
     pub(crate) retry_set: bool,
-    /// Its first connections stand, or could not be had.
+    /// Whether its first connections are open or have failed.
     pub(crate) settled: bool,
 }
 
@@ -43,42 +43,41 @@ impl Server {
         }
     }
 
-    /// How long to wait before the next attempt: doubled with each failure, up to 5 s, and spread
-    /// by a quarter in both directions, so that middlewares do not return all at once.
+    /// The wait before the next attempt. It doubles with each failure, up to 5 s, and varies randomly by a quarter in
+    /// both directions, so that middlewares do not return all at once.
     pub(crate) fn next_backoff(&mut self) -> Duration {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);
         self.failures = self.failures.saturating_add(1);
-        // Each RandomState has other keys: a random number without a generator.
+        // Each RandomState has different keys, so this is a random number without a generator.
         let random = RandomState::new().hash_one(self.failures) % 1024;
         doubled.mul_f64(0.75 + random as f64 / 2048.0)
     }
 
-    /// Whether nothing has failed since it last answered.
+    /// Whether no attempt has failed since the server's last answer.
     pub(crate) fn is_sound(&self) -> bool {
         self.failures == 0
     }
 
-    /// It has answered a request: the back-off starts anew.
+    /// Restarts the back-off after an answer to a request.
     pub(crate) fn answered(&mut self) {
         self.failures = 0;
     }
 }
 
-/// Where one connection to a server stands.
+/// The state of one connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Down,
-    /// Connecting, or waiting for the answer to the first question: one that accepts but does not
-    /// answer is not up.
+    /// Connecting, or waiting for the answer to the test request: a server that accepts but does not answer is not up.
     Trying,
     Up,
 }
 
-/// A request's answer that is to come.
+/// An answer that the connection waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(crate) flight: u32,
-    /// Which part of the request: of shards their number, else the server's.
+    /// The part of the request: the number of the shard, otherwise of the server.
     pub(crate) part: u16,
     pub(crate) form: Form,
     /// The opaque that the answer to a meta command repeats.
@@ -91,9 +90,9 @@ pub(crate) struct Upstream {
     pub(crate) conn: Option<ConnId>,
     pub(crate) state: State,
     pub(crate) decoder: ResponseDecoder,
-    /// Answers to come, in order.
+    /// The missing answers, in order.
     pub(crate) expected: VecDeque<Expected>,
-    /// Since when the next bytes are waited for.
+    /// When the wait for the next bytes began.
     pub(crate) since: Instant,
 }
 
@@ -108,7 +107,7 @@ impl Upstream {
         }
     }
 
-    /// Whether something is waited for that should have come by now.
+    /// Whether an answer or the connection is overdue.
     pub(crate) fn overdue(&self, now: Instant, patience: Duration) -> bool {
         let waiting = match self.state {
             State::Down => false,
@@ -119,7 +118,7 @@ impl Upstream {
     }
 }
 
-/// A connection to every server: a worker slot's own, or in pipelined mode the thread's.
+/// A connection to every server, for one worker slot or, in pipelined mode, for the thread.
 #[derive(Debug)]
 pub(crate) struct Lane {
     /// In the order of the command line.

@@ -1,4 +1,4 @@
-//! From the servers' answers, or their failure, to the client's reply.
+//! Turns the servers' answers, or their failures, into the client's reply.
 
 mod conditional;
 mod refusal;
@@ -77,14 +77,15 @@ impl Proxy {
         }
     }
 
-    /// A server was lost before it had answered this part of a flight.
+    /// Handles the loss of a server that had not answered this part of a flight.
     pub(crate) fn lost(&mut self, io: &mut Io, id: u32, part: u16, server: usize) {
         let mut text = Vec::new();
         self.say_down(server, &mut text);
         let flight = &mut self.flights[id];
         match flight.route.kind {
             Kind::Any | Kind::First if !flight.route.changes => {
-                // In front of a single server there is no copy to send elsewhere, and no elsewhere.
+                // With a single server, the request was not kept, and there is no other server: this refuses the
+                // flight.
                 let request = std::mem::take(&mut flight.request);
                 self.ask_one(io, id, Source::Canonical(&request));
                 self.flights[id].request = request;
@@ -186,7 +187,7 @@ impl Proxy {
         self.settle_merged(io, id, merged, reply);
     }
 
-    /// Settles a flight with an answer that was put together here.
+    /// Settles a flight with a merged answer.
     fn settle_merged(&mut self, io: &mut Io, id: u32, merged: Gathered, reply: Vec<u8>) {
         let flight = &mut self.flights[id];
         let expect = flight.route.form.expect();
@@ -205,7 +206,7 @@ impl Proxy {
         self.settle(io, id, outcome);
     }
 
-    /// Ends a flight with one server's answer as it is.
+    /// Ends a flight with one server's answer.
     fn relay(&mut self, io: &mut Io, id: u32, answer: &Answer<'_>) {
         let response = &answer.response;
         let flight = &mut self.flights[id];
@@ -219,7 +220,7 @@ impl Proxy {
             && let Some(client) = self.client(conn)
             && client.order.front() == Some(&id)
         {
-            // Nothing to wait for: from the server's bytes to the client's, without a stop.
+            // No earlier reply is missing: copy the answer straight into the client's output.
             client.replied(response.raw.len());
             let mut written = 0;
             if !outcome.silent
@@ -239,7 +240,7 @@ impl Proxy {
         self.settle_answered(io, id, outcome);
     }
 
-    /// Ends a flight: its reply stands in it, and leaves when those before it have.
+    /// Ends a flight whose reply is complete. The reply leaves after all earlier replies.
     pub(crate) fn settle(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
         self.release_lane(io, id);
         let flight = &mut self.flights[id];
@@ -268,8 +269,8 @@ impl Proxy {
         }
     }
 
-    /// Passes on the replies that are ready, as far as none before them is missing; then takes more
-    /// from the client, or closes.
+    /// Sends complete replies up to the first missing one. Then takes more requests of the client, or closes the
+    /// connection.
     fn reply_in_order(&mut self, io: &mut Io, conn: ConnId) {
         while let Some(client) = self.client(conn) {
             let Some(&id) = client.order.front() else { break };
@@ -290,7 +291,7 @@ impl Proxy {
         let draining = self.is_draining();
         let pipelined = self.config.mode == Mode::Pipelined;
         let Some(client) = self.client(conn) else { return };
-        // Not for each request anew.
+        // Resume at half the limit, and not for each single request.
         let resume_below = if pipelined { client.in_flight_max().div_ceil(2) } else { 1 };
         if client.paused && !draining && client.may_take(resume_below) {
             client.paused = false;
@@ -299,7 +300,7 @@ impl Proxy {
         self.close_if_answered(io, conn);
     }
 
-    /// A worker slot is free again.
+    /// Frees the flight's worker slot.
     fn release_lane(&mut self, io: &mut Io, id: u32) {
         let Some(lane) = self.flights[id].lane.take() else { return };
         if self.config.mode != Mode::Pipelined {
@@ -311,7 +312,7 @@ impl Proxy {
         }
     }
 
-    /// Notes what became of a flight, and lets go of it.
+    /// Records the outcome of a flight, and frees it.
     pub(crate) fn complete(&mut self, id: u32, bytes_out: usize) {
         let flight = &self.flights[id];
         if !flight.local {

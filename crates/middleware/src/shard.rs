@@ -1,14 +1,14 @@
-//! A multi-get over several servers: pure, no sockets.
+//! A multi-get split over several servers: pure, no sockets.
 //!
-//! Each server gets a run of neighbouring keys, so that the answers, one behind the other, are in
-//! the order of the keys without looking into them.
+//! Each server gets a run of neighbouring keys. The concatenated answers are then in the order of the keys, and need no
+//! parsing.
 
 use knee_proto::encode;
 
-/// Cuts the keys of `get KEY…` into `parts` runs whose lengths differ by at most one, and calls
-/// `each` with the number of the part and the request for it.
+/// Splits the keys of `get KEY…` into `parts` runs whose lengths differ by at most one, and calls
+/// `each` with the number of each part and its request.
 ///
-/// `line` is the whole request with its line end, `keys` how many keys it has, at least `parts`.
+/// `line` is the whole request with its line end, `keys` the number of its keys, at least `parts`.
 pub(crate) fn split(
     line: &[u8],
     keys: usize,
@@ -33,7 +33,7 @@ pub(crate) fn split(
     }
 }
 
-/// Where the first word of `text`, after any spaces, ends.
+/// The end of the first word of `text`, after any spaces.
 fn next_word_end(text: &[u8]) -> usize {
     let start = text.iter().position(|&byte| byte != b' ').unwrap_or(text.len());
     text[start..].iter().position(|&byte| byte == b' ').map_or(text.len(), |at| start + at)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a server that has every key of `stored` answers to a request line.
+    /// The answer to a request line of a server that has every key of `stored`.
     fn serve(line: &[u8], stored: &[bool], keys: &[String]) -> Vec<u8> {
         let line = std::str::from_utf8(line).expect("keys are ASCII");
         let mut out = Vec::new();
@@ -85,7 +85,7 @@ mod tests {
     proptest! {
         /// For all keys, hits and numbers of servers.
         #[test]
-        fn sharded_multiget_is_answered_as_a_whole_one(
+        fn sharded_multiget_has_the_answer_of_a_whole_one(
             keys in proptest::collection::vec("[a-z]{1,9}", 1..30),
             hits in proptest::collection::vec(any::<bool>(), 30),
             gaps in proptest::collection::vec(1_usize..3, 31),

@@ -1,13 +1,13 @@
-//! A request on its way to the servers.
+//! The source of a request for the servers.
 
 use knee_proto::{Request, encode};
 
-/// What a request is written from.
+/// The form from which a request is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// As parsed, with its number: it is sent once to each server and not kept.
+    /// The parsed request, with its number: it is sent once to each server and not kept.
     Parsed(&'a Request<'a>, u32),
-    /// In canonical form.
+    /// The canonical form.
     Canonical(&'a [u8]),
 }
 

@@ -1,4 +1,4 @@
-//! Starting a middleware, as a program or within a test.
+//! Starts a middleware, for the program or a test.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,13 +15,13 @@ use crate::queue::Shared;
 
 /// The answer to a client beyond [`Config::connections_max`], in memcached's words.
 const REFUSAL: &[u8] = b"SERVER_ERROR too many open connections\r\n";
-/// How long a shutdown waits for answers under way and for clients that are slow to read them.
+/// How long a shutdown waits for missing answers, and for clients that read slowly.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// What a client may have unread before nothing more is taken from it, and when that ends.
+/// Unread output at which no further request of a client is taken, and at which taking resumes.
 const OUTPUT_HIGH_WATER_BYTES: usize = 1024 * 1024;
 const OUTPUT_LOW_WATER_BYTES: usize = 256 * 1024;
 
-/// A middleware at work.
+/// A running middleware.
 #[derive(Debug)]
 pub struct Running {
     group: Group,
@@ -29,7 +29,7 @@ pub struct Running {
     threads: usize,
 }
 
-/// Starts the threads of a middleware that serves at `listener`, recording through `reporter`.
+/// Starts the threads of a middleware that serves at `listener` and records with `reporter`.
 ///
 /// # Errors
 /// When the kernel refuses a poll, a timer or a thread.
@@ -43,7 +43,7 @@ pub fn start(
 ) -> io::Result<Running> {
     assert!((1..=Config::SERVERS_MAX).contains(&config.servers.len()));
     let loop_config = knee_reactor::Config {
-        // Of a client: the longest request. Of a server: the longest answer, and its line ends.
+        // The longest input of a client is a request; of a server, an answer with its line ends.
         input_bytes_max: config.limits.retrieval_line_bytes_max
             + config.limits.value_bytes_max.max(config.reply_bytes_max)
             + config.limits.line_bytes_max,
@@ -77,32 +77,32 @@ pub fn start(
 }
 
 impl Running {
-    /// The address it serves at.
+    /// The address of the middleware.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.group.address()
     }
 
-    /// A handle that ends it: requests under way are finished first.
+    /// A handle that ends the middleware. Requests in flight are completed first.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()
     }
 
-    /// Waits until the first connections to every server stand, or could not be had.
+    /// Waits until the first connections to every server are open or have failed.
     pub fn wait_for_servers(&self) {
         for _ in 0..self.threads {
-            // A thread that ended early will not tell.
+            // A thread that ended early sends no message.
             if self.tried.recv().is_err() {
                 return;
             }
         }
     }
 
-    /// Waits until it has ended.
+    /// Waits until the middleware has ended.
     ///
     /// # Errors
-    /// What ended a thread other than a shutdown.
+    /// The failure that ended a thread before a shutdown.
     pub fn join(self) -> io::Result<()> {
         self.group.join()
     }

@@ -1,4 +1,4 @@
-//! One request and its times on one line, for `--trace`.
+//! Prints a request and its times on one line, for `--trace`.
 
 use knee_telemetry::{Op, Stamps, elapsed_ns, tell};
 
@@ -18,7 +18,7 @@ pub(crate) struct Trace {
 const LINE_CHARS_MAX: usize = 120;
 
 impl Trace {
-    /// Of a request that asked the servers of the bit set `tried`.
+    /// The trace of a request that asked the servers in the bit set `tried`.
     pub(crate) fn new(op: Op, request: &[u8], tried: u64, servers: &[Server]) -> Trace {
         let line = request.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line).chars().take(LINE_CHARS_MAX).collect();
@@ -31,8 +31,8 @@ impl Trace {
         Trace { op, line, servers: asked.join(",") }
     }
 
-    /// Prints it.
-    pub(crate) fn tell(&self, stamps: &Stamps, error: bool) {
+    /// Prints the trace.
+    pub(crate) fn print(&self, stamps: &Stamps, error: bool) {
         let us = |from, to| elapsed_ns(from, to) as f64 / 1000.0;
         let message = format_args!(
             "trace {} {:?} servers={} queued={:.1}us sending={:.1}us waiting={:.1}us \

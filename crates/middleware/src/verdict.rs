@@ -1,13 +1,13 @@
-//! One answer out of those of all servers to the same write: pure, no sockets.
+//! Chooses one of all servers' answers to the same write: pure, no sockets.
 //!
-//! Writes that race with each other through different connections reach the servers in different
-//! orders. Two clients that count up at the same time may get 1 and 2 from one server, 2 and 1 from
-//! another, and every server has 2 in the end: nothing went wrong. The first server decides which of
-//! them was first, as it does for `cas`, so that no two clients get the same number.
+//! Concurrent writes over different connections reach the servers in different orders. Two clients that increment at
+//! the same time may get 1 and 2 from one server and 2 and 1 from another; in the end every server has 2, and nothing
+//! went wrong. The first server decides which increment was first, as it does for `cas`, so that no two clients get the
+//! same number.
 
 use knee_proto::{Response, Status};
 
-/// How bad an answer is; the worst one is relayed.
+/// The severity of an answer. The most severe one is relayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Severity {
     /// No answer yet.
@@ -16,7 +16,7 @@ pub(crate) enum Severity {
     Success,
     /// `NOT_FOUND`, `NF`, `EN`
     Missing,
-    /// `NOT_STORED`, `NS`, and whatever is no known success.
+    /// `NOT_STORED`, `NS`, and all answers that are not a known success.
     NotStored,
     /// `EXISTS`, `EX`
     Exists,
@@ -31,24 +31,23 @@ impl Severity {
             Status::NotStored | Status::MetaNotStored => Severity::NotStored,
             Status::Exists | Status::MetaExists => Severity::Exists,
             status if status.is_error() => Severity::Error,
-            // `MEMLIMIT_TOO_SMALL`, `BUSY`: there are more words for not having done it.
+            // For example `MEMLIMIT_TOO_SMALL` or `BUSY`: the server did not do it.
             Status::Other(_) => Severity::NotStored,
             _ => Severity::Success,
         }
     }
 }
 
-/// What the answers so far amount to.
+/// The result of the answers so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) severity: Severity,
-    /// Whose answer is to be relayed.
+    /// The server whose answer is relayed.
     server: usize,
 }
 
 impl Verdict {
-    /// Takes in the answer of one server, known by its place on the command line, and tells whether
-    /// it is now the one to relay.
+    /// Adds the answer of one server, given by its place on the command line; returns whether to relay this answer.
     pub(crate) fn weigh(&mut self, server: usize, response: &Response<'_>) -> bool {
         let severity = Severity::of(&response.status);
         let decides = severity == Severity::Success && server < self.server;
@@ -59,7 +58,7 @@ impl Verdict {
         relayed
     }
 
-    /// Takes in that a server was lost; tells whether that is now the answer to relay.
+    /// Adds the loss of a server; returns whether to relay the loss.
     pub(crate) fn lose(&mut self) -> bool {
         let first = self.severity < Severity::Error;
         self.severity = Severity::Error;
@@ -113,7 +112,7 @@ mod tests {
             (Expect::Line, vec![(0, "7"), (1, "8")], 0),
             (Expect::Line, vec![(2, "9"), (1, "8"), (0, "7")], 2),
             (Expect::Meta, vec![(1, "VA 1\r\n8"), (0, "VA 1\r\n7")], 1),
-            // A missing counter is the graver news.
+            // A missing counter is more severe.
             (Expect::Line, vec![(1, "NOT_FOUND"), (0, "7")], 0),
         ];
         for (expect, answers, relayed) in rows {

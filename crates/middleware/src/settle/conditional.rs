@@ -1,4 +1,4 @@
-//! Conditional writes over several servers: each sends its token, the first decides, the rest follow.
+//! Conditional writes over several servers: each server sends its token, the first decides, the others follow.
 
 use knee_reactor::Io;
 
@@ -11,7 +11,7 @@ use crate::proxy::Proxy;
 use crate::verdict::Severity;
 
 impl Proxy {
-    /// A conditional write has one answer more.
+    /// Handles an answer to a conditional write.
     pub(super) fn advance_cas(&mut self, io: &mut Io, id: u32, server: usize, answer: &Answer<'_>) {
         let response = &answer.response;
         let flight = &mut self.flights[id];
@@ -41,7 +41,7 @@ impl Proxy {
         }
     }
 
-    /// All servers have sent their tokens: the first server decides.
+    /// After the tokens of all servers: asks the first server, which decides.
     fn decide_cas(&mut self, io: &mut Io, id: u32) {
         let flight = &mut self.flights[id];
         let condition = flight.condition;
@@ -72,7 +72,7 @@ impl Proxy {
         self.settle_merged(io, id, Gathered { hits: 0, severity }, reply);
     }
 
-    /// The first server has stored: the others follow.
+    /// After the first server has stored the value: asks the other servers.
     fn follow_cas(&mut self, io: &mut Io, id: u32) {
         let flight = &mut self.flights[id];
         let Round::Deciding(tokens) = std::mem::replace(&mut flight.round, Round::Following) else {

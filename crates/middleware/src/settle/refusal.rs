@@ -1,4 +1,4 @@
-//! Flights that end with an error line made here: a server is down, not understood, or diverged.
+//! Ends flights with an error line of the middleware: a server is down, not understood, or diverged.
 
 use knee_reactor::Io;
 
@@ -8,18 +8,19 @@ use crate::proxy::Proxy;
 use crate::route::{Kind, Silence};
 
 impl Proxy {
-    /// Ends a flight with an error line, whatever else is under way for it.
+    /// Ends a flight with an error line at once.
     pub(crate) fn refuse(&mut self, io: &mut Io, id: u32, text: &[u8]) {
         set(&mut self.flights[id].reply, text);
         self.settle_error(io, id);
     }
 
-    /// One of a flight's servers cannot be understood: the flight fails when the others have answered.
+    /// Fails a flight, because the answer of one server is unusable. The error waits for the answers of the other
+    /// servers.
     pub(crate) fn fail(&mut self, io: &mut Io, id: u32, text: &[u8]) {
         let flight = &mut self.flights[id];
         set(&mut flight.reply, text);
         flight.verdict.lose();
-        // Answers to come change neither: a client that wants none gets none.
+        // Later answers change neither the reply nor its silence.
         flight.outcome.silent = flight.route.silence == Silence::Noreply;
         match flight.route.kind {
             Kind::Any | Kind::First => self.settle_error(io, id),
@@ -81,7 +82,7 @@ impl Proxy {
         }
     }
 
-    /// Ends a flight whose reply is an error line made here.
+    /// Ends a flight whose reply is an error line of the middleware.
     pub(super) fn settle_error(&mut self, io: &mut Io, id: u32) {
         let silent = self.flights[id].route.silence == Silence::Noreply;
         self.settle_answered(io, id, Outcome { hits: 0, error: true, silent });

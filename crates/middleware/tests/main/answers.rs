@@ -1,4 +1,4 @@
-//! Servers that answer what was not asked: no client gets an answer of another.
+//! Servers with wrong answers: no client gets the answer to another client's request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::{Client, MODES, Proxy, impatient, impostor};
 use knee_testkit::{Memcached, wait_until};
 
-/// What a server does with a request that has the word `lie` in its key.
+/// The reaction of a server to a request with the word `lie` in its key.
 #[derive(Debug, Clone, Copy)]
 enum Lie {
     Twice,
@@ -20,7 +20,7 @@ enum Lie {
 
 const LIES: [Lie; 5] = [Lie::Twice, Lie::Never, Lie::OtherKey, Lie::OtherOpaque, Lie::OtherForm];
 
-/// Has a value under every key, which says whose it is.
+/// A server with a value for every key; the value names its key.
 fn liar(lie: Lie) -> SocketAddr {
     impostor(move |stream| {
         let mut reader = BufReader::new(stream);
@@ -93,7 +93,7 @@ fn lying_server_gives_no_client_an_answer_of_another() {
     }
 }
 
-/// Asks for what is its own; an error is an answer, too.
+/// A client that reads its own keys. It also accepts errors.
 fn victim(name: usize, mut client: Client, done: &AtomicBool, served: &AtomicUsize) {
     let key = format!("victim{name}");
     let rows = [
@@ -113,7 +113,7 @@ fn victim(name: usize, mut client: Client, done: &AtomicBool, served: &AtomicUsi
         for (request, lines) in &rows {
             let first = client.ask(request);
             if first.starts_with("SERVER_ERROR server") {
-                // The connection was closed, and is tried again soon.
+                // The connection was closed; the middleware reconnects soon.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -149,7 +149,7 @@ fn unfit_answer_closes_the_connection() {
                 let mut bytes = [0; 1024];
                 if stream.read(&mut bytes).is_ok_and(|read| read > 0) {
                     stream.write_all(answer.as_bytes()).unwrap();
-                    // Closed by the middleware.
+                    // The middleware closed the connection.
                     assert!(!stream.read(&mut bytes).is_ok_and(|read| read > 0));
                 }
             });
@@ -162,7 +162,7 @@ fn unfit_answer_closes_the_connection() {
 
 #[test]
 fn debug_answer_with_a_binary_key_fits() {
-    // memcached answers in base64 whatever the request had.
+    // memcached answers in base64, even if the request was not.
     let server = Memcached::start(&[]);
     for (mode, threads) in MODES {
         let proxy = Proxy::start(&impatient(mode, threads, &[server.address]));

@@ -11,7 +11,7 @@ use crate::support::{Client, MODES, Proxy, addresses, config, impatient, imposto
 use knee_middleware::Mode;
 use knee_testkit::{Memcached, free_port, wait_until};
 
-/// How long a shutdown waits at most, also one where threads wait for each other.
+/// Longest time of a shutdown, also if threads wait for each other.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -41,7 +41,7 @@ fn dead_server_is_taken_out_and_returns() {
         let (stop, proxy) = (AtomicBool::new(false), &proxy);
         proxy.client().expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         std::thread::scope(|scope| {
-            // Reads never fail, whatever becomes of one server.
+            // Reads never fail, whatever one server does.
             for _ in 0..4 {
                 let mut client = proxy.client();
                 let stop = &stop;
@@ -63,7 +63,7 @@ fn dead_server_is_taken_out_and_returns() {
                 answer.starts_with("SERVER_ERROR server") && answer.contains(&name),
                 "{answer}"
             );
-            // So that it comes back with what the others have.
+            // The server must return with the data of the others.
             second.restart();
             Client::connect(second.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
             wait_until("writes work again", || client.ask("set b 0 0 1\r\nx\r\n") == "STORED");
@@ -84,7 +84,7 @@ fn silent_server_is_taken_out() {
         Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         let proxy = Proxy::start(&impatient(mode, threads, &[silent, good.address]));
         let mut client = proxy.client();
-        // The answer comes, whichever server is asked first.
+        // The answer comes, from whichever server is asked first.
         for _ in 0..4 {
             client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
         }
@@ -95,14 +95,14 @@ fn silent_server_is_taken_out() {
 
 #[test]
 fn many_connections_lost_at_once_are_one_failure() {
-    // It is tried again after 100 ms and then after 200, give or take a quarter; had it counted
-    // sixteen failures, after nearly 4 s at least.
+    // The next attempts follow after 100 ms and 200 ms, give or take a quarter. After sixteen counted failures, the
+    // wait would be nearly 4 s at least.
     takes_less_than(Duration::from_millis(3500), lose_all_connections);
 }
 
-/// How long it was between the first two attempts to have one again.
+/// Loses all connections to a server; returns the time between the first two attempts to reconnect.
 fn lose_all_connections() -> Duration {
-    // Serves until all slots have asked; from then on, it turns every connection away.
+    // The server serves until all slots have asked; then it closes every connection.
     const SLOTS: usize = 16;
     let asked = Arc::new(Barrier::new(SLOTS));
     let failed = Arc::new(AtomicBool::new(false));
@@ -141,7 +141,7 @@ fn lose_all_connections() -> Duration {
 
 #[test]
 fn cas_names_the_server_that_died_in_any_round() {
-    /// Has one item, and dies when it gets a request that begins so.
+    /// A server with one item, which dies at a request that begins with `dies_of`.
     fn mortal(dies_of: &'static str) -> std::net::SocketAddr {
         impostor(move |mut stream| {
             let mut request = [0; 1024];
@@ -165,7 +165,7 @@ fn cas_names_the_server_that_died_in_any_round() {
         [b"HD c5 ", opaque, b"\r\n"].concat()
     }
 
-    // (the first server dies of, the second dies of, the server in the answer, the cause in it)
+    // (what the first server dies of, what the second dies of, the server in the answer, the cause in the answer)
     let rows = [
         ("mg", "", 0, "is down: "),
         ("", "mg", 1, "is down: "),
@@ -210,7 +210,7 @@ fn noreply_request_gets_no_reply_from_failing_servers() {
                 let _ = stream.write_all(&[b'x'; 3000]);
             }
         });
-        // Its answer comes after the other server was given up.
+        // This server answers after the other one was given up.
         let slow = impostor(|mut stream| {
             let mut request = [0; 1024];
             while stream.read(&mut request).is_ok_and(|read| read > 0) {
@@ -244,7 +244,7 @@ fn sharded_multiget_is_answered_whole_or_by_one_error() {
             let _ = stream.write_all(b"VALUE a 0 1\r\nx\r\nSERVER_ERROR sick\r\n");
         }
     });
-    // Doubled keys and misses, in the order of the request.
+    // The request has repeated keys and missing keys.
     let request = "get a b nothing a a nothing b\r\n";
     let (a, b) = ("VALUE a 0 1\r\nx\r\n", "VALUE b 0 1\r\ny\r\n");
     let whole = format!("{a}{b}{a}{a}{b}END\r\n");
@@ -286,7 +286,7 @@ fn client_that_never_reads_delays_no_other() {
         other.expect(&format!("set a 0 0 100000\r\n{}\r\n", "v".repeat(100_000)), "STORED\r\n");
         let mut rude = proxy.client();
         rude.stream().set_nonblocking(true).unwrap();
-        // Far more than the kernel's buffers hold.
+        // Far more than the kernel's buffers can hold.
         let burst = b"get a\r\n".repeat(10_000);
         let stuck = (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
@@ -341,7 +341,7 @@ fn thousand_clients_are_served_and_the_next_is_refused() {
 }
 
 #[test]
-fn oversized_value_is_refused_and_the_old_one_gone() {
+fn oversized_value_is_refused_and_removes_the_old_one() {
     let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -381,7 +381,7 @@ fn middleware_does_not_end_before_the_last_answer() {
     for (mode, threads) in MODES {
         let slow = impostor(|mut stream| {
             let mut request = [0; 1024];
-            // Requests may come together: one is as long as another.
+            // Requests may arrive together, so all have the same length.
             while let Ok(read) = stream.read(&mut request)
                 && read > 0
             {
@@ -390,13 +390,13 @@ fn middleware_does_not_end_before_the_last_answer() {
             }
         });
         let settings = knee_middleware::Config {
-            // Less than an answer takes; and the clients ask within both.
+            // Shorter than the time of an answer; the clients ask within both times.
             exit_idle: Some(Duration::from_millis(500)),
             server_timeout: Duration::from_secs(10),
             ..config(mode, threads, &[slow])
         };
         let proxy = Proxy::start(&settings);
-        // Clients of every thread.
+        // Each thread has clients.
         let mut clients = [proxy.client(), proxy.client()];
         clients.iter_mut().for_each(|client| client.send("get a\r\n"));
         for client in &mut clients {
@@ -413,7 +413,7 @@ fn shutdown_under_load_loses_no_acknowledged_write() {
     }
 }
 
-/// How long that took.
+/// Shuts the middleware down under load; returns the time that this took.
 fn shut_down_under_load(mode: Mode, threads: usize) -> Duration {
     let servers = three();
     let proxy = Proxy::before(mode, threads, &servers);
@@ -439,21 +439,21 @@ fn shut_down_under_load(mode: Mode, threads: usize) -> Duration {
             assert!(direct.line().starts_with("VALUE "));
             let stored: u64 = direct.line().parse().unwrap();
             assert_eq!(direct.line(), "END");
-            // The last one sent may have been stored without its answer having been read.
+            // The last value sent may be stored although its answer was not read.
             assert!(stored == last || stored == last + 1, "{stored} after {last}");
         }
     }
     took
 }
 
-/// What this is to notice takes longer each time; a machine that is too busy is not so for ever.
+/// Repeats an attempt until it is fast enough: a fault makes every attempt slow, a busy machine only some.
 fn takes_less_than(limit: Duration, attempt: impl FnMut() -> Duration) {
     let late: Vec<Duration> =
         std::iter::repeat_with(attempt).take(5).take_while(|&took| took >= limit).collect();
     assert!(late.len() < 5, "{late:?}");
 }
 
-/// Sets a counter, one request at a time; the last acknowledged value.
+/// Sets a counter, one request at a time; returns the last acknowledged value.
 fn write_until_closed(name: usize, client: &mut Client, served: &AtomicBool) -> u64 {
     for number in 1.. {
         let value = number.to_string();

@@ -10,7 +10,7 @@ use crate::support::{Client, MODES, Proxy, config};
 use knee_middleware::Mode;
 use knee_testkit::Memcached;
 
-/// A server that records requests and answers one line to each. Every request comes in one piece.
+/// A server that records requests and answers each with one line. Every request arrives in one piece.
 fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -36,7 +36,7 @@ fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8
 
 #[test]
 fn servers_get_canonical_requests_only() {
-    // (what a client sends, what the server gets of it)
+    // (what a client sends, what the server gets)
     let rows: [(&str, Option<&str>); 16] = [
         (" get noreply\r\n", Some("get noreply\r\n")),
         (" set k 0 0 5\r\nhello\r\n", Some("set k 0 0 5\r\nhello\r\n")),
@@ -52,7 +52,7 @@ fn servers_get_canonical_requests_only() {
         ("set k 0 0 1\r\r\nx\r\n", None),
         ("ms k 5\r\r\nhello\r\n", None),
         ("get a\tb\r\n", None),
-        // memaslap has such keys.
+        // memaslap uses such keys.
         ("get a\x10b\r\n", Some("get a\x10b\r\n")),
         ("delete noreply\r\n", None),
     ];
@@ -70,7 +70,7 @@ fn servers_get_canonical_requests_only() {
     }
 }
 
-/// Lines of the fuzz, without `flush_all`, which would take the victims' values.
+/// Lines to spoil, without `flush_all`, which would remove the victims' values.
 const LINES: [&str; 16] = [
     "get k\r\n",
     "get k noreply\r\n",
@@ -90,7 +90,7 @@ const LINES: [&str; 16] = [
     "ma k N0 J1 q\r\n",
 ];
 
-/// Put into them at drawn places.
+/// Oddities that are inserted at random places.
 const ODD: [&str; 14] = [
     "\0", "\r", "\t", "\x0b", "\x0c", "\x10", "\x7f", " ", "  ", "+", "-", "noreply", " noreply",
     "0",
@@ -112,7 +112,7 @@ const KNOWN: [&str; 12] = [
     "ms k +5\r\nhello\r\n",
 ];
 
-/// The numbers of a seed (xorshift64, Marsaglia 2003).
+/// Random numbers from a seed (xorshift64, Marsaglia 2003).
 struct Random(u64);
 
 impl Random {
@@ -137,7 +137,7 @@ impl Random {
     }
 }
 
-/// `KNEE_SOAK` makes it so many times as long; `KNEE_MEMCACHED` names another memcached.
+/// `KNEE_SOAK` multiplies the number of lines; `KNEE_MEMCACHED` names another memcached.
 #[test]
 fn odd_lines_shift_no_answer_of_another_client() {
     let soak: usize = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().unwrap());
@@ -184,7 +184,7 @@ fn victim(name: usize, client: &mut Client, done: &AtomicBool) {
 }
 
 #[test]
-fn http_requests_are_hung_up_on() {
+fn http_request_closes_its_connection() {
     let server = Memcached::start(&[]);
     let proxy = Proxy::start(&config(Mode::Pipelined, 1, &[server.address]));
     for method in ["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"] {

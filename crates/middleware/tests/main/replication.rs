@@ -1,4 +1,4 @@
-//! What is written is on every server, what is read comes from each in its turn.
+//! Writes reach every server; reads come from each server in turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,7 +34,7 @@ fn write_that_one_server_refuses_is_not_acknowledged() {
         client.expect("flush_all\r\n", "OK\r\n");
         Client::connect(servers[1].address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         client.expect("add a 0 0 1\r\ny\r\n", "NOT_STORED\r\n");
-        // One server has nothing to count.
+        // One server lacks the counter.
         client.expect("set n 0 0 1\r\n1\r\n", "STORED\r\n");
         Client::connect(servers[2].address).expect("delete n\r\n", "DELETED\r\n");
         client.expect("incr n 1\r\n", "NOT_FOUND\r\n");
@@ -42,7 +42,7 @@ fn write_that_one_server_refuses_is_not_acknowledged() {
 }
 
 #[test]
-fn clients_that_count_together_get_different_numbers() {
+fn concurrent_increments_get_different_numbers() {
     const CLIENTS: u64 = 6;
     const ROUNDS: u64 = 100;
     let servers = three();
@@ -89,7 +89,7 @@ fn single_gets_are_dealt_to_the_servers_in_turn() {
             .zip(before)
             .map(|(server, old)| server.stats()["cmd_get"] - old)
             .collect();
-        // A client's requests may be served by either thread, each with its own turn.
+        // Either thread may serve a client's requests, and each thread takes its own turns.
         assert_eq!(gets.iter().sum::<u64>(), 90);
         assert!(gets.iter().all(|count| count.abs_diff(30) < threads as u64), "{gets:?}");
     }
@@ -107,7 +107,7 @@ fn sharded_multiget_asks_every_server_and_keeps_the_order() {
         let mut client = proxy.client();
         client.expect("flush_all\r\n", "OK\r\n");
         let keys: Vec<String> = (0..10).map(|number| format!("key{number}")).collect();
-        // Every third is missing.
+        // Every third key is missing.
         let mut expected = String::new();
         for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 3 != 1) {
             client.expect(&format!("set {key} 0 0 1\r\n{number}\r\n"), "STORED\r\n");
@@ -192,7 +192,7 @@ fn replies_come_in_the_order_of_the_requests() {
 fn cas_has_exactly_one_winner_over_three_servers() {
     let servers = three();
     for (mode, threads) in MODES {
-        // Two middlewares: tokens mean the same to both.
+        // Two middlewares give the same tokens.
         let proxies =
             [Proxy::before(mode, threads, &servers), Proxy::before(Mode::Pipelined, 1, &servers)];
         proxies[0].client().expect("flush_all\r\nset n 0 0 1\r\n0\r\n", "OK\r\nSTORED\r\n");
@@ -234,14 +234,14 @@ fn token_holds_on_all_servers_or_on_none() {
         let mut client = proxy.client();
         client.expect("flush_all\r\nset a 0 0 1\r\nx\r\n", "OK\r\nSTORED\r\n");
         let (_, token) = client.gets("a").unwrap();
-        // What follows in the same packet sees what the cas has done.
+        // A later request in the same packet sees the effect of the cas.
         client.expect(
             &format!("cas a 0 0 1 {token}\r\ny\r\nget a\r\n"),
             "STORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n",
         );
         client.expect(&format!("cas a 0 0 1 {token}\r\nz\r\n"), "EXISTS\r\n");
         client.expect("cas nothing 0 0 1 7\r\nz\r\n", "NOT_FOUND\r\n");
-        // Meta commands: the same tokens.
+        // Meta commands use the same tokens.
         client.send("mg a c v\r\n");
         let token = client.line().strip_prefix("VA 1 c").unwrap().to_owned();
         assert_eq!(client.line(), "y");

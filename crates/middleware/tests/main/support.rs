@@ -9,7 +9,7 @@ use knee_proto::Limits;
 use knee_telemetry::{Middleware, Reporter, Stats};
 use knee_testkit::{Memcached, PATIENCE};
 
-/// Every behaviour is the same in all of them.
+/// Modes and numbers of threads. The middleware behaves the same in all of them.
 pub(crate) const MODES: [(Mode, usize); 4] =
     [(Mode::Workers(3), 1), (Mode::Workers(3), 2), (Mode::Pipelined, 1), (Mode::Pipelined, 2)];
 
@@ -30,7 +30,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         connections_max: 2000,
         idle_timeout: None,
         exit_idle: None,
-        // Longer than a busy machine takes.
+        // Long enough for a busy machine.
         server_timeout: PATIENCE,
         limits: Limits::default(),
         reply_bytes_max: 16 << 20,
@@ -38,7 +38,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
     }
 }
 
-/// As [`config`], with a server's answer due soon.
+/// Like [`config`], with a short time limit for a server's answer.
 pub(crate) fn impatient(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Config {
     Config { server_timeout: Duration::from_millis(500), ..config(mode, threads, servers) }
 }
@@ -47,7 +47,7 @@ pub(crate) fn addresses(servers: &[Memcached]) -> Vec<SocketAddr> {
     servers.iter().map(|server| server.address).collect()
 }
 
-/// A server that answers `version` and then behaves as given.
+/// A server that answers `version`, and then behaves as given.
 pub(crate) fn impostor(behave: impl Fn(TcpStream) + Send + Sync + 'static) -> std::net::SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn impostor(behave: impl Fn(TcpStream) + Send + Sync + 'static) -> st
     address
 }
 
-/// A middleware in this process, ended with the value.
+/// A middleware in this process; the drop ends it.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     running: Option<Running>,
@@ -96,12 +96,12 @@ impl Proxy {
         Client::connect(self.address)
     }
 
-    /// As SIGTERM does; returns when it has ended.
+    /// Ends the middleware like SIGTERM, and waits for the end.
     pub(crate) fn stop(mut self) {
         self.end();
     }
 
-    /// Returns when it has ended by itself.
+    /// Waits until the middleware ends by itself.
     pub(crate) fn join(mut self) {
         if let (Some(running), Some(reporting)) = (self.running.take(), self.reporting.take()) {
             running.join().unwrap();
@@ -152,7 +152,7 @@ impl Client {
         line.trim_end_matches(['\r', '\n']).to_owned()
     }
 
-    /// Sends a request that is answered by one line.
+    /// Sends a request; returns the one line of its answer.
     pub(crate) fn ask(&mut self, text: &str) -> String {
         self.send(text);
         self.line()
