@@ -4,13 +4,13 @@ use crate::Error;
 use crate::series::{Series, Shares};
 use crate::station::{Station, checked_time};
 
-/// The largest population that is solved.
+/// The largest population.
 pub const POPULATION_MAX: usize = 1_000_000;
 
-/// Terms that the series of load-dependent stations may take in all: some ten seconds.
+/// The most terms in the series of all load-dependent stations: some ten seconds of computing.
 const TERMS_MAX: u128 = 10_000_000_000;
 
-/// Numbers that a solution may hold: 320 MB.
+/// The most numbers in a solution: 320 MB.
 const VALUES_MAX: u128 = 40_000_000;
 
 /// The solution for every population; index n - 1 is the population n.
@@ -18,20 +18,20 @@ const VALUES_MAX: u128 = 40_000_000;
 pub struct Closed {
     /// Customers that pass the reference point, per unit of time.
     pub throughput: Vec<f64>,
-    /// What every station does.
+    /// The solution of every station.
     pub stations: Vec<Shares>,
 }
 
 /// Solves a closed network for the populations 1, …, `population`.
 ///
-/// `think_time` is the mean time at the delays, `stations` are the others, each with its demand: the
-/// mean number of visits times the time that its rates refer to. `goes_on` is asked now and then.
+/// `think_time` is the mean time at all delays. `stations` are the other stations, each with its demand: the mean
+/// number of visits times the mean service time at rate 1. The solver calls `goes_on` now and then, and ends if it
+/// returns false.
 ///
 /// # Errors
 ///
-/// A population of 0 or above [`POPULATION_MAX`], a negative or infinite time, nothing that takes
-/// time, more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values, numbers that leave their range, and
-/// the end before the end where `goes_on` wants it.
+/// A population of 0 or above [`POPULATION_MAX`]; a negative or infinite time; a network in which nothing takes time;
+/// more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values; numbers that leave their range; an end by `goes_on`.
 pub fn closed(
     population: usize,
     think_time: f64,
@@ -102,9 +102,9 @@ fn check(population: usize, think_time: f64, stations: &[(f64, Station)]) -> Res
     Ok(())
 }
 
-/// Multiplies the stations of these indices into the series, each of them last once, as only the
-/// last one's queue is known. Halving the set takes as many multiplications for every station as it
-/// has binary digits, not one for every other station.
+/// Multiplies the stations with these indices into the series. Each station is the last factor once, because only the
+/// last factor's queue is known. Halving the set of K stations takes log₂ K multiplications for each station, instead
+/// of K.
 fn multiply_each_last(
     series: Series,
     indices: &[usize],
@@ -132,8 +132,8 @@ fn multiply_each_last(
     multiply_each_last(with_some, rest, stations, shares, goes_on)
 }
 
-/// A single server among others: an arriving customer finds what is there with one customer less
-/// (Reiser & Lavenberg 1980), so Q(n) = s X(n) (1 + Q(n - 1)).
+/// A single server in a network. An arriving customer sees the network with one customer less (Reiser & Lavenberg
+/// 1980), so Q(n) = s X(n) (1 + Q(n - 1)).
 fn of_server(load: f64, throughput: &[f64]) -> Shares {
     let busy: Vec<f64> = throughput.iter().map(|rate| load * rate).collect();
     let queue_length = busy

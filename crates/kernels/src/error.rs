@@ -1,28 +1,28 @@
-//! Why a network cannot be solved.
+//! The errors of the solvers.
 
 use std::fmt;
 
 /// Why a network cannot be solved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// An argument cannot be right, whatever the others are.
+    /// An argument is invalid.
     Argument {
-        /// Its name.
+        /// The argument's name.
         name: &'static str,
-        /// What is wrong with it.
+        /// The expected form, or the error.
         problem: &'static str,
     },
-    /// The solution would hold, or pass through, more numbers than are allowed.
+    /// The solution would hold, or compute, too many numbers.
     TooLarge {
-        /// How many.
+        /// The number of values.
         values: u128,
-        /// How many are allowed.
+        /// The limit.
         values_max: u128,
     },
-    /// Demands and rates differ by so many orders of magnitude, a station has so many servers, or rates
-    /// fall so far, that 64-bit numbers cannot carry their products.
+    /// Numbers leave the range of 64-bit floating point. Demands and rates differ by too many orders of magnitude, a
+    /// station has too many servers, or rates fall too far.
     Range,
-    /// The caller ended it early.
+    /// The caller ended the solution early.
     Interrupted,
 }
 

@@ -1,46 +1,46 @@
 //! Closed networks with several classes of customers.
 //!
-//! A station of rates μ(j), the largest of them M, has the generating function
+//! A station with rates μ(j) and the largest rate M has the generating function
 //!
 //! ```text
 //! F(u) = Σ_j u^j / Π_{i≤j} μ(i) = P(u)/(1 - u/M),   P(u) = Σ_j ε_j u^j / Π_{i≤j} μ(i),   ε_j = 1 - μ(j)/M
 //! ```
 //!
-//! with ε_0 = 1 and u = Σ_c a_c z_c, where class c has the demand a_c. So a network is one of single
-//! servers, which mean value analysis solves (Reiser & Lavenberg 1980), times polynomials without a
-//! negative coefficient. These are multiplied in by Horner's scheme, over the constants of the
-//! network before, so that nothing is subtracted and little leaves the range of numbers:
+//! with ε_0 = 1 and u = Σ_c a_c z_c, where class c has the demand a_c. So a network is a network of single servers,
+//! which mean value analysis solves (Reiser & Lavenberg 1980), times polynomials without negative coefficients.
+//! Horner's scheme multiplies these in, relative to the constants of the network before. So nothing is subtracted, and
+//! numbers seldom leave their range:
 //!
 //! ```text
 //! v_j(n) = ε_j + Σ_c a_c/μ(j + 1) X_c(n) v_{j+1}(n - 1_c)
 //! ```
 //!
-//! and the throughput becomes X_c(n) v_0(n - 1_c)/v_0(n). P ends with the last rate if that is the
-//! largest; otherwise it goes on as far as there are customers.
+//! Then the throughput becomes X_c(n) v_0(n - 1_c)/v_0(n). If the last rate is the largest, P ends with the last rate.
+//! Otherwise the degree of P is the number of customers.
 //!
-//! What a unit of demand takes of a customer that arrives, A = Σ_j (j + 1)/μ(j + 1) p(j), is the
-//! derivative of F in the place of F, over the network's constants: F'/F = P'/P + (1/M)/(1 - u/M).
+//! For one unit of demand, an arriving customer stays A = Σ_j (j + 1)/μ(j + 1) p(j). Relative to the network's
+//! constants, this is the network with F' instead of F: F'/F = P'/P + (1/M)/(1 - u/M).
 
 use crate::Error;
 use crate::station::{Station, checked_time};
 
-/// Numbers that a solution may hold while it is made: 320 MB.
+/// The most numbers that a solver holds: 320 MB.
 const VALUES_MAX: u128 = 40_000_000;
 
-/// Terms that the polynomials of load-dependent stations may take in all: some ten seconds.
+/// The most terms in the polynomials of all load-dependent stations: some ten seconds of computing.
 const TERMS_MAX: u128 = 10_000_000_000;
 
-/// States between two looks at whether to go on.
+/// The number of states between two calls of `goes_on`.
 const STATES_BETWEEN_LOOKS: usize = 1 << 14;
 
-/// States whose sums are taken at a time, so that they stay in the processor's cache.
+/// The number of states whose sums are computed together, so that they stay in the processor's cache.
 const CHUNK: usize = 1024;
 
-/// What a polynomial that grows by more than e^600 is carried in, 2^-960.
+/// The unit of a polynomial that may grow by more than e^600: 2^-960.
 const SMALL_UNIT: f64 = f64::from_bits((1023 - 960) << 52);
 
-/// The solution for every combination of populations from 0 on: the state of populations n is
-/// Σ_c n_c Π_{d>c} (N_d + 1), the last class running fastest.
+/// The solution for every combination of populations from 0 on. The index of the populations n is
+/// Σ_c n_c Π_{d>c} (N_d + 1), so the last class varies fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lattice {
     /// Throughput by state and class; 0 for a class without customers.
@@ -53,14 +53,13 @@ pub struct Lattice {
 
 /// Solves a closed network for all populations up to `populations`, one for each class.
 ///
-/// `think_times` are by class; every station has its demands by class. `goes_on` is asked now and
-/// then.
+/// `think_times` has a time for each class, and every station has a demand for each class. The solver calls `goes_on`
+/// now and then, and ends if it returns false.
 ///
 /// # Errors
 ///
-/// No class, lengths that differ, a negative or infinite time, a class that nothing takes time of,
-/// more than [`VALUES_MAX`] values or [`TERMS_MAX`] terms, numbers that leave their range, and the
-/// end before the end where `goes_on` wants it.
+/// No class; lists of different lengths; a negative or infinite time; a class without any time; more than
+/// [`VALUES_MAX`] values or [`TERMS_MAX`] terms; numbers that leave their range; an end by `goes_on`.
 pub fn lattice(
     populations: &[usize],
     think_times: &[f64],
@@ -125,8 +124,7 @@ fn check(
     Ok(())
 }
 
-/// How many numbers the solution holds while it is made, and how many terms it sums for load-dependent
-/// stations.
+/// How many numbers the solver holds, and how many terms it sums for load-dependent stations.
 fn size(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> (u128, u128) {
     let everybody = populations.iter().fold(0_usize, |sum, n| sum.saturating_add(*n));
     let states =
@@ -135,15 +133,15 @@ fn size(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> (u128, u128)
     let dependent = degrees.clone().filter(|&degree| degree > 0).count();
     let (classes, stations) = (populations.len() as u128, stations.len() as u128);
     let depth = u128::from(dependent.max(1).next_power_of_two().ilog2());
-    // Throughputs on every level of halving and in the solution; two arrays of every station there, and
-    // two that each load-dependent one leaves; four of work.
+    // Arrays over all states: throughputs on every level of halving and in the solution; two of each station in the
+    // solution; two shares of each load-dependent station; four for work.
     let held = classes * (depth + 2) + 2 * stations + 2 * dependent as u128 + 4;
-    // Once on every level, and twice as the last one.
+    // A station is multiplied in once on every level, and its polynomials are computed twice as the last factor.
     let terms = degrees.sum::<u128>().saturating_mul(depth + 2).saturating_mul(classes);
     (states.saturating_mul(held), states.saturating_mul(terms))
 }
 
-/// The degree of a station's polynomial, as far as so many customers and one who arrives see it.
+/// The degree of a station's polynomial, at most the number of customers and one arriving customer.
 fn degree(station: &Station, everybody: usize) -> usize {
     let rates = station.rates();
     let most = station.largest_rate();
@@ -154,7 +152,7 @@ fn degree(station: &Station, everybody: usize) -> usize {
     }
 }
 
-/// The states and where their neighbours are.
+/// The states, and the distance from a state to its neighbours with one customer less.
 struct Space {
     populations: Vec<usize>,
     strides: Vec<usize>,
@@ -174,7 +172,7 @@ impl Space {
         }
     }
 
-    /// Counts one state on.
+    /// Moves on to the next state.
     fn advance(&self, customers: &mut [usize]) {
         for (n, population) in customers.iter_mut().zip(&self.populations).rev() {
             if *n < *population {
@@ -186,18 +184,18 @@ impl Space {
     }
 }
 
-/// A station as a single server of its largest rate, and the polynomial that puts this right.
+/// A station as a single server with the station's largest rate, and the polynomial P.
 struct Queue<'a> {
     demands: &'a [f64],
     /// 1/M.
     slope: f64,
-    /// 1/μ(1), …, 1/μ(degree), and what is not looked at.
+    /// 1/μ(1), …, 1/μ(degree), and an unused number.
     inverse_rates: Vec<f64>,
-    /// The coefficients of P - 1, over 1/Π μ(i): 0 and ε_1, …, ε_degree.
+    /// The coefficients of P - 1, relative to 1/Π μ(i): 0 and ε_1, …, ε_degree.
     steps: Vec<f64>,
-    /// Those of P': (j + 1) ε_{j+1}/μ(j + 1) from j = 0 to the degree - 1.
+    /// The coefficients of P': (j + 1) ε_{j+1}/μ(j + 1) from j = 0 to the degree - 1.
     slopes: Vec<f64>,
-    /// What the sums are carried in.
+    /// The unit of the sums.
     unit: f64,
 }
 
@@ -207,7 +205,7 @@ impl<'a> Queue<'a> {
         let most = station.largest_rate();
         let rate = |j: usize| station.rates()[j.min(station.rates().len()) - 1];
         let step = |j: usize| (most - rate(j)) / most;
-        // As the single server does no more than M, no sum is larger than this power of e.
+        // The single server works at M at most, so no sum is larger than this power of e.
         let growth: f64 = (1..=degree).map(|j| (most / rate(j)).ln()).sum();
         let unit = if growth > 600.0 { SMALL_UNIT } else { 1.0 };
         Queue {
@@ -225,7 +223,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// What the last multiplication reveals of a station, by state; empty for single servers.
+/// A station's results from its multiplication as the last factor, by state; empty for single servers.
 #[derive(Clone, Default)]
 struct Shares {
     /// P'/P.
@@ -234,8 +232,8 @@ struct Shares {
     busy: Vec<f64>,
 }
 
-/// Two levels of Horner's scheme, by state. They begin with room for the neighbours of states without
-/// a customer of some class, whatever is there: that class has no throughput.
+/// Two levels of Horner's scheme, by state. Both begin with `room` extra numbers, where states without customers of a
+/// class would have their neighbours. These numbers do not matter, because the class has throughput 0.
 struct Work {
     room: usize,
     now: Vec<f64>,
@@ -271,7 +269,7 @@ impl Solver<'_> {
         if (self.goes_on)() { Ok(()) } else { Err(Error::Interrupted) }
     }
 
-    /// Throughputs by class and state of the network in which every station is a single server.
+    /// Throughputs by class and state, in the network of single servers.
     fn servers(&self, think_times: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
         let (space, width) = (&self.space, self.queues.len());
         let loads: Vec<Vec<f64>> = (0..think_times.len())
@@ -301,7 +299,7 @@ impl Solver<'_> {
         Ok(throughput)
     }
 
-    /// Multiplies the polynomials of these stations in, each of them last once: see
+    /// Multiplies the polynomials of these stations in. Each station is the last factor once, as in
     /// `closed::multiply_each_last`.
     fn multiply_each_last(
         &mut self,
@@ -330,7 +328,7 @@ impl Solver<'_> {
         self.replace(throughput, station)
     }
 
-    /// The same, and keeps the shares of the station.
+    /// Multiplies a station's polynomial in as the last factor, and keeps the station's shares.
     fn multiply_last(
         &mut self,
         mut throughput: Vec<Vec<f64>>,
@@ -357,7 +355,7 @@ impl Solver<'_> {
         Ok(throughput)
     }
 
-    /// A polynomial, over the constants of the network of these throughputs.
+    /// Computes a polynomial, relative to the constants of the network with these throughputs.
     fn horner(
         &mut self,
         throughput: &[Vec<f64>],
@@ -373,7 +371,7 @@ impl Solver<'_> {
             .map(|((rates, demand), stride)| (rates.as_slice(), *demand, *stride))
             .collect();
         let mut coefficients = coefficients(queue).iter().zip(&queue.inverse_rates).rev();
-        // That of the highest power.
+        // The coefficient of the highest power.
         if let Some((&coefficient, _)) = coefficients.next() {
             self.work.level_mut().fill(coefficient);
         }
@@ -396,7 +394,7 @@ impl Solver<'_> {
         Ok(())
     }
 
-    /// Puts the 1 to a polynomial without it, and the throughputs with it in the place of those before.
+    /// Adds the missing 1 to P - 1, and replaces the throughputs by those of the network with the station.
     fn replace(&mut self, throughput: &mut [Vec<f64>], station: usize) -> Result<(), Error> {
         let unit = self.queues[station].unit;
         self.work.level_mut().iter_mut().for_each(|sum| *sum += unit);
@@ -413,7 +411,7 @@ impl Solver<'_> {
         Ok(())
     }
 
-    /// What stations do at these throughputs.
+    /// The solution with these throughputs.
     fn solution(self, rates: Vec<Vec<f64>>) -> Result<Lattice, Error> {
         let (classes, width) = (rates.len(), self.queues.len());
         let mut throughput = vec![0.0; self.space.states * classes];

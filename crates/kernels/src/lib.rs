@@ -1,21 +1,21 @@
 //! Exact solvers and a simulator of queueing networks.
 //!
-//! Numbers in, numbers out: the crate reads no file and no clock, takes chance from seeds only, and
-//! checks every limit on size before it allocates anything. `knee.queueing` gives the numbers their meaning, and words
-//! the messages about arguments.
+//! The crate computes with numbers only. It reads no file and no clock, and random numbers depend only on the seed. The
+//! solvers check the size of a solution before they allocate memory. `knee.queueing` gives the numbers their meaning,
+//! and words the messages about arguments.
 //!
-//! * [`closed`]: one class of customers, every population up to N, in ratios of successive
-//!   normalising constants ([`Series`]).
+//! * [`closed`]: one class of customers, every population up to N, by ratios of successive normalising constants
+//!   ([`Series`]).
 //!
-//! * [`lattice`]: several classes, every combination of populations, by mean value analysis of single
-//!   servers, which polynomials correct for other stations.
+//! * [`lattice`]: several classes, every combination of populations, by mean value analysis of single servers.
+//!   Polynomials correct the solution for other stations.
 //!
-//! * [`Station`]: a station, for both.
+//! * [`Station`]: a station of both solvers.
 //!
 //! * [`simulate`]: a discrete-event simulator, for networks without an exact solution.
 //!
-//! The solvers never subtract, so no digit is lost however large the population is; see
-//! `docs/methods/closed-networks.md`.
+//! The recursions of the solvers add and multiply positive numbers only, so no digit cancels even with large
+//! populations; see `docs/methods/closed-networks.md`.
 //!
 //! With the feature `python` the crate is also the extension module `knee._kernels`.
 

@@ -1,7 +1,6 @@
 //! The extension module `knee._kernels`. `python/knee/_kernels.pyi` types it.
 //!
-//! * `exact`: the solvers. `simulation`: the simulator. Both look for an `interrupt`, and return
-//!   `arrays`.
+//! * `exact`: the solvers. `simulation`: the simulator. Both check for signals (`interrupt`), and return `arrays`.
 
 use pyo3::prelude::*;
 

@@ -1,54 +1,52 @@
-//! Generating functions of normalising constants, carried as ratios of successive coefficients.
+//! Generating functions of normalising constants, represented by ratios of successive coefficients.
 //!
 //! The normalising constants of a closed network are the coefficients of the product of its
-//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, ch. 8). With
-//! a the demand and μ(j) the rate with j customers, constant from μ(L) on, a station's is
+//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, ch. 8). Let a
+//! be the demand and μ(j) the rate with j customers, constant from μ(L) on. Then a station has
 //!
 //! ```text
 //! F(z) = Σ_j f_j z^j,   f_j = Π_{i≤j} a/μ(i),   a geometric series of ratio s = a/μ(L) from f_L on
 //! ```
 //!
-//! and a delay's is exp(Zz). A coefficient g_n runs out of the range of numbers soon, but the ratio
-//! r_n = g_n/g_{n-1} is of the order of a demand, and is all that throughput needs: X(n) = 1/r_n.
-//! Multiplying by a station's series needs sums and products of positive numbers only, so that no
-//! digit cancels.
+//! and a delay has exp(Zz). A coefficient g_n soon leaves the range of numbers. The ratio r_n = g_n/g_{n-1} is of the
+//! order of a demand, and throughput needs only this ratio: X(n) = 1/r_n. Multiplying by a station's series takes only
+//! sums and products of positive numbers, so no digit cancels.
 
 use crate::Error;
 
-/// Beyond these a partial sum is brought back by a power of two.
+/// A partial sum outside of this range is scaled by a power of two.
 const LARGE: f64 = 1e150;
 const SMALL: f64 = 1e-150;
-/// As many sums are taken side by side: they do not wait for each other's result.
+/// The number of independent sums that are computed together, so that the processor need not wait for a result.
 const LANES: usize = 8;
-/// Populations taken at a time, so that what is known of them stays in the processor's cache.
+/// The number of populations that are computed together, so that their numbers stay in the processor's cache.
 const CHUNK: usize = 1024;
-/// LARGE's power of two.
+/// The power of two by which sums are scaled, about LARGE.
 const STEP: f64 = f64::from_bits((1023 + 498) << 52);
 
-/// The ratios r_1, …, r_N of a power series with positive coefficients and g_0 = 1; a series that
-/// ends has the ratio 0.
+/// The ratios r_1, …, r_N of a power series with positive coefficients and g_0 = 1. After the last coefficient of a
+/// finite series, the ratios are 0.
 #[derive(Clone, Debug)]
 pub struct Series {
     ratios: Vec<f64>,
 }
 
-/// What a station does in the network of the series that it was multiplied into; index n - 1 is the
-/// population n.
+/// A station's solution in the network of the series that it was multiplied into; index n - 1 is the population n.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// Mean number of customers there.
+    /// Mean number of customers at the station.
     pub queue_length: Vec<f64>,
     /// Probability that the station is not empty.
     pub busy: Vec<f64>,
 }
 
 impl Series {
-    /// exp(Zz) up to z^N: all customers are at a delay of `delay`.
+    /// exp(Zz) up to z^N: a network with only a delay of `delay`.
     pub fn of_delay(delay: f64, population: usize) -> Series {
         Series { ratios: (1..=population).map(|n| delay / n as f64).collect() }
     }
 
-    /// The ratio of each coefficient to the one before; the throughput's inverse.
+    /// The ratio of each coefficient to the one before, which is the inverse of throughput.
     pub fn ratios(&self) -> &[f64] {
         &self.ratios
     }
@@ -65,12 +63,12 @@ impl Series {
         }
     }
 
-    /// Multiplies by the series of a station with demand `demand` > 0, asking now and then whether it
-    /// `goes_on`.
+    /// Multiplies by the series of a station with demand `demand` > 0. Calls `goes_on` now and then, and ends if it
+    /// returns false.
     ///
     /// # Errors
     ///
-    /// Numbers that leave their range, and the end before the end.
+    /// Numbers that leave their range, and an end by `goes_on`.
     pub fn multiply(
         &mut self,
         demand: f64,
@@ -80,7 +78,7 @@ impl Series {
         self.multiply_and::<false>(demand, rates, goes_on).map(|_| ())
     }
 
-    /// As [`multiply`](Series::multiply), and says what the station does in the network then.
+    /// As [`multiply`](Series::multiply), and returns the station's solution in the resulting network.
     ///
     /// # Errors
     ///
@@ -94,19 +92,18 @@ impl Series {
         self.multiply_and::<true>(demand, rates, goes_on)
     }
 
-    /// Take first the single server that has the station's largest load, h = g/(1 - sz), with
-    /// t_n = g_n/h_n and r_n the ratios of h. The product's n-th coefficient, over h_n, is then
+    /// The series is first multiplied by the single server with the station's last rate, s = a/μ(L): h = g/(1 - sz).
+    /// With t_n = g_n/h_n and r_n the ratios of h, the product's n-th coefficient, relative to h_n, is
     ///
     /// ```text
     /// v_0,   v_i = t_{n-i} + (a/μ(i+1))/r_{n-i} v_{i+1},   v_{L-1} = 1
     /// ```
     ///
-    /// where v_i stands for i or more customers at the station. The same for the number of customers
-    /// beyond i, w_i = (a/μ(i+1))/r_{n-i} (v_{i+1} + w_{i+1}), starts with w_{L-1} at what the single
-    /// server holds: λ_n = s/r_n (1 + λ_{n-1}).
+    /// where v_i is the part with i or more customers at the station. The number of customers beyond i follows from
+    /// w_i = (a/μ(i+1))/r_{n-i} (v_{i+1} + w_{i+1}). This recursion starts with w_{L-1}, the number of customers at the
+    /// single server: λ_n = s/r_n (1 + λ_{n-1}).
     ///
-    /// All v_i are at least Π_{j>i} min(1, μ(L)/μ(j)), so that they leave their range only where
-    /// rates fall far.
+    /// All v_i are at least Π_{j>i} min(1, μ(L)/μ(j)), so they become too small only if rates fall far.
     fn multiply_and<const WATCHED: bool>(
         &mut self,
         demand: f64,
@@ -148,10 +145,10 @@ impl Series {
         Ok(product.shares)
     }
 
-    /// The same where rates fall so far that μ(L) says nothing of the station with few customers.
+    /// The same for rates that fall so far that the sums relative to h_n would vanish.
     ///
-    /// Here the n-th coefficient is taken over g_n, not h_n, so that every sum is at least 1 and can
-    /// only grow: with r_n the ratios of g,
+    /// Here the n-th coefficient is relative to g_n, not h_n, so that every sum is at least 1. With r_n the ratios of
+    /// g,
     ///
     /// ```text
     /// u_0,   u_i = 1 + (a/μ(i+1))/r_{n-i} u_{i+1},   u_{L-1} = 1/t_{n-L+1},   u_n = 1 where n < L
@@ -171,7 +168,7 @@ impl Series {
             busy: Vec::with_capacity(population),
         };
         if others.first() == Some(&0.0) {
-            // There is no other station, so that everybody is here.
+            // There is no other station, so all customers are at this one.
             for n in 1..=population {
                 self.ratios[n - 1] = loads[reach.min(n - 1)];
                 shares.queue_length.push(n as f64);
@@ -179,7 +176,7 @@ impl Series {
             }
             return Ok(shares);
         }
-        // Of the single server of load a/μ(L), with the population n - L + 1: 1/t and λ.
+        // 1/t and λ of the single server with the load a/μ(L), at the population n - L + 1.
         let (mut beyond, mut waiting) = (Scaled { value: 1.0, steps: 0 }, 0.0);
         let mut last = Scaled { value: 1.0, steps: 0 };
         for n in 1..=population {
@@ -221,27 +218,28 @@ impl Series {
     }
 }
 
-/// How far below the first sum the station's rates can bring a later one: Π min(1, μ(L)/μ(j)).
+/// The lower bound of a sum relative to the first one: Π min(1, μ(L)/μ(j)).
 fn fall(rates: &[f64]) -> f64 {
     rates.iter().map(|rate| (rates[rates.len() - 1] / rate).min(1.0)).product()
 }
 
-/// The series times its largest pole, for a chunk of populations and as many before it as the
-/// station has different rates.
+/// The product h of the series and the single server, for a chunk of populations and the `reach` populations before it.
 struct Alone {
+    /// s, the load of the single server.
     load: f64,
+    /// L - 1, the number of the station's rates before the last one.
     reach: usize,
     /// t and λ of the last population.
     state: (f64, f64),
-    /// The population that stands at the index `reach`.
+    /// The population at the index `reach`.
     start: usize,
     ratios: Vec<f64>,
     inverses: Vec<f64>,
     /// t_n, the probability that the single server is idle.
     empty: Vec<f64>,
-    /// The probability that it is busy.
+    /// The probability that the single server is busy.
     busy: Vec<f64>,
-    /// λ_n, how many are there.
+    /// λ_n, the mean number of customers at the single server.
     queue_length: Vec<f64>,
 }
 
@@ -249,7 +247,7 @@ impl Alone {
     fn of(load: f64, reach: usize) -> Alone {
         let zeros = vec![0.0; reach];
         let mut empty = zeros.clone();
-        // Of the populations before 1 only 0 is looked at.
+        // Of the populations below 1, only 0 is used.
         if let Some(last) = empty.last_mut() {
             *last = 1.0;
         }
@@ -266,7 +264,7 @@ impl Alone {
         }
     }
 
-    /// Takes the next chunk in place of the one before.
+    /// Replaces the chunk by the next one.
     fn advance(&mut self, ratios: &[f64]) {
         let (mut empty, mut queue_length) = self.state;
         let past = self.ratios.len() - self.reach;
@@ -295,7 +293,7 @@ impl Alone {
         self.state = (empty, queue_length);
     }
 
-    /// Where the population n stands, which may be one of those before the chunk.
+    /// The index of the population n, which may be one of those before the chunk.
     fn at(&self, n: usize) -> usize {
         n + self.reach - self.start
     }
@@ -317,7 +315,7 @@ impl Scaled {
         }
     }
 
-    /// The same number, back in range; nothing where it has left the range for good.
+    /// The same number with its value back in range; `None` if the value is not finite.
     fn normal(self) -> Option<Scaled> {
         match self.value {
             value if !value.is_finite() => None,
@@ -327,8 +325,7 @@ impl Scaled {
     }
 }
 
-/// What brings a sum of so many steps back into range: up or down by one, or nothing where it has
-/// left the range for good.
+/// The change in `steps` that brings a sum back into range: 1, 0 or -1. `None` if the sum has left the range for good.
 fn step(sum: f64, steps: i32) -> Option<i32> {
     match sum {
         sum if !sum.is_finite() => None,
@@ -338,7 +335,7 @@ fn step(sum: f64, steps: i32) -> Option<i32> {
     }
 }
 
-/// A product under way.
+/// An incomplete product: its first populations are computed.
 struct Product {
     alone: Alone,
     /// a/μ(i) for each i whose rate differs from the last.
@@ -349,7 +346,7 @@ struct Product {
 }
 
 impl Product {
-    /// The populations n, …, n + N - 1, whose ratios are replaced.
+    /// Computes the populations n, …, n + N - 1, and replaces their ratios.
     fn extend<const N: usize, const WATCHED: bool>(
         &mut self,
         n: usize,

@@ -1,12 +1,12 @@
 //! A discrete-event simulator of queueing networks.
 //!
-//! Customers of open and closed classes visit stations, some of them several at once. Times have one of several
+//! Customers of open and closed classes visit stations, or several stations in parallel. Times have one of several
 //! distributions; queues may be finite. The simulator needs none of the solvers' assumptions.
 //!
 //! * [`Model`]: the network. [`Shape`]: the distribution of a time. [`Plan`]: the length of a simulation.
 //!
-//! * `Engine`: one replication. Every customer has at most one event ahead of it, in a heap
-//!   (`Events`), so the number of present customers bounds the memory.
+//! * `Engine`: one replication. Every customer has at most one future event, in a heap (`Events`), so memory is bounded
+//!   by the number of present customers.
 //!
 //! * [`Replication`]: its observations, as exact sums and counts.
 
@@ -39,8 +39,8 @@ use random::Random;
 ///
 /// # Errors
 ///
-/// When the model or plan is invalid, when there are more requests at once or more events than allowed, when
-/// nearly all rounds are lost, and when `cancelled` is set.
+/// When the model or plan is invalid, when more requests are present or more events happen than allowed, when nearly
+/// all rounds are lost, and when `cancelled` is set.
 pub fn simulate(
     model: &Model,
     plan: &Plan,
@@ -65,7 +65,7 @@ pub fn simulate(
         let workers: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
         let mut done = work();
         for worker in workers {
-            // A panic of a thread is a panic of the caller.
+            // A panic of a thread becomes a panic of the caller.
             let others = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             done = done.and_then(|mut done| {
                 done.extend(others?);

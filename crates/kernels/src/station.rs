@@ -1,18 +1,18 @@
-//! What the solvers know of a station.
+//! A station of the solvers.
 
 use crate::Error;
 
-/// A station at which customers wait for each other: its rates with 1, 2, … customers there.
+/// A station with a queue, as its rates with 1, 2, … customers present.
 ///
-/// A single server is `[1.0]` and m servers are `[1.0, 2.0, …, m]`, with the service time in the
-/// demand. Stations without waiting are think time to the solvers.
+/// A single server has the rates `[1.0]`, and m servers have `[1.0, 2.0, …, m]`; the demand contains the service time.
+/// The solvers count stations without a queue as think time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {
     rates: Vec<f64>,
 }
 
 impl Station {
-    /// A station that works at `rates[j - 1]` with j customers, and at the last rate with more.
+    /// A station that works at the rate `rates[j - 1]` with j customers, and at the last rate with more customers.
     pub fn new(rates: Vec<f64>) -> Result<Station, Error> {
         if rates.is_empty() {
             return Err(Error::Argument { name: "rates", problem: "expected at least one rate" });
@@ -23,7 +23,7 @@ impl Station {
         Ok(Station { rates })
     }
 
-    /// A station of `servers` servers, 1 or more, each of rate 1.
+    /// A station of `servers` servers of rate 1; 0 counts as 1.
     pub fn of_servers(servers: usize) -> Station {
         Station { rates: (1..=servers.max(1)).map(|busy| busy as f64).collect() }
     }
@@ -32,7 +32,7 @@ impl Station {
         &self.rates
     }
 
-    /// The rate with the most customers.
+    /// The rate with many customers.
     pub(crate) fn last_rate(&self) -> f64 {
         self.rates[self.rates.len() - 1]
     }

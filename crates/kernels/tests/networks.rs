@@ -1,4 +1,4 @@
-//! The solvers against plain convolution of small networks, against each other, and what they refuse.
+//! Compares the solvers with plain convolution and with each other, and tests their errors.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn lattice(
     knee_kernels::lattice(populations, think_times, stations, &|| true)
 }
 
-/// Normalising constants 0, …, N by convolution (Buzen 1973), which small networks allow.
+/// Normalising constants 0, …, N by convolution (Buzen 1973), which works for small networks.
 fn constants(population: usize, think_time: f64, stations: &[(f64, Vec<f64>)]) -> Vec<f64> {
     let mut all = series(population, think_time, |there| there as f64);
     for (demand, rates) in stations {
@@ -62,7 +62,7 @@ prop_compose! {
     }
 }
 
-/// The same networks each time; `KNEE_SOAK=n` draws n times as many, and others each time.
+/// By default all runs draw the same networks. `KNEE_SOAK=n` draws n times as many networks, different in each run.
 fn draws() -> ProptestConfig {
     let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
     let config = ProptestConfig::default();
@@ -130,7 +130,7 @@ proptest! {
 }
 
 #[test]
-fn unvisited_stations_change_nothing() {
+fn unvisited_stations_do_not_change_the_solution() {
     let visited = (0.5, Station::of_servers(3));
     let alone = closed(50, 1.0, std::slice::from_ref(&visited)).expect("in range");
     let unvisited = [
@@ -145,8 +145,8 @@ fn unvisited_stations_change_nothing() {
 }
 
 #[test]
-fn sum_beyond_the_range_of_numbers_comes_back() {
-    // No customer waits among 2000 servers: 1999 never work at once.
+fn sum_beyond_the_range_of_numbers_is_rescaled() {
+    // 2000 servers are a delay for 2000 customers, because no customer waits.
     let delay = closed(2000, 700.0, &[(0.5, Station::of_servers(1))]).expect("in range");
     let servers = [(0.5, Station::of_servers(1)), (700.0, Station::of_servers(2000))];
     let pool = closed(2000, 0.0, &servers).expect("in range");
@@ -181,16 +181,17 @@ fn invalid_arguments_are_refused() {
 
 #[test]
 fn far_falling_rates_are_solved() {
-    // 400 servers that all but stop once the 401st customer comes, before another one of rate 1.
+    // The rate is 1 with up to 400 customers, and falls to 1e-4 with more. The other station has rate 1.
     let cliff = [vec![1.0; 400], vec![1e-4]].concat();
     let stations = [(1.0, cliff), (1.0, vec![1.0])];
     let solution = closed(2000, 0.0, &solvable(&stations)).expect("in range");
-    // Equal stations share the customers evenly; beyond the cliff no customer comes back.
+    // Up to 400 customers, both stations are equal and share them evenly. With more, nearly all stay at the slow
+    // station.
     assert_close(solution.throughput[399], 400.0 / 401.0, 1e-13);
     assert_close(solution.stations[0].queue_length[399], 200.0, 1e-13);
     assert_close(solution.throughput[1999], 1e-4, 1e-12);
     assert_close(solution.stations[0].queue_length[1999], 2000.0 - 1e-4 / (1.0 - 1e-4), 1e-12);
-    // Alone, it has all customers.
+    // Without another station, the station has all customers.
     let alone = closed(2000, 0.0, &solvable(&stations[..1])).expect("in range");
     assert_eq!((alone.throughput[399], alone.throughput[400]), (1.0, 1e-4));
     assert_eq!(alone.stations[0].queue_length[1999], 2000.0);
@@ -198,7 +199,7 @@ fn far_falling_rates_are_solved() {
 
 #[test]
 fn vanishing_probabilities_are_solved() {
-    // That none of 1000 customers is at the pool has a probability of 10^-391; 1000 customers more make it 10^-4.
+    // With 1000 customers, the pool is empty with a probability of 10^-391; with 2000, it is 10^-4.
     let pool = [(900.0, Station::of_servers(1000)), (1.0, Station::of_servers(1))];
     let one = closed(2000, 0.0, &pool).expect("in range");
     let by_class = |pool: &[(f64, Station)]| -> Vec<(Vec<f64>, Station)> {
@@ -212,8 +213,8 @@ fn vanishing_probabilities_are_solved() {
     assert_eq!(lattice(&[3000], &[0.0], &by_class(&larger)), Err(Error::Range));
 }
 
-/// A store that coherence slows down (Gunther's law): the product of its M/μ(j) is what ends the range of
-/// numbers, as docs/methods/closed-networks.md says.
+/// A store slowed down by coherence (Gunther's law). The product of its M/μ(j) leaves the range of numbers, as
+/// docs/methods/closed-networks.md says.
 #[test]
 fn rates_falling_beyond_numbers_are_refused() {
     let rate = |j: f64| j / (1.0 + 0.02 * (j - 1.0) + 0.002 * j * (j - 1.0));
@@ -228,7 +229,7 @@ fn rates_falling_beyond_numbers_are_refused() {
     let last = &all.throughput[all.throughput.len() - 2..];
     assert_close(last[0] + last[1], one.throughput[741], 1e-12);
     assert_eq!(two_classes(850), Err(Error::Range));
-    // One class has ratios only.
+    // The solver of one class computes only ratios, which stay in range.
     closed(900, 1.0, &[(1.0, law), (0.02, server)]).expect("in range");
 }
 
@@ -248,7 +249,7 @@ fn invalid_classes_are_refused() {
     assert!(matches!(lattice(&most, &[0.0, 0.0], &[disk()]), Err(Error::TooLarge { .. })));
 }
 
-/// A caller that ends a solver gets its end at the next look.
+/// A solver ends at the first call of `goes_on` that returns false.
 #[test]
 fn interrupted_solver_is_an_error() {
     let falling = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");

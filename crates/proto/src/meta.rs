@@ -148,8 +148,8 @@ impl MetaOptions {
         self.present |= bit(letter);
     }
 
-    /// Reads and checks flags in memcached's order. An unknown or repeated flag is an error at once. Of other errors, the
-    /// last one counts.
+    /// Reads and checks flags in memcached's order. An unknown or repeated flag is an error at once. Of other errors,
+    /// the last one counts.
     pub(crate) fn parse(flags: &[u8], key: &[u8]) -> Result<MetaOptions, ErrorKind> {
         let mut options = MetaOptions::NONE;
         let mut fault = None;

@@ -1,9 +1,9 @@
-//! Arrays as the bytes of 64-bit numbers in the machine's order, which NumPy reads in place.
+//! Arrays as bytes of 64-bit numbers in the machine's byte order, which NumPy reads without a copy.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// Rows of numbers, one after the other.
+/// The bytes of all rows, one row after the other.
 pub(super) fn bytes<'py, 'row>(
     py: Python<'py>,
     rows: impl Iterator<Item = &'row [f64]> + Clone,

@@ -19,9 +19,8 @@ create_exception!(
     "More values than are allowed: (values, values_max)."
 );
 
-/// Of one class: throughput by population, then queue length and busy share by station and
-/// population. Of several: throughput by state and class, then arrival and busy share by state and
-/// station.
+/// One class: throughput by population; queue length and probability of being busy by station and population. Several
+/// classes: throughput by state and class; arrival and probability of being busy by state and station.
 type Arrays<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 impl From<Error> for PyErr {
@@ -75,8 +74,8 @@ pub(super) fn lattice(
     Ok((array(&solution.throughput)?, array(&solution.arrival)?, array(&solution.busy)?))
 }
 
-/// Solves without holding the interpreter, and lets it look for signals now and then. What they raise
-/// goes on as it is.
+/// Solves without holding the interpreter, but lets Python check for signals now and then. An exception of a signal
+/// handler ends the solution and is returned.
 fn interruptible<T: Send>(
     py: Python<'_>,
     solve: impl FnOnce(&dyn Fn() -> bool) -> Result<T, Error> + Send,
@@ -99,10 +98,10 @@ fn interruptible<T: Send>(
     })
 }
 
-/// Stations of these demands, of one class or by class.
+/// Stations with these demands. `D` is a demand, or a list of demands by class.
 fn stations<D>(demands: Vec<D>, rates: Vec<Vec<f64>>) -> Result<Vec<(D, Station)>, Error> {
     if demands.len() != rates.len() {
-        return Err(Error::Argument { name: "rates", problem: "expected those of every station" });
+        return Err(Error::Argument { name: "rates", problem: "expected rates for every station" });
     }
     demands
         .into_iter()

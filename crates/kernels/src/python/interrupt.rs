@@ -1,6 +1,6 @@
-//! Interrupts while the interpreter is not held.
+//! Signals while the interpreter is not held.
 
 use std::time::Duration;
 
-/// The interval of looks for signals.
+/// The interval between two checks for signals.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -15,13 +15,13 @@ use crate::simulate::{
     Class, Error, Length, Model, Plan, Replication, Route, Service, Shape, Source, Station, Time,
 };
 
-/// Servers, 0 for a delay; speeds, none but for varying ones; places.
+/// Servers, 0 for a delay; speeds, empty unless they vary; places.
 type StationArgument = (u32, Vec<f64>, u32);
-/// Name, parameters, and for quantiles their probabilities.
+/// Name; parameters; the probabilities of quantiles.
 type ShapeArgument = (String, Vec<f64>, Vec<f64>);
 type TimeArgument = (f64, ShapeArgument);
-/// Population, None if open; thinking, or between arrivals; at every station; the steps of the
-/// positions; where next.
+/// Population, None for an open class; think or interarrival time; service times by station; steps by position; ways by
+/// position.
 type ClassArgument =
     (Option<u32>, TimeArgument, Vec<TimeArgument>, Vec<usize>, Vec<Vec<(f64, u32)>>);
 
@@ -52,7 +52,7 @@ create_exception!(
     "Far more rounds are lost than completed: (lost, completed)."
 );
 
-/// Simulates a network several times over.
+/// Simulates a network several times.
 #[pyfunction]
 #[pyo3(signature = (
     stations, steps, classes, *, seed, first_stream, replications, warmup, observed, in_time, has_series
@@ -76,7 +76,7 @@ pub(super) fn simulate(
     let model = Model { stations, steps, classes };
     let length = |value: f64| match in_time {
         true => Length::Time(value),
-        // Whole numbers, and what is negative or not a number becomes 0.
+        // A negative number, or one that is not a number, becomes 0.
         false => Length::Rounds(value as u64),
     };
     let (warmup, observed) = (length(warmup), length(observed));
@@ -85,12 +85,12 @@ pub(super) fn simulate(
     replications.iter().map(|replication| result(py, replication)).collect()
 }
 
-/// Simulates in other threads, while this one looks for signals.
+/// Simulates in other threads, while this thread checks for signals.
 fn in_other_threads(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
     let cancelled = AtomicBool::new(false);
     let (answer, answered) = mpsc::channel();
     thread::scope(|scope| {
-        // The receiver is gone once it is cancelled.
+        // After a signal there is no receiver.
         let work = || drop(answer.send(crate::simulate::simulate(model, plan, &cancelled)));
         scope.spawn(work);
         loop {
@@ -138,12 +138,12 @@ fn time((mean, (name, values, probabilities)): TimeArgument) -> Result<Time, Err
         ("lognormal", &[deviation]) => Shape::Lognormal { deviation },
         ("samples", _) => Shape::Samples(values),
         ("quantiles", _) => Shape::Quantiles { probabilities, values },
-        _ => return Err(Error::Argument { name: "shape", problem: "no such shape" }),
+        _ => return Err(Error::Argument { name: "shape", problem: "unknown shape" }),
     };
     Ok(Time { mean, shape })
 }
 
-/// Arrays of one replication; `_kernels.pyi` says what they hold.
+/// The arrays of one replication, as described in `_kernels.pyi`.
 fn result<'py>(py: Python<'py>, observed: &Replication) -> PyResult<ReplicationResult<'py>> {
     let rounds: Vec<[f64; 3]> = observed
         .rounds

@@ -1,4 +1,4 @@
-//! One replication: customers on their way, and the events that move them.
+//! One replication: customers, and the events that move them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,44 +13,44 @@ use super::tally::{Replication, Rounds, Series, Visits};
 /// No token.
 const NONE: u32 = u32::MAX;
 
-/// Events between two looks at `cancelled`.
+/// The number of events between two checks of `cancelled`.
 const EVENTS_BETWEEN_LOOKS: u32 = 4096;
 
-/// Rounds that may be lost for each one that is to be completed: a network that loses more of them
-/// would run for hours.
+/// The lost rounds that are allowed for each round to be completed. A network that loses more would run for hours.
 const LOST_PER_ROUND: u64 = 1000;
-/// Rounds that may be lost however few are to be completed, before the first ones come through.
+/// The lost rounds that are allowed in any case, so that a slow start is no error.
 const LOST_ANYWAY: u64 = 1_000_000;
 
-/// A customer, one of the siblings into which a customer forked, or the source of an open class.
-/// Every token has one event ahead of it at most.
+/// A customer, one of the siblings into which a customer forked, or the source of an open class. Every token has at
+/// most one future event.
 #[derive(Clone, Debug)]
 struct Token {
     whereabouts: Whereabouts,
     class: u32,
-    /// On its class's route.
+    /// The position on the route of the class.
     position: u32,
-    /// The next one in the line at a station, or among the tokens that are free.
+    /// The next token in the queue of a station, or in the list of free tokens.
     next: u32,
     /// Of a sibling: the customer that waits for it.
     parent: u32,
-    /// Siblings that this customer waits for.
+    /// The number of siblings that this customer waits for.
     pending: u32,
-    /// Whether one of its siblings found no place.
+    /// Whether a station refused a sibling of this customer.
     is_lost: bool,
-    /// When it came to where it is.
+    /// When the token came to its station.
     came: f64,
-    /// When its round began.
+    /// When the round began.
     began: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whereabouts {
+    /// The token is unused.
     Free,
-    /// Its event is the next arrival.
+    /// The token's event is the next arrival.
     Source,
     Thinking,
-    /// Its siblings are at stations.
+    /// The customer waits for its siblings.
     Forked,
     At(u32),
 }
@@ -59,19 +59,20 @@ enum Whereabouts {
 #[derive(Clone, Debug)]
 struct Line {
     present: u32,
-    /// The waiting customers, in the order of coming; at varying speeds the first one is served.
+    /// The queue, in the order of arrival. At varying speeds, its first customer is in service.
     first: u32,
     last: u32,
+    /// ∫ busy servers dt.
     busy: f64,
-    /// Until when `busy` and `work` go.
+    /// The time up to which `busy` and `work` are computed.
     changed: f64,
-    /// At varying speeds: what is left of the first one's service, in time at speed 1.
+    /// At varying speeds: the rest of the current service, in time at speed 1.
     work: f64,
-    /// At varying speeds: when that is done, if no customer comes.
+    /// At varying speeds: when the current service ends, if no customer arrives.
     done: f64,
 }
 
-/// One replication under way.
+/// The state of one replication.
 pub(super) struct Engine<'a> {
     model: &'a Model,
     cancelled: &'a AtomicBool,
@@ -81,10 +82,10 @@ pub(super) struct Engine<'a> {
     tokens: Vec<Token>,
     free: u32,
     lines: Vec<Line>,
-    /// Stations of varying speeds: their next event moves with each arrival and departure, so that
-    /// it is kept there instead of among the events.
+    /// Stations with varying speeds. Each arrival and departure moves their next event, so it is kept in `lines`
+    /// instead of `events`.
     varying: Vec<usize>,
-    /// The first of them to be done, and when.
+    /// The next end of service at these stations, and its station.
     soonest: (f64, usize),
     rounds: Vec<Rounds>,
     visits: Vec<Visits>,
@@ -145,7 +146,7 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Goes on for so long.
+    /// Simulates a part of this length.
     pub(super) fn run(&mut self, length: Length) -> Result<(), Error> {
         match length {
             Length::Rounds(rounds) => {
@@ -184,7 +185,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Forgets what has been counted: the warm-up is over.
+    /// Ends the warm-up: drops all observations.
     pub(super) fn begin(&mut self) {
         self.began = self.now;
         self.rounds.fill(Rounds::default());
@@ -197,7 +198,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// What has been counted until now.
+    /// The observations since `begin`.
     pub(super) fn end(mut self) -> Replication {
         for station in 0..self.lines.len() {
             self.settle(station);
@@ -219,7 +220,7 @@ impl<'a> Engine<'a> {
         self.events.next_time().min(self.soonest.0)
     }
 
-    /// The next event.
+    /// Simulates the next event.
     #[inline]
     fn step(&mut self) -> Result<(), Error> {
         if self.soonest.0 <= self.events.next_time() && self.soonest.0 < f64::INFINITY {
@@ -239,11 +240,11 @@ impl<'a> Engine<'a> {
             Whereabouts::At(station) => self.leave(station as usize, token),
             Whereabouts::Source => self.arrive(token),
             Whereabouts::Thinking => self.begin_round(token),
-            Whereabouts::Free | Whereabouts::Forked => unreachable!("it has no event"),
+            Whereabouts::Free | Whereabouts::Forked => unreachable!("such a token has no event"),
         }
     }
 
-    /// A new customer of an open class.
+    /// A new customer of an open class arrives.
     fn arrive(&mut self, source: u32) -> Result<(), Error> {
         let class = self.tokens[source as usize].class;
         if let Source::Open { between } = &self.model.classes[class as usize].source {
@@ -261,7 +262,7 @@ impl<'a> Engine<'a> {
         self.go_on(customer)
     }
 
-    /// To the next step of its round, or out.
+    /// The customer goes to the next step of its round, or completes the round.
     fn go_on(&mut self, customer: u32) -> Result<(), Error> {
         let model = self.model;
         let token = &mut self.tokens[customer as usize];
@@ -284,8 +285,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sends a sibling to each of these stations. False if none of them finds a place; if some do,
-    /// they do their work, and the round is lost thereafter.
+    /// Sends a sibling to each of these stations. Returns false if all stations refuse. If only some refuse, the other
+    /// siblings are served, and then the round is lost.
     fn fork(&mut self, stations: &[usize], customer: u32) -> Result<bool, Error> {
         let class = self.tokens[customer as usize].class;
         let (mut pending, mut is_lost) = (0, false);
@@ -304,7 +305,7 @@ impl<'a> Engine<'a> {
         Ok(pending > 0)
     }
 
-    /// A sibling is done.
+    /// A sibling is done. If it is the last one, its customer goes on.
     fn join(&mut self, sibling: u32) -> Result<(), Error> {
         let customer = self.tokens[sibling as usize].parent;
         self.release(sibling);
@@ -341,7 +342,7 @@ impl<'a> Engine<'a> {
         self.go_out(customer);
     }
 
-    /// A closed customer thinks, an open one is gone.
+    /// After a round, a customer of a closed class thinks, and one of an open class leaves.
     fn go_out(&mut self, customer: u32) {
         let token = &mut self.tokens[customer as usize];
         let Source::Closed { think, .. } = &self.model.classes[token.class as usize].source else {
@@ -352,7 +353,7 @@ impl<'a> Engine<'a> {
         self.events.push(until, customer);
     }
 
-    /// Comes to a station. False if it has no place.
+    /// A customer comes to a station. Returns false if the station refuses it.
     #[inline]
     fn enter(&mut self, station: usize, customer: u32) -> bool {
         let place = &self.model.stations[station];
@@ -387,7 +388,7 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Goes from a station where its service is done, and the next one's begins.
+    /// A customer leaves a station after its service, and the next customer's service begins.
     #[inline]
     fn leave(&mut self, station: usize, customer: u32) -> Result<(), Error> {
         let token = &self.tokens[customer as usize];
@@ -454,7 +455,7 @@ impl<'a> Engine<'a> {
         first
     }
 
-    /// Carries what a station does on until now.
+    /// Updates `busy` and `work` of a station up to now.
     #[inline]
     fn settle(&mut self, station: usize) {
         let line = &mut self.lines[station];
@@ -473,7 +474,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// When the first one will be done, now that the speed has changed.
+    /// Computes the end of the current service anew, after a change of the speed.
     fn set_clock(&mut self, station: usize) {
         let line = &mut self.lines[station];
         line.done = match &self.model.stations[station].service {
@@ -523,7 +524,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// The speed with so many there, 1 or more.
+/// The speed with this number of present customers, 1 or more.
 fn speed(speeds: &[f64], present: u32) -> f64 {
     speeds[(present as usize).min(speeds.len()) - 1]
 }

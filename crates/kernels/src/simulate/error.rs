@@ -1,4 +1,4 @@
-//! Why a network cannot be simulated.
+//! The errors of the simulator.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use super::limits::{CUSTOMERS_MAX, EVENTS_MAX};
 /// Why a network cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// An argument cannot be right, whatever the others are.
+    /// An argument is invalid.
     Argument {
-        /// Its name.
+        /// The argument's name.
         name: &'static str,
-        /// What is wrong with it.
+        /// The expected form, or the error.
         problem: &'static str,
     },
-    /// More customers and siblings are there at once than are allowed.
+    /// More customers and siblings are present at once than allowed.
     Crowded,
-    /// A replication takes more events than are allowed.
+    /// A replication takes more events than allowed.
     Endless,
-    /// Far more rounds are lost than completed, so that it would hardly come to an end.
+    /// Far more rounds are lost than completed, so the replication would take hours.
     Lost {
-        /// How many were.
+        /// The number of lost rounds.
         lost: u64,
-        /// How many were completed in the same time.
+        /// The number of rounds that were completed in the same time.
         completed: u64,
     },
-    /// The caller ended it early.
+    /// The caller ended the simulation early.
     Interrupted,
 }
 

@@ -1,17 +1,16 @@
-//! What is going to happen, in the order of time.
+//! The future events, in the order of time.
 
-/// Bits of an event that say whose it is.
+/// The bits of an event that hold its token.
 const TOKEN_BITS: u32 = 28;
-/// Children of a node of the heap: four keys of 16 bytes fill a cache line, and the heap is half
+/// The children of a node of the heap: four keys of 16 bytes fill a cache line, and the heap is half
 /// as deep as a binary one (LaMarca & Ladner 1996).
 const CHILDREN: usize = 4;
 
-/// Customers and siblings that have an event ahead of them, by its time; of equal times the one
-/// that was scheduled first comes first, so that a simulation does not depend on the queue's shape.
+/// The future events of tokens, by their times. Of equal times, the event that was scheduled first comes first, so that
+/// the order does not depend on the shape of the heap.
 ///
-/// A d-ary heap: O(log n) for each event, 16 bytes each. A key holds the bits of the time, which
-/// order like the number where it is not negative, then the number of the event, then the token, so
-/// that one comparison of integers orders everything.
+/// A d-ary heap: O(log n) for each event, and 16 bytes. A key holds the bits of the time, then the number of the event,
+/// then the token. The bits of non-negative times sort as the times, so one comparison of integers orders the events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Events {
     keys: Vec<u128>,
@@ -59,7 +58,7 @@ impl Events {
             let child = place * CHILDREN + 1;
             let least = match keys.get(child..child + CHILDREN) {
                 Some(group) => {
-                    // Without branches: which child is least is a coin toss to a predictor.
+                    // Without branches, as a processor cannot predict which child is least.
                     let left = usize::from(group[1] < group[0]);
                     let right = 2 + usize::from(group[3] < group[2]);
                     child + if group[right] < group[left] { right } else { left }
@@ -79,7 +78,7 @@ impl Events {
         Some((time(first), token(first)))
     }
 
-    /// How many events have been scheduled.
+    /// The number of events scheduled so far.
     #[inline]
     pub(super) fn scheduled(&self) -> u64 {
         self.scheduled
@@ -103,9 +102,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a sorted map, with few different times so that many are equal.
+        /// Compares with a sorted map. There are few different times, so that many are equal.
         #[test]
-        fn comes_in_the_order_of_time_then_of_scheduling(
+        fn events_come_by_time_then_by_scheduling(
             steps in prop::collection::vec(prop::option::weighted(0.6, 0_u8..12), 0..400)
         ) {
             let mut events = Events::default();
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_of_a_key_stay_apart() {
+    fn largest_parts_of_a_key_do_not_overlap() {
         let mut events = Events { scheduled: (1 << (64 - TOKEN_BITS)) - 2, ..Events::default() };
         let largest = (1 << TOKEN_BITS) - 1;
         events.push(f64::MAX, largest);

@@ -1,17 +1,18 @@
-//! Response times, counted in buckets whose width is a share of their value.
+//! Response times, counted in buckets whose width is proportional to their value.
 
-/// Binary digits of a value that tell buckets apart: a bucket is 2^−8 = 0.4 % of its value wide.
+/// The number of binary digits of the mantissa that determine the bucket. A bucket's width is 2^−8 = 0.4 % of its
+/// value.
 const DIGITS: u32 = 8;
 
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - DIGITS;
 
-/// Counts of times that are not negative, in log-linear buckets as HdrHistogram's (Tene): the
-/// bucket of a number is its exponent and the first [`DIGITS`] digits of its mantissa.
-/// Only buckets between the least value above 0 and the greatest take memory, some 2 KB for each
-/// doubling. Times of 0 are counted apart: between 0 and 1 there are 260,000 buckets.
+/// Counts of non-negative times, in log-linear buckets as in HdrHistogram (Tene). The bucket of a number is its
+/// exponent and the first [`DIGITS`] digits of its mantissa. Only the buckets from the smallest to the largest value
+/// take memory, some 2 KB for each factor of 2. Times of 0 have their own count, because there are 260,000 buckets
+/// between 0 and 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// In bucket 0, which ends below the least normal number.
+    /// The count of bucket 0, which ends below the smallest normal number.
     zeros: u64,
     /// The bucket of `counts[0]`; bucket b begins at the number whose bits are b · 2^44.
     first: usize,
@@ -29,7 +30,7 @@ impl Histogram {
         }
     }
 
-    /// Every bucket that counts something: where it begins and ends, and how many values it has.
+    /// Every bucket with values: its beginning, its end, and the number of its values.
     pub fn buckets(&self) -> impl Iterator<Item = [f64; 3]> {
         let begin = |index| f64::from_bits(((self.first + index) as u64) << SHIFT);
         let counted = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -86,9 +87,9 @@ mod tests {
         }
     }
 
-    /// Ten thousand replications keep one each.
+    /// There may be ten thousand histograms, one for each replication.
     #[test]
-    fn a_time_of_0_takes_no_memory_up_to_the_next() {
+    fn times_of_0_take_no_memory_up_to_the_next_time() {
         let mut histogram = Histogram::default();
         [0.0, 1.0, 0.0, 1.0].into_iter().for_each(|value| histogram.record(value));
         assert_eq!(histogram.counts.len(), 1);

@@ -1,10 +1,10 @@
-//! What one call of the simulator may take.
+//! The limits of a call of the simulator.
 
-/// Customers and siblings that may be in a network at once: some 2 GB of them.
+/// The most customers and siblings in a network at once: some 2 GB.
 pub const CUSTOMERS_MAX: usize = 1 << 24;
 
-/// Replications that one call may ask for.
+/// The most replications of one call.
 pub const REPLICATIONS_MAX: u32 = 10_000;
 
-/// Events that one replication may take: hours of computing.
+/// The most events of one replication: hours of computing.
 pub(super) const EVENTS_MAX: u64 = 1 << 35;

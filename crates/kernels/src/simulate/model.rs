@@ -1,4 +1,4 @@
-//! The simulated network: stations, routes and classes of customers, all checked.
+//! The simulated network: stations, routes and classes of customers, and their checks.
 
 use super::error::Error;
 use super::limits::CUSTOMERS_MAX;
@@ -8,32 +8,33 @@ use super::shape::{Shape, is_time};
 /// A network and its customers.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Where customers wait and are served.
+    /// The places where customers wait and are served.
     pub stations: Vec<Station>,
-    /// The stations that a customer visits in parallel; usually one. The customer forks into one sibling for each
-    /// station, and goes on when all siblings are done. At a step without stations it goes on at once.
+    /// By step: the stations that a customer visits in parallel; usually one. The customer forks into one sibling for
+    /// each station, and goes on when all siblings are done. At a step without stations, the customer goes on at once.
     pub steps: Vec<Vec<usize>>,
-    /// One or more.
+    /// One class or more.
     pub classes: Vec<Class>,
 }
 
-/// How many are served at once, and how many may be there.
+/// A station.
 #[derive(Clone, Debug)]
 pub struct Station {
-    /// Which customers are served.
+    /// The discipline of service.
     pub service: Service,
-    /// A customer that finds this many customers there is refused, and its round is lost.
+    /// The most customers at the station. A further customer is refused, and its round is lost.
     pub places: u32,
 }
 
-/// Which of the present customers are served.
+/// The discipline of a station.
 #[derive(Clone, Debug)]
 pub enum Service {
-    /// All.
+    /// All present customers are served at once.
     Delay,
-    /// This many servers; first come, first served.
+    /// This number of servers; first come, first served.
     Servers(u32),
-    /// One customer at a time. With n customers there, entry n multiplies the speed; the last entry holds for more.
+    /// One customer at a time; first come, first served. With n customers present, the speed is the n-th entry, or the
+    /// last one.
     Varying(Vec<f64>),
 }
 
@@ -42,7 +43,7 @@ pub enum Service {
 pub struct Time {
     /// The mean; at least 0.
     pub mean: f64,
-    /// About the mean.
+    /// The distribution relative to the mean.
     pub shape: Shape,
 }
 
@@ -66,30 +67,30 @@ impl Time {
     }
 }
 
-/// Customers that are alike.
+/// A class of customers with the same distributions and route.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Where they come from.
+    /// The source of customers.
     pub source: Source,
     /// The service time at each station.
     pub service: Vec<Time>,
-    /// The way of one round.
+    /// The route of a round.
     pub route: Route,
 }
 
-/// Where customers come from, and where they go to after a round.
+/// The source of customers.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// So many customers, who think between two rounds.
+    /// A fixed number of customers, which think between two rounds.
     Closed {
-        /// How many.
+        /// The number of customers.
         population: u32,
-        /// How long.
+        /// The think time.
         think: Time,
     },
-    /// A new customer for each round.
+    /// Each round has a new customer, which leaves after it.
     Open {
-        /// Between two arrivals.
+        /// The time between two arrivals.
         between: Time,
     },
 }
@@ -97,15 +98,15 @@ pub enum Source {
 /// A Markov chain of positions. Position 0 is outside of all stations.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The step of each position. The entry for position 0 is unused.
+    /// By position: its step. The entry for position 0 is unused.
     steps: Vec<usize>,
-    /// The next positions of each position, by cumulative probability.
+    /// By position: cumulative probabilities and next positions.
     ways: Vec<Vec<(f64, u32)>>,
 }
 
 impl Route {
-    /// Makes a route. `steps` has the step of each position. `ways` has the probabilities of going from each position to
-    /// others; they should sum to 1.
+    /// Makes a route. `steps` has the step of each position. `ways` has the probabilities of going from each position
+    /// to others; they should sum to 1.
     pub fn new(steps: Vec<usize>, ways: Vec<Vec<(f64, u32)>>) -> Result<Route, Error> {
         let inside = |&(probability, next): &(f64, u32)| {
             (0.0..=1.0).contains(&probability) && (next as usize) < steps.len()
@@ -120,7 +121,7 @@ impl Route {
         Ok(Route { steps, ways })
     }
 
-    /// Where a customer goes from a position.
+    /// Draws the position after `position`.
     #[inline]
     pub(super) fn next(&self, position: u32, random: &mut Random) -> u32 {
         match self.ways[position as usize].as_slice() {
@@ -138,7 +139,8 @@ impl Route {
         self.steps[position as usize]
     }
 
-    /// A step without stations must lead to a higher position. Otherwise a customer could circle without time passing.
+    /// Checks the route. A step without stations must lead to a higher position or outside: otherwise a customer could
+    /// circle for ever at one time.
     fn check(&self, steps: &[Vec<usize>]) -> Result<(), Error> {
         for (position, ways) in self.ways.iter().enumerate().skip(1) {
             let Some(stations) = steps.get(self.steps[position]) else {
@@ -156,7 +158,7 @@ impl Route {
     }
 }
 
-/// The last one takes what rounding has left.
+/// Makes probabilities cumulative. The last bound is infinite, so that rounding errors do not matter.
 fn cumulative(ways: Vec<(f64, u32)>) -> Vec<(f64, u32)> {
     let mut below = 0.0;
     let mut ways: Vec<_> = ways
@@ -173,7 +175,7 @@ fn cumulative(ways: Vec<(f64, u32)>) -> Vec<(f64, u32)> {
 }
 
 impl Model {
-    /// Checks that the simulation can run to its end.
+    /// Checks that all parts of the model fit together.
     pub(super) fn check(&self) -> Result<(), Error> {
         for station in &self.stations {
             station.check()?;
@@ -258,13 +260,13 @@ mod tests {
             |model| model.classes.clear(),
             |model| model.steps[0] = vec![1],
             |model| model.steps.clear(),
-            // A step without stations that leads to itself.
+            // A step without stations leads to itself.
             |model| {
                 let ways = vec![vec![(1.0, 1)], vec![(0.5, 1), (0.5, 0)]];
                 model.classes[0].route =
                     Route::new(vec![0, 1], ways).expect("right but for the step");
             },
-            // A round without a step.
+            // A round may have no step.
             |model| {
                 let ways = vec![vec![(0.5, 0), (0.5, 1)], vec![(1.0, 0)]];
                 model.classes[0].route =
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_customers_are_refused_early() {
+    fn too_large_population_is_refused() {
         let mut model = model();
         let think = Time { mean: 1.0, shape: Shape::Exponential };
         model.classes[0].source = Source::Closed { population: CUSTOMERS_MAX as u32 + 1, think };

@@ -1,15 +1,15 @@
-//! How much is simulated.
+//! The length and the number of replications.
 
 use super::error::Error;
 use super::limits::REPLICATIONS_MAX;
 use super::shape::is_time;
 
-/// How much is simulated.
+/// The length and the number of replications.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed of all random numbers.
     pub seed: u64,
-    /// The number of the first replication's stream; others follow it.
+    /// The stream of the first replication. Further replications have the next streams.
     pub first_stream: u64,
     /// The number of independent replications.
     pub replications: u32,
@@ -24,15 +24,15 @@ pub struct Plan {
 /// The length of a part of a replication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// Until so many rounds of all classes are complete. Fails if more than a million rounds are lost, and a thousand
-    /// times as many as this.
+    /// Until this number of rounds, of all classes together, is complete. Fails if more than a million rounds are lost,
+    /// and more than a thousand times this number.
     Rounds(u64),
-    /// So much time.
+    /// Simulated time.
     Time(f64),
 }
 
 impl Plan {
-    /// Checks what a caller could get wrong.
+    /// Checks the caller's numbers.
     pub(super) fn check(&self) -> Result<(), Error> {
         if !(1..=REPLICATIONS_MAX).contains(&self.replications) {
             return Err(Error::Argument { name: "replications", problem: "expected 1 to 10,000" });
@@ -49,7 +49,7 @@ impl Plan {
         }
         match self.observed {
             Length::Rounds(0) | Length::Time(0.0) => {
-                Err(Error::Argument { name: "observed", problem: "expected more than nothing" })
+                Err(Error::Argument { name: "observed", problem: "expected more than 0" })
             }
             _ => Ok(()),
         }

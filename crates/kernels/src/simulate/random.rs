@@ -1,10 +1,10 @@
-//! Numbers of other distributions than the generator's uniform one.
+//! Random numbers of non-uniform distributions.
 
 use std::sync::LazyLock;
 
 use knee_random::unit;
 
-/// The stream of a seed and the number of a replication.
+/// The random numbers of a replication.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     uniform: knee_random::Random,
@@ -28,12 +28,12 @@ impl Random {
         self.uniform.below(bound as u64) as usize
     }
 
-    /// Exponential with mean 1, by the ziggurat (Marsaglia & Tsang 2000): nearly always a look into a
-    /// table in place of a logarithm.
+    /// Exponential with mean 1, by the ziggurat (Marsaglia & Tsang 2000), which nearly always needs only a table, not a
+    /// logarithm.
     #[inline]
     pub(super) fn exponential(&mut self) -> f64 {
         let bits = self.uniform.bits();
-        // The layer is of other bits than the place in it (Doornik 2005).
+        // The layer comes from other bits than the place in the layer (Doornik 2005).
         let layer = bits as usize % LAYERS;
         let value = unit(bits) * self.ziggurat.widths[layer];
         if value < self.ziggurat.widths[layer + 1] {
@@ -45,7 +45,7 @@ impl Random {
     #[cold]
     fn exponential_at_the_edge(&mut self, layer: usize, value: f64) -> f64 {
         if layer == 0 {
-            // Beyond the base everything begins anew.
+            // The tail is an exponential distribution that begins at TAIL.
             return TAIL - (1.0 - self.unit()).ln();
         }
         let (low, high) = (self.ziggurat.heights[layer], self.ziggurat.heights[layer + 1]);
@@ -87,17 +87,17 @@ impl Random {
     }
 }
 
-/// Layers of equal area under e^−x; the lowest one's includes the tail.
+/// The number of layers of equal area under e^−x. The lowest layer includes the tail.
 const LAYERS: usize = 256;
-/// Where the tail begins, and the area of a layer, for so many layers (Marsaglia & Tsang 2000).
+/// The beginning of the tail, and the area of a layer, for 256 layers (Marsaglia & Tsang 2000).
 const TAIL: f64 = 7.697_117_470_131_05;
 const AREA: f64 = 0.003_949_659_822_581_557;
 
 #[derive(Debug)]
 struct Ziggurat {
-    /// Of every layer, from the base: how far it reaches. The base's is that of a rectangle.
+    /// The width of each layer, from the base up. The base has the width of a rectangle with the same area.
     widths: [f64; LAYERS + 1],
-    /// Of every layer: where it begins, which is e^−x at its end.
+    /// The lower edge of each layer: e^−x at its width x.
     heights: [f64; LAYERS + 1],
 }
 
@@ -117,19 +117,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layers_have_the_same_area() {
+    fn layers_have_the_same_area() {
         for layer in 1..LAYERS {
             let Ziggurat { widths, heights } = &*ZIGGURAT;
             let area = widths[layer] * (heights[layer + 1] - heights[layer]);
-            // The last one takes what rounding of the constants has left.
+            // The top layer contains the rounding error of the constants.
             assert!((area / AREA - 1.0).abs() < 1e-9, "layer {layer}: {area}");
         }
     }
 
-    /// Kolmogorov and Smirnov's distance from 1 − e^−x: above 2.5 / √n by chance with a probability
-    /// of 2 e^−12.5 = 7e-6, but the seed is fixed.
+    /// The Kolmogorov–Smirnov distance from 1 − e^−x. It exceeds 2.5 / √n by chance with a probability of
+    /// 2 e^−12.5 = 7e-6; with the fixed seed it does not.
     #[test]
-    fn an_exponential_is_one_everywhere() {
+    fn exponential_draws_fit_their_distribution_function() {
         let mut random = Random::stream(1, 1);
         let count = 1_000_000;
         let mut draws: Vec<f64> = (0..count).map(|_| random.exponential()).collect();
@@ -140,7 +140,7 @@ mod tests {
             .map(|(index, draw)| (1.0 - (-draw).exp() - index as f64 / f64::from(count)).abs())
             .fold(0.0, f64::max);
         assert!(far < 2.5 / f64::from(count).sqrt(), "{far}");
-        // Of a million draws e^−7.7 · 10^6 = 454 are in the tail: four standard deviations.
+        // Of a million draws, e^−7.7 · 10^6 = 454 are expected in the tail; the tolerance is four standard deviations.
         let tail = draws.iter().filter(|&&draw| draw > TAIL).count();
         assert!(tail.abs_diff(454) < 86, "{tail}");
     }

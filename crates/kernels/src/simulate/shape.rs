@@ -1,4 +1,4 @@
-//! Distributions of times about their mean.
+//! Distributions of times relative to their mean.
 
 use super::error::Error;
 use super::random::Random;
@@ -11,34 +11,34 @@ const STAGES_MAX: u32 = 1_000_000;
 pub enum Shape {
     /// Squared coefficient of variation 1.
     Exponential,
-    /// Always the same.
+    /// Constant times.
     Deterministic,
-    /// The sum of so many exponential stages.
+    /// The sum of this number of exponential stages.
     Erlang(u32),
-    /// One of two exponentials, each with half of all the work ("balanced means", Whitt 1982):
-    /// `probability` of the first, whose mean is 1 / (2 · probability).
+    /// One of two exponential times, each with half of the total time ("balanced means", Whitt 1982). The first has the
+    /// mean 1 / (2 · probability).
     HyperExponential {
-        /// Of the first, in 0 to ½.
+        /// The probability of the first, above 0 and up to ½.
         probability: f64,
     },
     /// e to the power of a normal number with this standard deviation.
     Lognormal {
-        /// √ln(1 + c²).
+        /// √ln(1 + c²), with c the coefficient of variation.
         deviation: f64,
     },
-    /// One of these, all equally likely.
+    /// One of these times, all equally likely.
     Samples(Vec<f64>),
-    /// Straight lines between the quantiles at these probabilities, which rise from 0 to 1.
+    /// A distribution function that is linear between these quantiles.
     Quantiles {
         /// Rising, first 0, last 1.
         probabilities: Vec<f64>,
-        /// Of each probability, not falling.
+        /// The quantile of each probability, not falling.
         values: Vec<f64>,
     },
 }
 
 impl Shape {
-    /// Checks what a caller could get wrong.
+    /// Checks the caller's parameters.
     pub(super) fn check(&self) -> Result<(), Error> {
         let right = match self {
             Shape::Exponential | Shape::Deterministic => true,
@@ -78,7 +78,7 @@ impl Shape {
             Shape::Samples(values) => values[random.below(values.len())],
             Shape::Quantiles { probabilities, values } => {
                 let share = random.unit();
-                // The first probability is 0, so there is always one that is not above the share.
+                // The first probability is 0, so at least one is not above the share.
                 let above = probabilities.partition_point(|&at| at <= share);
                 let (low, high) = (probabilities[above - 1], probabilities[above]);
                 let part = (share - low) / (high - low);
@@ -87,9 +87,9 @@ impl Shape {
         }
     }
 
-    /// Draws the rest of a time that began before the simulation. A uniform part of a time keeps deterministic
-    /// times from starting in step. For these and for exponential times it is stationary; for others the
-    /// warm-up makes it so.
+    /// Draws the rest of a time that began before the simulation. The rest is a uniform part of a time, so that
+    /// deterministic times do not begin in step. For deterministic and exponential times, the beginning is stationary;
+    /// for others, the warm-up must make it so.
     pub(super) fn draw_rest(&self, random: &mut Random) -> f64 {
         match self {
             Shape::Exponential => random.exponential(),
@@ -156,16 +156,16 @@ mod tests {
     }
 
     proptest! {
-        // The seeds of proptest itself are fixed, so that the test either fails or does not. Five
-        // standard errors: 64 cases of two moments fail by chance with a probability below 1e-4 if
-        // sums are normal, and fourth moments of H2 and lognormal are tame at these scv.
+        // The seed of proptest is fixed, so the outcome is the same in each run. The tolerance is five standard errors:
+        // 64 cases of two moments fail by chance with a probability below 1e-4 if sums are normal. For these scv, the
+        // fourth moments of H2 and lognormal times are small enough for that.
         #![proptest_config(ProptestConfig {
             cases: 64,
             rng_seed: prop::test_runner::RngSeed::Fixed(20_261_122),
             ..ProptestConfig::default()
         })]
         #[test]
-        fn has_mean_one_and_its_variance((shape, scv) in shapes(), seed: u64) {
+        fn draws_have_mean_one_and_the_variance_of_their_shape((shape, scv) in shapes(), seed: u64) {
             prop_assert_eq!(shape.check(), Ok(()));
             let [(mean, mean_error), (square, square_error)] = moments(&shape, seed, 40_000);
             let rounding = 1e-9;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_cannot_be() {
+    fn invalid_shapes_are_refused() {
         let wrong = [
             Shape::Erlang(0),
             Shape::HyperExponential { probability: 0.0 },

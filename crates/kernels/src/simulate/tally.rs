@@ -1,81 +1,81 @@
-//! What is counted while a replication runs.
+//! The observations of a replication.
 
 use super::histogram::Histogram;
 
-/// A series holds this many windows at most; then each two become one.
+/// The number of windows at which a series joins each two windows to one.
 const WINDOWS_MAX: usize = 2048;
 
-/// What one replication has observed after its warm-up.
+/// The observations of one replication after its warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replication {
-    /// How long it was observed.
+    /// The observed time.
     pub duration: f64,
-    /// Of every class.
+    /// By class.
     pub rounds: Vec<Rounds>,
-    /// Of every station and class, by station.
+    /// By station, then by class.
     pub visits: Vec<Visits>,
-    /// Of every station: ∫ busy servers dt; for varying speeds ∫ 1 dt while the station is not empty.
+    /// By station: ∫ busy servers dt; for varying speeds ∫ 1 dt while the station is not empty.
     pub busy: Vec<f64>,
-    /// Response times since the beginning, warm-up included, if asked for.
+    /// Response times in their order, with the warm-up, if the plan has a series.
     pub series: Option<Series>,
 }
 
-/// Rounds of one class.
+/// The rounds of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rounds {
-    /// Begun.
+    /// Rounds that began.
     pub begun: u64,
-    /// Gone through.
+    /// Rounds that were completed.
     pub completed: u64,
-    /// Ended at a station without a place.
+    /// Rounds that a station refused.
     pub lost: u64,
-    /// Σ of the times from beginning to completion.
+    /// Σ of the response times, from beginning to completion.
     pub response: f64,
-    /// Of those times.
+    /// The response times.
     pub histogram: Histogram,
 }
 
-/// Visits of one class to one station.
+/// The visits of one class to one station.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Visits {
-    /// Came, and were not refused.
+    /// Customers that entered the station.
     pub came: u64,
-    /// Went.
+    /// Customers that left the station.
     pub went: u64,
-    /// Found no place.
+    /// Customers that the station refused.
     pub refused: u64,
-    /// Σ of the times from coming to going, of those who went.
+    /// Σ of the times at the station, of the customers that left.
     pub stay: f64,
-    /// ∫ number there dt.
+    /// ∫ present customers dt.
     pub area: f64,
-    /// How many are there.
+    /// Present customers.
     pub present: u32,
-    /// Until when the area goes.
+    /// The time up to which `area` is computed.
     changed: f64,
 }
 
 impl Visits {
-    /// Carries the area on until now.
+    /// Updates the area up to now.
     #[inline]
     pub(super) fn settle(&mut self, now: f64) {
         self.area += f64::from(self.present) * (now - self.changed);
         self.changed = now;
     }
 
-    /// Counts anew from now on, with those who are there.
+    /// Begins the counts anew, with the present customers.
     pub(super) fn begin(&mut self, now: f64) {
         *self = Visits { present: self.present, changed: now, ..Visits::default() };
     }
 }
 
-/// Mean response times of so many completed rounds each, of all classes together.
+/// Mean response times of windows with equally many completed rounds, of all classes together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// How many rounds a window has.
+    /// The number of rounds in a window.
     pub rounds: u64,
-    /// Of every window.
+    /// The mean of each window.
     pub means: Vec<f64>,
-    /// When each window ended.
+    /// The end of each window.
     pub ends: Vec<f64>,
     sum: f64,
     count: u64,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_series_halves_itself_and_keeps_its_mean() {
+    fn long_series_joins_windows_and_keeps_its_mean() {
         let mut series = Series::new();
         let rounds = WINDOWS_MAX * 6;
         for round in 1..=rounds {

@@ -1,4 +1,4 @@
-//! What holds in every replication, whatever the network: the books balance.
+//! Invariants of every replication of any network, and small networks computed by hand.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,7 +23,7 @@ fn queue(servers: u32) -> Station {
     Station { service: Service::Servers(servers), places: u32::MAX }
 }
 
-/// One class that goes through every step once, in order.
+/// A network with one class, whose customers go through every step once, in order.
 fn in_order(stations: Vec<Station>, steps: Vec<Vec<usize>>, source: Source, time: Time) -> Model {
     let last = steps.len() as u32;
     let route = Route::new(
@@ -62,8 +62,8 @@ fn station() -> impl Strategy<Value = Station> {
 
 const STATIONS: usize = 3;
 
-/// Steps 0, 1 and 2 are the stations, 3 and 4 forks, 5 is none; every position leads out sooner or
-/// later, and the last one, a step without stations, does so at once.
+/// Steps 0, 1 and 2 are the stations, 3 and 4 are forks, and 5 has no station. Every position leads out of the network,
+/// directly or over others. The last position has step 5 and leads out at once.
 fn route() -> impl Strategy<Value = Route> {
     let position = (0_usize..5, 0.0..0.7_f64, 1_u32..5);
     prop::collection::vec(position, 4).prop_map(|positions| {
@@ -93,7 +93,7 @@ fn model() -> impl Strategy<Value = Model> {
     })
 }
 
-/// How many of a class are on their way, and for how long: in their round, and at every station.
+/// The number of customers of a class in rounds or at a station, and the sum of their times so far.
 #[derive(Clone, Copy, Default)]
 struct Present {
     number: u32,
@@ -125,11 +125,11 @@ fn present(engine: &Engine<'_>) -> (Vec<Present>, Vec<Present>) {
 }
 
 proptest! {
-    /// Little's law as bookkeeping: what all have spent at a station while it was observed is both
-    /// the area under their number and the sum of their stays, less what of these was before and
-    /// more what is not over; and each customer that came has gone or is there.
+    /// Little's law as an identity: the area under the number of customers is the sum of their times at the station.
+    /// From the stays, the part before the observation is subtracted, and the times of present customers are added.
+    /// Also, each customer that came has left or is present.
     #[test]
-    fn books_of_every_station_and_class_balance(
+    fn areas_stays_and_counts_of_every_station_and_class_agree(
         model in model(), seed: u64, warmup in 0.0..30.0_f64, in_rounds: bool
     ) {
         let mut engine = engine(&model, seed);
@@ -175,7 +175,7 @@ proptest! {
         }
     }
 
-    /// One server is a station whose speed never varies: they take the same times from the stream.
+    /// A station with the constant speed 1 equals one server, because both draw the same times.
     #[test]
     fn constant_speed_is_a_single_server(seed: u64, time in time()) {
         let source = || Source::Closed { population: 5, think: exponential(3.0) };
@@ -192,24 +192,25 @@ proptest! {
     }
 }
 
-/// Two customers, constant times, and a station that is twice as fast with both: worked out by hand.
+/// Two customers, constant times, and a station that is twice as fast with two customers. The expected numbers are
+/// computed by hand.
 #[test]
-fn work_goes_on_at_the_speed_of_the_moment() {
+fn service_continues_at_the_current_speed() {
     let station = Station { service: Service::Varying(vec![1.0, 2.0]), places: u32::MAX };
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let source = Source::Closed { population: 2, think: constant(0.0) };
     let model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
     let mut engine = engine(&model, 0);
-    // Both are there from time 0 on, so one goes, and comes back at once, every half.
+    // Both customers are present from time 0 on, so every 0.5 one leaves and comes back at once.
     engine.run(Length::Rounds(10)).expect("it ends");
     let observed = engine.end();
     assert!((observed.duration - 5.0).abs() < 1e-12);
-    // The first did not wait: ½; each later one waited for another: 1.
+    // The first customer did not wait and stayed 0.5. The other nine waited for a service, and stayed 1.
     assert!((observed.visits[0].stay - 9.5).abs() < 1e-12);
 }
 
 #[test]
-fn siblings_go_on_together_when_the_last_is_done() {
+fn forked_customer_goes_on_after_its_last_sibling() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let source = Source::Closed { population: 1, think: constant(2.0) };
     let stations = vec![queue(1), queue(1), queue(1)];
@@ -220,13 +221,13 @@ fn siblings_go_on_together_when_the_last_is_done() {
     engine.begin();
     engine.run(Length::Rounds(10)).expect("it ends");
     let observed = engine.end();
-    // max(1, 4) + 1, and 2 of thinking.
+    // Each round takes max(1, 4) + 1 and a think time of 2.
     assert!((observed.rounds[0].response - 50.0).abs() < 1e-9);
     assert!((observed.duration - 70.0).abs() < 1e-9);
     assert!((observed.visits[0].stay - 10.0).abs() < 1e-9);
 }
 
-/// A round whose sibling finds its station full is lost once the others are done.
+/// A round with a refused sibling is lost after the other siblings are done.
 #[test]
 fn round_with_a_refused_sibling_is_lost() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
@@ -237,26 +238,26 @@ fn round_with_a_refused_sibling_is_lost() {
     let mut engine = engine(&model, 3);
     engine.run(Length::Time(1000.25)).expect("it ends");
     let observed = engine.end();
-    // The second station takes every other customer, the first one all.
+    // The second station accepts every other customer; the first station accepts all.
     assert!(observed.rounds[0].completed.abs_diff(500) <= 1);
     assert!(observed.rounds[0].lost.abs_diff(500) <= 1);
     assert_eq!(observed.visits[1].refused + observed.visits[1].came, observed.visits[0].came);
     assert_eq!(observed.visits[0].refused, 0);
 }
 
-/// A million clients take 64 MB with their events, as docs/methods/simulation.md says.
+/// With its event, a customer takes 64 bytes: a million clients take 64 MB, as docs/methods/simulation.md says.
 #[test]
 fn customer_is_small() {
     assert_eq!(size_of::<Token>(), 48);
 }
 
 #[test]
-fn memory_is_that_of_present_customers() {
+fn tokens_of_gone_customers_are_reused() {
     let source = Source::Open { between: exponential(1.0) };
     let model = in_order(vec![queue(1), queue(1)], vec![vec![0, 1]], source, exponential(0.5));
     let mut engine = engine(&model, 3);
     engine.run(Length::Rounds(50_000)).expect("it ends");
-    // Some 2 customers, and 4 siblings, are there; 150,000 tokens have been handed out.
+    // Some 2 customers and 4 siblings are present at a time; 150,000 tokens were taken.
     assert!(engine.tokens.len() < 200, "{}", engine.tokens.len());
 }
 
@@ -269,7 +270,7 @@ fn interrupted_replication_is_an_error() {
     assert_eq!(engine.run(Length::Time(1.0)), Err(Error::Interrupted));
 }
 
-/// A service of 3000 rounds' time at the only place: one customer in 3000 is served.
+/// A service lasts as long as 3000 interarrival times, and the station has one place: one customer in 3000 is served.
 #[test]
 fn nearly_all_rounds_lost_is_an_error() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
@@ -281,11 +282,11 @@ fn nearly_all_rounds_lost_is_an_error() {
     let model_3000 = model(3000.0);
     let Err(Error::Lost { lost, completed }) = engine(&model_3000, 1).run(Length::Rounds(2000))
     else {
-        panic!("it waited for all of them");
+        panic!("the run did not end at the limit of lost rounds");
     };
     assert!((2_000_000..2_010_000).contains(&lost), "{lost}");
     assert_eq!(completed, lost / 2999);
-    // However many they are: few rounds may wait for the first, and a given time always ends.
+    // These runs end: up to a million rounds may be lost in any case, and a time always passes.
     engine(&model_3000, 1).run(Length::Rounds(300)).expect("less than a million are lost");
     engine(&model_3000, 1).run(Length::Time(3e6)).expect("time passes");
     let model_900 = model(900.0);
