@@ -135,7 +135,7 @@ impl Condition {
         out.extend_from_slice(&request[self.token.end as usize..]);
     }
 
-    /// Appends the answer to a request whose token no longer holds, or whose item is gone.
+    /// Appends the answer to a request whose token no longer holds, or whose item is missing.
     pub(crate) fn refuse(
         &self,
         form: Form,

@@ -15,7 +15,7 @@ pub(crate) enum Form {
     Touch,
     /// `OK`
     Done,
-    /// `OK`, or a line of its own.
+    /// `OK`, or a line for this command alone.
     Memlimit,
     Version,
     Stats,

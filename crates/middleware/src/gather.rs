@@ -1,7 +1,7 @@
 //! Merges the answers of all servers, if they have tokens or values: pure, no sockets.
 //!
 //! A key counts as found if every server that answered has it. The token for the client stands for the tokens of all
-//! servers. The token is void if a server did not answer or has another value, so that a later `cas` is refused and the
+//! servers. The token is void if a server did not answer or has another value. A later `cas` is then refused, and the
 //! replicas do not diverge further.
 
 use knee_proto::{Asked, Expect, Response, Value, encode};

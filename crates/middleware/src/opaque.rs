@@ -106,7 +106,7 @@ fn find_flag(response: &Response<'_>, number: u32) -> Option<Range<usize>> {
     }
 }
 
-/// Whether the digits are those of `number`, compared from the last to the first.
+/// Whether the digits are the digits of `number`, compared from the last to the first.
 fn is_number(mut digits: &[u8], mut number: u32) -> bool {
     while let [before @ .., digit] = digits {
         if *digit != b'0' + (number % 10) as u8 {

@@ -40,7 +40,7 @@ pub struct Arrival {
 pub struct Stages {
     /// When the request got a connection to the database.
     pub connected: Option<Instant>,
-    /// When the database had answered.
+    /// When the database answered.
     pub answered: Option<Instant>,
 }
 

@@ -10,8 +10,8 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, ClientId, Counts, MessageId, Outgoing, QueueId, Request, Stored};
 
 /// Answers every request as done, and stores only the last message. Every read, remove and lease returns this message
-/// with a new number, addressed to the client. So answers are as long as those of a database with a message for each
-/// client. No request looks anything up, or waits for a connection.
+/// with a new number, addressed to the client. So answers have the length that a database with a message for each
+/// client would return. No request looks anything up, or waits for a connection.
 #[derive(Debug)]
 pub struct Null {
     /// The next message's, client's or queue's number.

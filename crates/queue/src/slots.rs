@@ -132,7 +132,7 @@ mod tests {
         let mut gone = Box::pin(slots.take());
         assert!(gone.as_mut().poll(&mut context).is_pending());
         drop(held);
-        // It is granted by now.
+        // By now, the waiter has the slot.
         drop(gone);
         let asked = Instant::now();
         let Poll::Ready(Ok(slot)) = pin!(slots.take()).poll(&mut context) else {

@@ -22,7 +22,7 @@ const TURNS: u32 = 10;
 const FEW_SHARE: f64 = 0.1;
 /// Too few messages for a backlog, but enough to keep sends away from the head of the queue.
 const FEW: u32 = 1000;
-/// Largest ratios of a part's median and 99th percentile to those with few messages in the same part. The 99th
+/// Limits of the median and the 99th percentile of a part, divided by the same figure with few messages. The 99th
 /// percentile varies more, because other load shows there first.
 const P50_SLOWER_MAX: u32 = 2;
 const P99_SLOWER_MAX: u32 = 5;

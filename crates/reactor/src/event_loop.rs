@@ -53,7 +53,7 @@ pub trait Handler {
         io.close_when_sent(conn);
     }
 
-    /// Output that had exceeded the high-water mark has fallen to the low one.
+    /// Output that exceeded the high-water mark has fallen to the low-water mark.
     fn on_drained(&mut self, _io: &mut Io, _conn: ConnId) {}
 
     /// The connection is closed; `conn` is no longer valid.

@@ -6,8 +6,8 @@
 //!
 //! * interest is registered once, edge-triggered, for both directions, and never changed;
 //! * a short read counts as "drained", which saves a further receive;
-//! * output is only appended while a batch of events is handled, and every connection with output
-//!   gets one write at the end of the batch: requests that arrive together leave together;
+//! * while a batch of events is handled, output is only appended; at the end of the batch, every connection with output
+//!   gets one write: requests that arrive together leave together;
 //! * an idle connection owns no buffer: input is read into one scratch buffer per thread, and only
 //!   an unfinished tail is kept, in a buffer of its size; output buffers come from a pool and return when drained.
 //!

@@ -1,9 +1,8 @@
 //! The HdrHistogram interval log, which the tools of that project read and plot.
 //!
-//! One line per second and type of request: `Tag=OP,START,LENGTH,MAX,HISTOGRAM`, with the start as
-//! seconds of the Unix epoch, the length in seconds, the maximum in milliseconds and the histogram
-//! in nanoseconds, V2-deflate in base64 (format version 1.3, as HdrHistogram's Java
-//! `HistogramLogWriter` writes it).
+//! One line per second and type of request: `Tag=OP,START,LENGTH,MAX,HISTOGRAM`. The start is in seconds of the Unix
+//! epoch, the length in seconds, the maximum in milliseconds. The histogram is in nanoseconds, as V2-deflate in base64.
+//! This is format version 1.3, as HdrHistogram's Java `HistogramLogWriter` writes it.
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 

@@ -6,9 +6,9 @@ use crate::requests::OpWindow;
 
 /// Empty windows of one type of request each, for the next cut.
 ///
-/// A window's histograms take 110 kB per stage. Fresh memory of that size costs a page fault every
-/// 4 kB, about a millisecond for a whole cut, during which an event loop answers no request: so the memory
-/// is reused. The lock is taken at cuts, never per request.
+/// A window's histograms take 110 kB per stage. Fresh memory of that size costs a page fault every 4 kB, about a
+/// millisecond for a whole cut. During this time an event loop would answer no request, so the memory is reused. The
+/// lock is taken at cuts, never per request.
 #[derive(Debug)]
 pub(crate) struct Pool {
     stages: usize,

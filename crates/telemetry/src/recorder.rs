@@ -239,8 +239,7 @@ mod tests {
         // A case touches megabytes of counters, which is slow without optimisation.
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// However requests are spread over threads and windows, the totals are those of one
-        /// thread with one window.
+        /// The distribution of requests over threads and windows does not change the totals.
         #[test]
         fn windows_of_any_partition_add_up_to_one(
             mut requests in prop::collection::vec(placed(), 0..100),

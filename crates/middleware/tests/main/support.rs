@@ -152,7 +152,7 @@ impl Client {
         line.trim_end_matches(['\r', '\n']).to_owned()
     }
 
-    /// Sends a request; returns the one line of its answer.
+    /// Sends a request; returns the single line of its answer.
     pub(crate) fn ask(&mut self, text: &str) -> String {
         self.send(text);
         self.line()

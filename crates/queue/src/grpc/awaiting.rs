@@ -139,8 +139,8 @@ impl<D: Database> Awaiting<D> {
     }
 }
 
-/// The wake-ups that a call has consumed. If the call ends before the database had no message for it, they go to the
-/// next call: there may be more messages.
+/// The wake-ups that a call has consumed. They go to the next call, unless the database had no message after them:
+/// there may be more messages.
 struct Baton<'p> {
     place: &'p Place,
     own: bool,

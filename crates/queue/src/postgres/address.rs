@@ -100,7 +100,7 @@ impl Address {
         Ok(Address { config, tls, connect_max, call_max })
     }
 
-    /// Opens a connection. The caller has to poll the `Connection`, in a task for example.
+    /// Opens a connection. The caller must poll the `Connection`, for example in a task.
     pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Encrypted>), Failure> {
         // The limit in `config` covers TCP's handshake alone.
         self.in_time(async {

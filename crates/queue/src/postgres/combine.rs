@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(taken(&[(1, 1); 5]), 4);
         assert_eq!(taken(&[(500, 1); 3]), 2);
         assert_eq!(taken(&[(1, BYTES_MAX / 2); 3]), 2);
-        // A large send has a call of its own.
+        // A large send gets a separate call.
         assert_eq!(taken(&[(1, BYTES_MAX + 1), (1, 1)]), 1);
         assert_eq!(taken(&[(1001, 1), (1, 1)]), 1);
         // A later send does not overtake an earlier one.

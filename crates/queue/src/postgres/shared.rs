@@ -26,7 +26,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Answers a request with a connection of its own.
+    /// Answers a request over its own connection.
     pub(super) async fn call(
         self: &Arc<Shared>,
         request: Request,

@@ -20,7 +20,7 @@ const READERS: usize = 4;
 /// Read-only connections.
 #[derive(Debug)]
 pub(super) struct Readers {
-    /// A permit stands for a connection in `idle`.
+    /// Each permit allows a connection of `idle`.
     turns: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }

@@ -134,8 +134,8 @@ pub(crate) async fn send(
     Ok(response.into_inner().ids[0])
 }
 
-/// Sends this many messages of one letter to the sender. A full page of them is small, so the server begins to read the
-/// next page while the page before waits for room.
+/// Sends this many messages of one letter to the sender. A full page of them is small: the server reads the next page
+/// while the page before waits for room.
 pub(crate) async fn send_small(client: &mut Client, (me, queue): (u32, u32), count: usize) {
     for place in (0..count).step_by(1000) {
         let small = Outgoing { receiver: me, queue, content: "x".to_owned() };

@@ -376,7 +376,7 @@ fn owner() -> Option<(u32, u32)> {
     Some(found.expect("the user `postgres` of Debian's package"))
 }
 
-/// One of PostgreSQL's programs.
+/// A program of PostgreSQL.
 fn program(name: &str) -> Command {
     owned(Command::new(path(name)))
 }

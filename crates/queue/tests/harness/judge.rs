@@ -1,9 +1,9 @@
 //! Checks recorded histories, against a model of a queue and by sets of messages.
 //!
 //! The model is a first-in-first-out queue. todc-utils searches for an order of the operations that agrees with the
-//! model and keeps the order of operations that did not overlap (Wing & Gong 1993, Lowe 2017). The model takes only
-//! removes with known answers. A remove of several messages counts as several removes at once: other clients may take a
-//! message in between.
+//! model (Wing & Gong 1993, Lowe 2017). Operations that did not overlap keep their order. The model takes only removes
+//! with known answers. A remove of several messages counts as several removes at once: other clients may take a message
+//! in between.
 //!
 //! The sets must agree after any fault: no message is received twice or without a send, and no message with an answered
 //! send is lost. No operation receives a message during another client's lease.
@@ -55,7 +55,7 @@ pub(crate) struct Recorded {
     pub(crate) operation: Operation,
 }
 
-/// What contradicts a history, by the sets of its messages.
+/// Finds a contradiction in the sets of a history's messages.
 pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     let (mut sent, mut answered, mut had) = (HashSet::new(), Vec::new(), HashSet::new());
     // Messages that an operation without an answer may have taken.
@@ -98,7 +98,7 @@ pub(crate) fn contradiction(recorded: &[Recorded]) -> Option<String> {
     })
 }
 
-/// What contradicts a history, by its leases: two leases of one attempt, or a message that was received during a lease.
+/// Finds a contradiction in a history's leases: two leases of one attempt, or a message received during a lease.
 pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
     let mut attempts = HashSet::new();
     // By message: when each operation that took it began and ended.

@@ -154,7 +154,7 @@ async fn combined_call_is_answered_by_any_free_connection() {
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // Of the check of the schema, two keepers, the listener, the notifier and a request.
+    // Connections of the schema check, two background jobs, the listener, the notifier and a request.
     connections(6).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;
@@ -213,7 +213,7 @@ async fn opening_connection_is_kept_for_the_next_request() {
     let connections = async |count| {
         desk.at_last(async || (proxy.connections() == count).then_some(())).await;
     };
-    // Of the check of the schema, two keepers, the listener, the notifier and a request.
+    // Connections of the schema check, two background jobs, the listener, the notifier and a request.
     connections(6).await;
     let lock = cluster.connect(name(&options)).await;
     hold_up_senders(&lock, queue).await;

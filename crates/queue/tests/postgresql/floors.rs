@@ -24,8 +24,8 @@ async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
     .await;
 }
 
-/// A client's own messages and those for any client come in order of arrival, even if some arrive or go during the
-/// remove.
+/// A client's own messages and messages for any client come in order of arrival, even if some arrive or disappear
+/// during the remove.
 #[tokio::test]
 async fn messages_sent_during_a_remove_do_not_overtake() {
     let cluster = Cluster::shared();

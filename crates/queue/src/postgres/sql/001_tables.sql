@@ -2,8 +2,8 @@
 -- crates/queue/src/postgres/calls.rs reads the answers. `problem` is 1 if the client `about` is missing, 2 if the queue
 -- `about` is missing, and otherwise 0.
 --
--- Clients and queues are looked up one by one: in scalar subqueries, behind OFFSET 0, or in an ARRAY. A join, an EXISTS
--- that becomes a join, or a hash table would scan all of them, if few existed when the plan was made.
+-- Clients and queues are looked up one by one: in scalar subqueries, behind OFFSET 0, or in an ARRAY. If few existed
+-- when a plan was made, a join, an EXISTS that becomes a join, or a hash table would scan all of them.
 
 -- Numbers are never used twice. If a send was answered before another send began, its message has the lower number. So
 -- the sequences have no CACHE.

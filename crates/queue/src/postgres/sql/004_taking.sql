@@ -171,8 +171,8 @@ END $$;
 
 -- Takes one message for each of several calls, which are counted from 1.
 --
--- One statement serves calls that remove their receiver's own messages while no message to anybody is ready, and calls
--- that find no message. The other calls follow one by one.
+-- One statement serves two kinds of calls. The first kind removes its receiver's own messages while no message to
+-- anybody is ready; the second finds no message. The other calls follow one by one.
 CREATE FUNCTION take_each(
     p_receivers integer[], p_queues integer[], p_lease_us bigint[],
     p_floors bigint[], p_floors_nobodys bigint[], p_epochs bigint[])
