@@ -1,77 +1,76 @@
-//! What the server asks of a store of items.
+//! The interface between the memcached server and a store of items.
 //!
-//! The trait is small because it offers one read and one atomic read-decide-change. Conditions
-//! (add, replace, compare-and-swap), arithmetic and recache tokens belong to the protocols above,
-//! which express them as the decision. An engine only has to make the change atomic and to give
-//! every changed item a new version.
+//! The trait is small: it has one read, and one atomic read-decide-change. Conditions (add, replace, compare-and-swap),
+//! arithmetic and recache tokens belong to the protocol, which expresses them as the decision. An engine only makes the
+//! change atomic, and gives every changed item a new version.
 
 use std::num::NonZeroU32;
 
 use crate::versions;
 
-/// A second of the Unix epoch. An engine owns no clock: callers tell it the time.
+/// A second of the Unix epoch. An engine has no clock: callers pass the time.
 pub type Second = u32;
 
-/// The version of an item: larger after every change of the item, also if it was gone in between.
+/// The version of an item. Every change of the item gives a larger version, even if the item was removed in between.
 pub type Version = u64;
 
-/// Longest key, in bytes.
+/// Length of the longest key.
 pub const KEY_BYTES_MAX: usize = 255;
 
-/// When an item ends.
+/// When an item expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expiry(Option<NonZeroU32>);
 
 impl Expiry {
-    /// It does not.
+    /// The item does not expire.
     pub const NEVER: Expiry = Expiry(None);
 
-    /// It is gone from this second on.
+    /// The item is expired from this second on.
     #[must_use]
     pub fn at(second: Second) -> Expiry {
         Expiry(Some(NonZeroU32::new(second).unwrap_or(NonZeroU32::MIN)))
     }
 
-    /// The second from which on it is gone.
+    /// The second from which on the item is expired.
     #[must_use]
     pub fn second(self) -> Option<Second> {
         self.0.map(NonZeroU32::get)
     }
 
-    /// Whether that time has come.
+    /// Whether the item is expired.
     #[inline]
     #[must_use]
     pub fn is_over(self, now: Second) -> bool {
         self.0.is_some_and(|second| second.get() <= now)
     }
 
-    /// As a number to store: 0 is never.
+    /// A number to store: 0 for never.
     #[must_use]
     pub fn to_bits(self) -> u32 {
         self.0.map_or(0, NonZeroU32::get)
     }
 
-    /// From a stored number.
+    /// The inverse of [`Expiry::to_bits`].
     #[must_use]
     pub fn from_bits(bits: u32) -> Expiry {
         Expiry(NonZeroU32::new(bits))
     }
 }
 
-/// An item, borrowed from the engine, as it was before the access that shows it.
+/// An item, borrowed from the engine, in its state before the current access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
     /// The client's number.
     pub flags: u32,
-    /// When it ends.
+    /// When the item expires.
     pub expiry: Expiry,
-    /// Changes with every change of the item.
+    /// The version; it grows with every change of the item.
     pub version: Version,
-    /// Bits that the layer above keeps beside the item; they mean nothing to the engine.
+    /// Bits that the protocol stores with the item. The engine does not interpret them.
     pub marks: u8,
-    /// Whether [`Engine::get`] has shown it since it was put.
+    /// Whether the item was read since it was put.
     pub read: bool,
-    /// When it was last read, changed or put.
+    /// When the item was last read, changed or put.
     pub used_at: Second,
     /// The value.
     pub value: &'a [u8],
@@ -96,14 +95,14 @@ impl From<Item<'_>> for Head {
     }
 }
 
-/// What is to happen to an item.
+/// A change of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Nothing; the access is not even counted as a use.
+    /// No change. The access does not count as a use.
     Keep,
-    /// Only that it was read.
+    /// The item is marked as read.
     Read,
-    /// A new item takes the place of the old one, if any.
+    /// A new item replaces the old one, if any.
     Put {
         /// See [`Item::flags`].
         flags: u32,
@@ -114,94 +113,92 @@ pub enum Change<'a> {
         /// The value.
         value: &'a [u8],
     },
-    /// The value grows at its end. Flags and expiry stay; without an item nothing happens.
+    /// Bytes are added at the end of the value. Flags and expiry stay. No effect without an item.
     Append(&'a [u8]),
-    /// The value grows at its front. Flags and expiry stay; without an item nothing happens.
+    /// Bytes are added before the value. Flags and expiry stay. No effect without an item.
     Prepend(&'a [u8]),
-    /// Another value of the same length, and perhaps another expiry; all else stays. Without an
-    /// item nothing happens.
+    /// A new value of the same length, and a new expiry. Flags and marks stay. No effect without an item.
     Rewrite {
         /// The new expiry.
         expiry: Expiry,
         /// The new value, as long as the old one.
         value: &'a [u8],
     },
-    /// The value stays; without an item nothing happens.
+    /// New expiry and marks; the value stays. No effect without an item.
     Amend {
         /// The new expiry.
         expiry: Expiry,
         /// The new marks.
         marks: u8,
-        /// Whether this makes a new version.
+        /// Whether the item gets a new version.
         new_version: bool,
-        /// Whether this counts as a read.
+        /// Whether the item is marked as read.
         read: bool,
     },
-    /// The item goes.
+    /// The item is removed.
     Remove,
 }
 
-/// Why an access failed. The item is as it was before, unless the error says otherwise.
+/// Why an access failed. The item is unchanged, unless the error says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// The item would exceed the largest size the engine takes.
+    /// The item is larger than the engine's limit.
     TooLarge,
-    /// There is no room for the change. An engine that evicts has evicted others in vain, and the
-    /// old item is gone.
+    /// There is no memory for the change. An engine that evicts has removed the old item, and has evicted others in
+    /// vain.
     Full,
-    /// There was no room for the change for some time, and another client changed the item in between. The caller
-    /// has to decide again.
+    /// The change had to wait for room, and another client changed the item meantime. The caller has to decide again.
     Changed,
     /// There is no room for the change on the disk.
     NoSpace,
-    /// There is room, but the system refuses what the change needs; it may not later.
+    /// The system refuses an operation that the change needs. A later attempt may succeed.
     Failed,
-    /// What is stored of the item is not what was written.
+    /// The stored item differs from the written one.
     Damaged,
-    /// The log could not be written before: no change is taken any more.
+    /// An earlier write of the log failed, so the engine refuses all changes.
     Broken,
 }
 
 impl Refused {
-    /// Whether it is for want of room.
+    /// Whether there is no room for the change.
     #[must_use]
     pub fn is_full(self) -> bool {
         matches!(self, Refused::Full | Refused::NoSpace)
     }
 }
 
-/// How full an engine is, and what it has removed by itself.
+/// The memory use of an engine, and its counts since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Items stored, those that are over but not yet noticed included.
+    /// Stored items, including expired ones that are not removed yet.
     pub items: u64,
     /// Bytes of keys, values and their headers.
     pub item_bytes: u64,
-    /// Bytes taken from the system: items, index, and room that is free for new items.
+    /// Bytes taken from the system: items, index, and free room for new items.
     pub memory_bytes: u64,
-    /// What `memory_bytes` must not exceed.
+    /// The limit of `memory_bytes`.
     pub memory_bytes_max: u64,
-    /// Changes that put a value, since the start.
+    /// Changes that put a value.
     pub puts: u64,
-    /// Items evicted for want of memory, since the start.
+    /// Items evicted because memory was full.
     pub evictions: u64,
-    /// Of those, the ones never read.
+    /// The evicted items that were never read.
     pub evictions_unread: u64,
-    /// Items removed because their time was over, since the start.
+    /// Items removed because they were expired.
     pub expired: u64,
 }
 
-/// A store of items. A handle to it is owned by one thread; engines that are shared lock inside.
+/// A store of items. Each thread has its own handle; shared engines have locks inside.
 ///
-/// Clients may see what a handle was shown or has changed only after [`Engine::settle`].
+/// Clients may see the results of a handle's accesses only after [`Engine::settle`].
 pub trait Engine {
-    /// Whether [`Engine::settle`] takes its time: requests are served once it is over.
+    /// Whether [`Engine::settle`] takes time. If so, a request counts as served only after it.
     const SETTLES: bool = false;
 
-    /// Shows the item of `key` to `visit`, unless its time is over, and counts that as a use.
+    /// Passes the item of `key` to `visit`, unless it is expired, and marks it as read.
     ///
     /// # Errors
-    /// Where the item cannot be shown; `visit` is not called.
+    /// When the item cannot be read. Then `visit` is not called.
     fn get<R>(
         &mut self,
         key: &[u8],
@@ -209,11 +206,11 @@ pub trait Engine {
         visit: impl FnOnce(Option<Item<'_>>) -> R,
     ) -> Result<R, Refused>;
 
-    /// Shows the item of `key` to `decide`, and makes the change it returns, atomically.
+    /// Passes the item of `key` to `decide`, and makes the change that it returns, atomically.
     ///
-    /// Returns the item's version after the change, 0 where there is no item, and what `decide`
-    /// had to say. With an error nothing was changed, whatever that is: where the item could not
-    /// be shown, `decide` was asked as if there was none.
+    /// Returns the item's version after the change, 0 without an item, and the result of `decide`. If there is an
+    /// error, see [`Refused`] for the item's state. If the item cannot be read, `decide` is called as if there was
+    /// none.
     fn update<'c, R>(
         &mut self,
         key: &[u8],
@@ -221,8 +218,7 @@ pub trait Engine {
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R);
 
-    /// As [`Engine::update`], for a decision that needs no value: pieces of a long value
-    /// are not put together.
+    /// As [`Engine::update`], for a decision that needs no value: the engine need not assemble a long value.
     fn update_by_head<'c, R>(
         &mut self,
         key: &[u8],
@@ -232,42 +228,40 @@ pub trait Engine {
         self.update(key, now, |item| decide(item.map(Head::from)))
     }
 
-    /// Removes every item once `at` has come: those put before it, none put after it.
-    /// A later call takes the place of an earlier one that is still pending.
+    /// Removes all items at the time `at`, except for items put after it. A later call replaces a pending one.
     ///
     /// # Errors
-    /// Where some of them could not be removed.
+    /// When some items could not be removed.
     fn clear(&mut self, at: Second, now: Second) -> Result<(), Refused>;
 
-    /// Waits until everything that this handle was shown or has changed is as safe as it is going
-    /// to be.
+    /// Waits until all changes that this handle made or has seen are durable, as far as the engine provides durability.
     ///
     /// # Errors
-    /// Says why it will never be: no client may see any of it.
+    /// Why the changes will never be durable. No client may see them.
     #[inline]
     fn settle(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether [`Engine::settle`] has something to wait for.
+    /// Whether [`Engine::settle`] would have to wait.
     #[inline]
     fn is_unsettled(&self) -> bool {
         false
     }
 
-    /// Changes the memory limit; evicts until it holds. Returns false, without any change, when so
-    /// little does not suffice for the largest item.
+    /// Changes the memory limit, and evicts items until the limit holds. Returns false, without any change, if the
+    /// limit is too low for the largest item.
     fn set_memory_limit(&mut self, bytes: usize, now: Second) -> bool;
 
-    /// How full it is.
+    /// The memory use, and the counts.
     fn figures(&mut self) -> Figures;
 
-    /// Why it takes no changes at present, and what that means for its operator.
+    /// Why the engine refuses changes at present, and the remedy, for its operator.
     fn shortage(&mut self) -> Option<String> {
         None
     }
 
-    /// What it has besides, if it keeps versions.
+    /// Further figures of an engine that keeps versions.
     fn version_figures(&mut self) -> Option<(versions::Figures, versions::CommitFigures)> {
         None
     }

@@ -1,7 +1,7 @@
-//! The engines that a memcached front serves: their trait, and the volatile one.
+//! The storage engines of the memcached server: their trait, and the volatile engine.
 //!
-//! * [`engine`]: one read, and one atomic read-decide-change.
-//! * [`Memory`]: items in bounded memory, the least useful evicted. [`Stripes`] shares several of them among threads.
+//! * [`engine`]: the trait, with one read, and one atomic read-decide-change.
+//! * [`Memory`]: items in bounded memory, with eviction. [`Stripes`]: several of them, shared by threads.
 //! * [`KeyHash`]: the seeded hash of keys.
 //! * [`versions`]: figures of an engine that keeps versions.
 

@@ -1,16 +1,19 @@
-//! The volatile engine: items in memory, bounded, the least useful evicted.
+//! The volatile engine: items in bounded memory, with eviction.
 //!
-//! Items are written one behind the other into segments of at most 1 MiB, so that a small item
-//! costs its header of 27 bytes, its index entry and nothing for an allocator. An item that is
-//! overwritten by one of its size stays where it is; otherwise the old place is dead, and a
-//! segment with nothing alive is used again at once.
+//! Items are written one after the other into segments of at most 1 MiB. So a small item costs its header of 27 bytes
+//! and its index entry, and no allocation. A new value of the same size overwrites the old one in place. Otherwise the
+//! old item is dead, and a segment with only dead items is reused at once.
 //!
-//! When memory runs out, a segment is emptied. If some segment is dead by a quarter or more, the
-//! items alive in the emptiest one move to the active segment: no item is evicted while there is
-//! dead space. Otherwise the oldest segment is emptied: its items that were used since they were put
-//! (or last spared) are spared, and the others evicted. A segment with more than half of its items used
-//! is passed over once. That is CLOCK, or FIFO with reinsertion, by the segment (Corbató, 1968; Yang et al., 2023, find
-//! such queues to evict no worse than LRU): a read sets a bit instead of moving a list's links.
+//! When memory runs out, a segment is emptied:
+//!
+//! * If some segment is dead by a quarter or more, the live items of the emptiest segment move to the active segment.
+//!   So no item is evicted while there is much dead space.
+//! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, are spared and
+//!   move to the active segment; the others are evicted. A segment with more than half of its bytes in used items is
+//!   passed over once.
+//!
+//! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). Such queues evict no worse than LRU (Yang et
+//! al., 2023), and a read only sets a bit instead of moving a list's links.
 
 mod hash;
 mod index;
@@ -25,11 +28,11 @@ use index::Index;
 use layout::{Head, Location, SEGMENT_BYTES_MAX, item_bytes};
 use log::Log;
 
-/// Memory is divided into at least so many segments, as long as they are not too small.
+/// The least number of segments, unless they would be smaller than `SEGMENT_BYTES_MIN`.
 const SEGMENTS_MIN: usize = 64;
 const SEGMENT_BYTES_MIN: usize = 4096;
-/// Memory for each of the index's tables. With items of 40 bytes or more none of them exceeds
-/// some 100,000 entries, and growing one takes well below a millisecond.
+/// The memory of items for each table of the index. With items of 40 bytes or more, a table has at most some 100,000
+/// entries, and growing it takes well below a millisecond.
 const TABLE_SHARE_BYTES: usize = 4 << 20;
 
 /// Limits of a [`Memory`].
@@ -37,13 +40,13 @@ const TABLE_SHARE_BYTES: usize = 4 << 20;
 pub struct MemoryLimits {
     /// Bytes of items, index and free room together.
     pub memory_bytes_max: usize,
-    /// The largest value.
+    /// Length of the largest value.
     pub value_bytes_max: usize,
 }
 
 impl MemoryLimits {
-    /// The least memory that serves values of this size: two of the largest items, so that one can
-    /// take the place of the other.
+    /// The least memory for values of this size. It has room for two of the largest items, so that one can replace the
+    /// other.
     #[must_use]
     pub fn memory_bytes_min(value_bytes_max: usize) -> usize {
         let segments = 16 * SEGMENT_BYTES_MIN;
@@ -55,15 +58,14 @@ impl MemoryLimits {
     }
 }
 
-/// Which versions an engine gives out: engines that share the keys of one store between them give
-/// out different ones.
+/// The versions that an engine assigns. The engines of one store assign different versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Versions {
     pub(crate) first: Version,
     pub(crate) step: Version,
 }
 
-/// The engine. Small items cost little beside their bytes; eviction is CLOCK, by the segment.
+/// The volatile engine. Small items have little overhead; eviction is CLOCK by segments.
 #[derive(Debug)]
 pub struct Memory {
     hash: KeyHash,
@@ -72,9 +74,9 @@ pub struct Memory {
     limits: MemoryLimits,
     last_version: Version,
     version_step: Version,
-    /// When everything put before is removed.
+    /// When all items put before are removed.
     clear_at: Option<Second>,
-    /// A value that grows, while it is put together.
+    /// A buffer in which appends and prepends assemble a value.
     grown: Vec<u8>,
     puts: u64,
     evictions: u64,
@@ -83,8 +85,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty engine, or `None` when the memory does not suffice for two of the largest items
-    /// ([`MemoryLimits::memory_bytes_min`]).
+    /// An empty engine; `None` if the memory is below [`MemoryLimits::memory_bytes_min`].
     #[must_use]
     pub fn new(limits: MemoryLimits) -> Option<Memory> {
         Memory::with_versions(limits, KeyHash::random(), Versions { first: 1, step: 1 })
@@ -239,7 +240,7 @@ impl Memory {
         outcome
     }
 
-    /// The item of a key, unless its time is over.
+    /// The item of a key, unless it is expired.
     #[inline]
     fn find(&mut self, hash: u64, key: &[u8], now: Second) -> Option<Location> {
         if self.clear_at.is_some_and(|at| at <= now) {
@@ -303,7 +304,7 @@ impl Engine for Memory {
             return false;
         }
         self.limits = limits;
-        // It fails only when nothing is left to evict.
+        // It fails only if no item is left to evict.
         let _ = self.ensure_available(0, now);
         true
     }

@@ -1,20 +1,20 @@
-//! One store for several threads.
+//! A store for several threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 use crate::memory::{KeyHash, Memory, MemoryLimits, Versions};
 
-/// Stripes for each thread, if each holds enough: so many that two threads seldom need the same one.
+/// Stripes for each thread, unless they would be too small: enough that two threads seldom need the same stripe.
 const STRIPES_PER_THREAD: usize = 8;
-/// A stripe holds at least so many of the largest values.
+/// The number of largest values for which a stripe has room, at least.
 const LARGEST_VALUES_MIN: usize = 4;
 
-/// A handle to memory engines that share the keys between them, each behind a lock of its own.
+/// A handle to several memory engines. Each has its own lock and a part of the keys.
 ///
-/// Any connection may ask for any key, so that threads share the keys. Handing a request to the thread that owns
-/// its key would cost two wake-ups of some microseconds; a free lock costs some 20 ns. A single thread needs
-/// neither: it owns a [`Memory`].
+/// Any connection may request any key, so all threads need all keys. Passing a request to the thread that owns its key
+/// would cost two wake-ups of some microseconds, whereas a free lock costs some 20 ns. A single thread needs neither,
+/// and owns a [`Memory`].
 #[derive(Debug, Clone)]
 pub struct Stripes {
     stripes: Arc<[Mutex<Memory>]>,
@@ -22,7 +22,7 @@ pub struct Stripes {
 }
 
 impl Stripes {
-    /// Divides the memory. `None` when it does not suffice.
+    /// Divides the memory among stripes. `None` if the memory does not suffice for one stripe.
     #[must_use]
     pub fn new(threads: usize, limits: MemoryLimits) -> Option<Stripes> {
         let share_min = MemoryLimits::memory_bytes_min(limits.value_bytes_max)
@@ -42,13 +42,13 @@ impl Stripes {
         Some(Stripes { stripes, hash })
     }
 
-    /// The stripe of a hash: bits that the index inside does not look at first.
+    /// The stripe of a hash. It uses other bits than the choice of a table in the stripe's index.
     fn stripe(&self, hash: u64) -> MutexGuard<'_, Memory> {
         lock(&self.stripes[(hash >> 32) as usize & (self.stripes.len() - 1)])
     }
 }
 
-/// A thread that panics takes the server down with it; until then the others serve what is there.
+/// Locks even after a panic. A panic of a thread ends the server; until then, the other threads go on.
 fn lock(stripe: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -80,7 +80,7 @@ impl Engine for Stripes {
 
     fn set_memory_limit(&mut self, bytes: usize, now: Second) -> bool {
         let share = bytes / self.stripes.len();
-        // They have equal limits: either the first one refuses, or none does.
+        // All stripes have equal limits, so either the first stripe refuses, or none does.
         self.stripes.iter().all(|stripe| lock(stripe).set_memory_limit(share, now))
     }
 

@@ -2,38 +2,37 @@
 
 use std::time::Duration;
 
-/// Figures of a store. They are read one by one: together they are of no one moment.
+/// Figures of a store. They are read one after the other, so they may belong to different moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Keys that are there.
+    /// Present keys.
     pub keys: u64,
-    /// Records of keys that are kept: what they are, what they were, that they are gone, and each
-    /// further piece of a value that was written in several.
+    /// Stored records of keys: current versions, older versions, deletions, and further pieces of values that were
+    /// written in several pieces.
     pub versions: u64,
-    /// Snapshots that are open.
+    /// Open snapshots.
     pub snapshots_open: u64,
-    /// For how long the oldest of them has been.
+    /// The age of the oldest open snapshot.
     pub snapshot_age: Option<Duration>,
-    /// Bytes of all segments of the log, the space that is reserved in them included.
+    /// Bytes of all segments of the log, including reserved space.
     pub file_bytes: u64,
     /// Bytes of records that may still be read.
     pub live_bytes: u64,
-    /// Segments that were reclaimed.
+    /// Reclaimed segments.
     pub reclaims: u64,
-    /// What that took, all of them together.
+    /// The total time of reclaiming.
     pub reclaim_time: Duration,
 }
 
-/// What it took to make commits safe: those that waited together went as one group, with one write
-/// and one sync.
+/// The cost of making commits durable. Commits that wait at the same time form a group, with one write and one sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitFigures {
-    /// Groups.
+    /// Groups of commits.
     pub groups: u64,
-    /// Records in them.
+    /// Records in these groups.
     pub records: u64,
-    /// What all of them took together.
+    /// The total time of all groups.
     pub sum_ns: u64,
-    /// What the slowest one took since the last call.
+    /// The longest time of a group since the last call.
     pub max_ns: u64,
 }

@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A seeded hash: a client that chooses the keys does not know which of them collide.
+/// A seeded hash, so that a client cannot choose keys that collide.
 ///
-/// Each step multiplies 64 by 64 bits and folds the 128 bits of the product, the mixing step of
-/// wyhash (Wang Yi, 2019).
+/// Each step multiplies 64 by 64 bits, and folds the 128 bits of the product: the mixing step of wyhash (Wang Yi,
+/// 2019).
 #[derive(Debug, Clone, Copy)]
 pub struct KeyHash {
     seed: u64,
@@ -13,11 +13,11 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// A hash with a seed of its own.
+    /// A hash with a random seed.
     #[must_use]
     pub fn random() -> KeyHash {
         let random = RandomState::new();
-        // Odd, so that no bit of the other factor is lost.
+        // An odd factor loses no bit of the other factor.
         KeyHash { seed: random.hash_one(1), factor: random.hash_one(2) | 1 }
     }
 
@@ -55,21 +55,21 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn similar_keys_spread_over_low_middle_and_high_bits() {
+    fn hashes_of_similar_keys_spread_over_all_bits() {
         let hash = KeyHash::random();
         let keys = 1 << 16;
         let hashes: Vec<u64> =
             (0..keys).map(|n| hash.hash(format!("key:{n}").as_bytes())).collect();
         for shift in [0, 20, 48] {
             let distinct: HashSet<u64> = hashes.iter().map(|hash| hash >> shift & 0xFFFF).collect();
-            // Random 16-bit numbers, as many as there are: 1 - 1/e of them are met.
+            // 2^16 random numbers of 16 bits take a share of 1 - 1/e of all values.
             let share = distinct.len() as f64 / f64::from(keys);
             assert!((0.60..0.66).contains(&share), "{share} of the values at bit {shift}");
         }
     }
 
     #[test]
-    fn length_and_every_byte_count() {
+    fn length_and_every_byte_change_the_hash() {
         let hash = KeyHash::random();
         let mut key = b"0123456789abcdefghij".to_vec();
         let whole = hash.hash(&key);

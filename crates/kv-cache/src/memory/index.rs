@@ -1,17 +1,17 @@
-//! From a key's hash to the place of its item.
+//! The index: from a key's hash to the location of its item.
 
 use hashbrown::HashTable;
 
 use super::layout::Location;
 
-/// Bits of an entry that hold the location; the others hold bits of the hash.
+/// The bits of an entry that hold the location. The other bits hold a part of the hash.
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 
-/// Hash tables of locations: eight bytes an item, and one more of the table.
+/// Hash tables of locations: eight bytes for each item, and one byte of the table.
 ///
-/// An entry keeps 24 bits of the hash: a table grows, and rejects almost every other key, without touching an
-/// item. There are many tables, so that one grows quickly; other bits of the hash choose the table of a key.
+/// An entry holds 24 bits of the hash. So a table can grow, and reject nearly all other keys, without reading an item.
+/// There are many tables, so that growing one is quick. Other bits of the hash choose the table of a key.
 #[derive(Debug)]
 pub(crate) struct Index {
     tables: Box<[HashTable<u64>]>,
@@ -35,7 +35,7 @@ impl Index {
         self.bytes + size_of_val(&*self.tables)
     }
 
-    /// The location that `is_it` recognises among those of this hash.
+    /// The location for which `is_it` holds, among the locations with this hash.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -50,14 +50,14 @@ impl Index {
             .map(|entry| Location(entry & LOCATION_MASK))
     }
 
-    /// By how much [`Index::reserve`] would make the tables grow.
+    /// The memory by which [`Index::reserve`] would make the tables grow.
     pub(crate) fn growth_bytes(&self, hash: u64) -> usize {
         let table = &self.tables[self.table(hash)];
-        // A table doubles; the first one is small.
+        // A table doubles; an empty table begins small.
         if table.len() < table.capacity() { 0 } else { table.allocation_size().max(64) }
     }
 
-    /// Sees to it that one more location of this hash fits.
+    /// Makes room for one more location with this hash.
     pub(crate) fn reserve(&mut self, hash: u64) {
         let table = self.table(hash);
         let table = &mut self.tables[table];
@@ -66,7 +66,7 @@ impl Index {
         self.bytes += table.allocation_size() - before;
     }
 
-    /// Adds a location that is not there yet, for which there is room.
+    /// Adds a new location. There must be room for it.
     pub(crate) fn insert(&mut self, hash: u64, location: Location) {
         let tag = hash >> LOCATION_BITS;
         let table = self.table(hash);
@@ -78,7 +78,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Puts `to` in the place of `from`, which must be there.
+    /// Replaces the location `from`, which must be present, by `to`.
     pub(crate) fn relocate(&mut self, hash: u64, from: Location, to: Location) {
         let tag = hash >> LOCATION_BITS;
         let table = self.table(hash);
@@ -91,7 +91,7 @@ impl Index {
         }
     }
 
-    /// Takes a location out, which must be there.
+    /// Removes a location, which must be present.
     pub(crate) fn remove(&mut self, hash: u64, location: Location) {
         let table = self.table(hash);
         let entry = self.tables[table].find_entry(spread(hash >> LOCATION_BITS), |&entry| {
@@ -119,7 +119,7 @@ impl Index {
     }
 }
 
-/// The hash a table sees, made from what an entry keeps: tables use the lowest and highest bits.
+/// The hash for a table, computed from the bits in an entry. Tables use the lowest and the highest bits.
 #[inline]
 fn spread(tag: u64) -> u64 {
     tag.wrapping_mul(0x9E37_79B9_7F4A_7C15)

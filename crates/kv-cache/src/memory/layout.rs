@@ -1,4 +1,4 @@
-//! An item in memory: its bytes, and its place.
+//! The layout of an item in memory, and its location.
 
 use crate::engine::{Expiry, Second, Version};
 
@@ -17,22 +17,22 @@ pub(super) const KEY_LEN: usize = 24;
 pub(super) const MARKS: usize = 25;
 pub(super) const STATE: usize = 26;
 
-/// Bits of the state: the item is no longer in the index.
+/// A bit of the state: the item is no longer in the index.
 pub(super) const DEAD: u8 = 1;
-/// It was used since it was put or last spared from eviction.
+/// A bit of the state: the item was used since it was put, or last spared from eviction.
 pub(super) const USED: u8 = 2;
-/// It was read since it was put.
+/// A bit of the state: the item was read since it was put.
 pub(super) const READ: u8 = 4;
 
 /// Items begin at multiples of this.
 pub(super) const UNIT_BYTES: usize = 8;
 pub(super) const OFFSET_BITS: u32 = 17;
-/// The largest segment that a location can point into, except at its front.
+/// The largest segment with several items. A segment with one item, at offset 0, may be larger.
 pub(crate) const SEGMENT_BYTES_MAX: usize = UNIT_BYTES << OFFSET_BITS;
-/// A location has 40 bits: 17 for the offset in units, 23 for the segment.
+/// The most segments. A location has 40 bits: 17 for the offset in units, 23 for the segment.
 pub(super) const SEGMENTS_MAX: usize = 1 << 23;
 
-/// Where an item is.
+/// The place of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Location(pub(crate) u64);
 
@@ -50,7 +50,7 @@ impl Location {
     }
 }
 
-/// What is written with a new item, beside its key and value.
+/// The fields of an item besides its key and value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) version: Version,
@@ -60,7 +60,7 @@ pub(crate) struct Head {
     pub(crate) used_at: Second,
 }
 
-/// Bytes that an item takes.
+/// The size of an item.
 #[inline]
 pub(crate) fn item_bytes(key_len: usize, value_len: usize) -> usize {
     (HEADER_BYTES + key_len + value_len).next_multiple_of(UNIT_BYTES)

@@ -1,4 +1,4 @@
-//! The memory that holds the items: segments, filled from front to back.
+//! The memory of the items: segments, filled from front to back.
 
 use std::collections::VecDeque;
 
@@ -8,20 +8,20 @@ use super::layout::{
 };
 use crate::engine::{Expiry, Item, Second};
 
-/// One stretch of memory. Either of the common size, for many items, or made for one large item.
+/// A contiguous part of memory: of the common size, for many items, or for one large item.
 #[derive(Debug, Default)]
 struct Segment {
     bytes: Box<[u8]>,
-    /// Bytes written, from the front.
+    /// The number of written bytes, from the front.
     filled: usize,
-    /// Of those, bytes of items that are in the index.
+    /// The bytes of items that are in the index.
     live: usize,
-    /// It was made for one large item.
+    /// Whether the segment is for one large item.
     large: bool,
 }
 
-/// What a segment costs beside its memory: its entry, and its number in two lists. Lists that grow
-/// have up to twice the room they need.
+/// The cost of a segment besides its memory: its entry, and its number in two lists. Growing lists have up to twice the
+/// room that they need.
 const BOOKKEEPING_BYTES: usize = 2 * (size_of::<Segment>() + 2 * size_of::<u32>());
 
 /// Segments, and the order in which they were filled.
@@ -29,15 +29,17 @@ const BOOKKEEPING_BYTES: usize = 2 * (size_of::<Segment>() + 2 * size_of::<u32>(
 pub(crate) struct Log {
     segment_bytes: usize,
     segments: Vec<Segment>,
-    /// Numbers of segments that have no memory.
+    /// Numbers of segments without memory.
     vacant: Vec<u32>,
-    /// Numbers of segments of the common size that hold nothing.
+    /// Numbers of empty segments of the common size.
     free: Vec<u32>,
-    /// The segment being filled.
+    /// The segment that is being filled.
     active: Option<u32>,
-    /// All others that hold items, the one filled first in front.
+    /// All other segments with items, in the order in which they were filled.
     filled: VecDeque<u32>,
+    /// Bytes of all segments.
     allocated: usize,
+    /// Bytes of all live items.
     live: usize,
 }
 
@@ -57,38 +59,38 @@ impl Log {
         }
     }
 
-    /// Size of a common segment.
+    /// The size of a common segment.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }
 
-    /// Whether an item of this size gets a segment of its own. An eighth of a segment is what may
-    /// be lost at its end.
+    /// Whether an item of this size gets its own segment. So at most an eighth of a common segment is wasted at its
+    /// end.
     pub(crate) fn is_large(&self, item_bytes: usize) -> bool {
         item_bytes > self.segment_bytes / 8
     }
 
-    /// Memory taken from the system.
+    /// The memory taken from the system.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated + self.segments.len() * BOOKKEEPING_BYTES
     }
 
-    /// Memory that one more common segment takes.
+    /// The memory that one more common segment takes.
     pub(crate) fn segment_cost(&self) -> usize {
         self.segment_bytes + BOOKKEEPING_BYTES
     }
 
-    /// Memory that a large item takes.
+    /// The memory that a large item takes.
     pub(crate) fn large_item_cost(&self, item_bytes: usize) -> usize {
         item_bytes + BOOKKEEPING_BYTES
     }
 
-    /// Memory of items that are in the index.
+    /// The size of all items that are in the index.
     pub(crate) fn live_bytes(&self) -> usize {
         self.live
     }
 
-    /// Bytes that the active segment still takes.
+    /// The free bytes of the active segment.
     pub(crate) fn room(&self) -> usize {
         self.active.map_or(0, |active| {
             let segment = &self.segments[active as usize];
@@ -100,7 +102,7 @@ impl Log {
         !self.free.is_empty()
     }
 
-    /// Begins a new active segment, a free one or new memory.
+    /// Begins a new active segment: a free one, or a new one.
     pub(crate) fn begin_segment(&mut self) {
         if let Some(sealed) = self.active.take() {
             if self.segments[sealed as usize].live == 0 {
@@ -114,7 +116,7 @@ impl Log {
         self.active = Some(segment);
     }
 
-    /// Gives the memory of one free segment back. Returns false when there is none.
+    /// Gives the memory of one free segment back to the system. Returns false if there is none.
     pub(crate) fn release_free_segment(&mut self) -> bool {
         let Some(segment) = self.free.pop() else { return false };
         self.release(segment);
@@ -127,7 +129,7 @@ impl Log {
             self.segments.push(Segment::default());
             (self.segments.len() - 1) as u32
         });
-        // Zeroed memory comes from the kernel a page at a time as it is touched.
+        // The kernel provides zeroed memory page by page, at the first access.
         self.segments[number as usize].bytes = vec![0; bytes].into_boxed_slice();
         self.allocated += bytes;
         number
@@ -139,8 +141,7 @@ impl Log {
         self.vacant.push(number);
     }
 
-    /// Writes a new item: into the active segment, which must have room, or, where it is large,
-    /// into a segment of its own.
+    /// Writes a new item to the active segment, which must have room. A large item gets its own segment.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], head: &Head) -> Location {
         let location = self.reserve(item_bytes(key.len(), value.len()));
         let bytes = self.bytes_mut(location);
@@ -154,7 +155,7 @@ impl Log {
         location
     }
 
-    /// Puts a value of the same length in the place of an item's.
+    /// Replaces an item's value by one of the same length.
     pub(crate) fn rewrite(&mut self, at: Location, value: &[u8], head: &Head) {
         let start = HEADER_BYTES + self.key(at).len();
         let end = start + self.value_len(at);
@@ -164,7 +165,7 @@ impl Log {
         bytes[start..end].copy_from_slice(value);
     }
 
-    /// Overwrites the value of an item if the new value takes as much memory; otherwise returns false.
+    /// Overwrites the value of an item if the new item has the same size. Otherwise returns false.
     pub(crate) fn overwrite(&mut self, at: Location, value: &[u8], head: &Head) -> bool {
         let key_len = self.key(at).len();
         if item_bytes(key_len, value.len()) != item_bytes(key_len, self.value_len(at)) {
@@ -172,7 +173,7 @@ impl Log {
         }
         let bytes = self.bytes_mut(at);
         bytes[VALUE_LEN..USED_AT].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        // It keeps its place in the order of eviction, which is that of an older item.
+        // The item keeps its old place in the order of eviction, so it counts as used.
         bytes[STATE] = USED;
         write_head(bytes, head);
         bytes[HEADER_BYTES + key_len..][..value.len()].copy_from_slice(value);
@@ -196,7 +197,7 @@ impl Log {
         Location::new(active, offset)
     }
 
-    /// Takes an item, which is no longer in the index, for dead. A segment of nothing else is free.
+    /// Marks an item, which is no longer in the index, as dead. A segment with only dead items becomes free.
     pub(crate) fn kill(&mut self, at: Location) {
         let bytes = self.size(at);
         self.bytes_mut(at)[STATE] |= DEAD;
@@ -224,12 +225,12 @@ impl Log {
         }
     }
 
-    /// Drops everything; keeps no memory.
+    /// Drops all items and all memory.
     pub(crate) fn clear(&mut self) {
         *self = Log::new(self.segment_bytes);
     }
 
-    /// Live items, in the order of the log of one segment, to be moved or killed.
+    /// The first live item of a segment at or after the offset `from`, and the offset of the next item.
     pub(crate) fn next_live(&self, segment: u32, from: usize) -> Option<(Location, usize)> {
         let filled = self.segments[segment as usize].filled;
         let mut offset = from;
@@ -244,7 +245,7 @@ impl Log {
         None
     }
 
-    /// The segment filled first. It remains in the order.
+    /// The segment that was filled first.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.filled.front().copied()
     }
@@ -254,7 +255,7 @@ impl Log {
         self.segments[segment as usize].large
     }
 
-    /// The common segment with the least alive in it, and how many bytes that is.
+    /// The common segment with the fewest live bytes, and their number.
     pub(crate) fn emptiest(&self) -> Option<(u32, usize)> {
         self.filled
             .iter()
@@ -263,17 +264,17 @@ impl Log {
             .min_by_key(|&(_, live)| live)
     }
 
-    /// Makes the oldest segment the youngest.
+    /// Moves the oldest segment to the end of the order.
     pub(crate) fn renew_oldest(&mut self) {
         self.filled.rotate_left(1);
     }
 
-    /// Copies an item that is not large, header and all, into the active segment, which must have
-    /// room. The copy counts as unused; the original is to be killed.
+    /// Copies an item that is not large to the active segment, which must have room. The copy counts as unused. The
+    /// caller must then kill the original.
     pub(crate) fn relocate(&mut self, from: Location) -> Location {
         let bytes = self.size(from);
         let to = self.reserve(bytes);
-        // Out of the segments while two of them are looked at.
+        // The target's memory is taken out of its segment, because two segments are borrowed at a time.
         let mut target = std::mem::take(&mut self.segments[to.segment()].bytes);
         target[to.offset()..][..bytes].copy_from_slice(&self.bytes(from)[..bytes]);
         target[to.offset() + STATE] &= !USED;
@@ -291,7 +292,7 @@ impl Log {
         u32_at(self.bytes(at), VALUE_LEN) as usize
     }
 
-    /// Bytes that the item takes.
+    /// The size of the item.
     pub(crate) fn size(&self, at: Location) -> usize {
         let bytes = self.bytes(at);
         item_bytes(usize::from(bytes[KEY_LEN]), u32_at(bytes, VALUE_LEN) as usize)
@@ -302,12 +303,12 @@ impl Log {
         Expiry::from_bits(u32_at(self.bytes(at), EXPIRY))
     }
 
-    /// Whether it was used since it was put or last spared.
+    /// Whether the item was used since it was put or last spared.
     pub(crate) fn is_used(&self, at: Location) -> bool {
         self.bytes(at)[STATE] & USED != 0
     }
 
-    /// Whether it was read since it was put.
+    /// Whether the item was read since it was put.
     pub(crate) fn is_read(&self, at: Location) -> bool {
         self.bytes(at)[STATE] & READ != 0
     }
@@ -339,7 +340,7 @@ impl Log {
         bytes[STATE] |= USED | READ;
     }
 
-    /// Changes what is beside the value.
+    /// Changes all fields except for the value.
     pub(crate) fn amend(&mut self, at: Location, head: &Head) {
         let bytes = self.bytes_mut(at);
         write_head(bytes, head);

@@ -1,28 +1,28 @@
-//! How room is made for new items: by compaction while there is dead space, else by eviction.
+//! Room for new items: by compaction while there is dead space, otherwise by eviction.
 
 use super::Memory;
 use super::layout::Location;
 use crate::engine::{Refused, Second};
 
-/// A segment with no more than these parts of a whole alive is worth compacting.
+/// The largest live share of a segment that is compacted, as numerator and denominator.
 const COMPACT_LIVE_MAX: (usize, usize) = (3, 4);
-/// Of an evicted segment, at most these parts are spared.
+/// The largest share of an evicted segment that is spared, as numerator and denominator.
 const SPARE_MAX: (usize, usize) = (1, 2);
-/// At most so many segments with more used items are passed over at a time.
+/// The most segments with a larger share of used items that are passed over at a time.
 const PASSED_OVER_MAX: usize = 8;
-/// Up to so many segments are taken whatever share of them is dead.
+/// The number of segments up to which memory grows without regard to dead space.
 const GROW_FREELY_SEGMENTS: usize = 16;
 
 impl Memory {
-    /// All memory the engine has taken: what the limit bounds.
+    /// All memory that the engine has taken, which the limit bounds.
     pub(super) fn memory_bytes(&self) -> usize {
         self.index.bytes() + self.log.allocated_bytes()
     }
 
-    /// Makes room for one item of so many bytes, and for its entry in the index.
+    /// Makes room for one item of `item_bytes` bytes, and for its entry in the index.
     ///
-    /// Between calls there is always memory for one more common segment, free or not yet taken:
-    /// the one that the survivors of an emptied segment move to.
+    /// Between calls there is always memory for one more common segment, free or not yet taken. The survivors of an
+    /// emptied segment move to this reserve.
     pub(super) fn make_room(
         &mut self,
         hash: u64,
@@ -43,7 +43,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Evicts until the limit leaves so many bytes, and the reserve, to be taken from the system.
+    /// Evicts until `bytes` bytes and the reserve can be taken from the system within the limit.
     pub(super) fn ensure_available(&mut self, bytes: usize, now: Second) -> Result<(), Refused> {
         let bytes = bytes + self.log.segment_cost();
         while self.memory_bytes() + bytes > self.limits.memory_bytes_max {
@@ -59,8 +59,8 @@ impl Memory {
         if self.log.has_free_segment() {
             return Ok(());
         }
-        // A segment is allocated before dead space is collected, but not without end: a key that is overwritten
-        // again and again shall not touch all memory.
+        // Memory grows before dead space is collected, but not without bound: a key that is overwritten again and again
+        // must not take all memory.
         let segment_bytes = self.log.segment_bytes();
         let mostly_dead = self.log.live_bytes() < self.log.allocated_bytes() / 2
             && self.log.allocated_bytes() > GROW_FREELY_SEGMENTS * segment_bytes;
@@ -75,7 +75,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees at least some memory.
+    /// Frees some memory, by compaction or eviction.
     fn empty_a_segment(&mut self, now: Second) -> Result<(), Refused> {
         if self.compact(now) {
             return Ok(());
@@ -94,7 +94,7 @@ impl Memory {
         Ok(())
     }
 
-    /// How much of a segment may be spared: of a large item's, nothing, as it cannot be moved.
+    /// The most bytes of a segment that may be spared. A large item is never spared, because it cannot be moved.
     fn spare_bytes_max(&self, segment: u32) -> usize {
         if self.log.holds_large_item(segment) {
             0
@@ -121,7 +121,7 @@ impl Memory {
         }
     }
 
-    /// Moves the live items out of the emptiest segment, if that gains enough.
+    /// Moves the live items out of the emptiest segment, if that frees enough. Returns whether it did.
     fn compact(&mut self, now: Second) -> bool {
         let (parts, whole) = COMPACT_LIVE_MAX;
         match self.log.emptiest() {
@@ -133,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// Evicts the unused of a segment, and spares the others as far as they may be.
+    /// Evicts the unused items of a segment, and spares used items up to the limit.
     fn evict(&mut self, segment: u32, now: Second) {
         let mut spare_bytes = self.spare_bytes_max(segment);
         self.empty(segment, now, |memory, at| {
@@ -146,7 +146,7 @@ impl Memory {
         });
     }
 
-    /// Moves what `stays` into the active segment, drops the rest, and thereby frees the segment.
+    /// Frees a segment: moves items to the active segment if `stays` returns true, and evicts the others.
     fn empty(
         &mut self,
         segment: u32,
@@ -162,7 +162,7 @@ impl Memory {
                 self.remove(hash, at);
             } else if stays(self, at) {
                 if self.log.room() < self.log.size(at) {
-                    // The reserve; this segment takes its place as soon as it is empty.
+                    // This takes the reserve. The emptied segment becomes the new reserve.
                     self.log.begin_segment();
                 }
                 let to = self.log.relocate(at);
