@@ -11,9 +11,9 @@ use crate::opaque::Opaque;
 
 /// The token that stands for the servers' own tokens, in the order of the command line.
 ///
-/// It depends only on these, so that every thread and every middleware in front of the same servers gives and
-/// understands the same tokens, before and after a restart. Two different sets of tokens have the same common token
-/// with probability 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
+/// It depends only on the servers' tokens. So all threads and all middlewares in front of the same servers give and
+/// understand the same tokens, also after a restart. Two different sets of tokens have the same common token with
+/// probability 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
 pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
     fold(0x6b6e_6565, servers)
 }

@@ -73,7 +73,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The state for threads with these wakers. A thread may have at most `jobs_max` jobs in the queue or at other
-    /// threads, so its mailbox has room for that many answers.
+    /// threads: its mailbox has room for that many answers.
     pub(crate) fn new(wakers: &[Waker], jobs_max: usize) -> Arc<Shared> {
         let answers_max = if wakers.len() > 1 { jobs_max } else { 1 };
         Arc::new(Shared {

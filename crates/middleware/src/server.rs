@@ -43,7 +43,7 @@ impl Server {
         }
     }
 
-    /// The wait before the next attempt. It doubles with each failure, up to 5 s, and varies randomly by a quarter in
+    /// The wait before the next attempt. It doubles with each failure, up to 5 s. It varies randomly by a quarter in
     /// both directions, so that middlewares do not return all at once.
     pub(crate) fn next_backoff(&mut self) -> Duration {
         let doubled = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16)).min(BACKOFF_MAX);

@@ -131,8 +131,8 @@ impl Page {
         }
     }
 
-    /// Prints cumulative buckets. The upper edge of a histogram's cell decides its bucket, so a value just below a
-    /// bound (by less than 0.1 %) may count above it.
+    /// Prints cumulative buckets. The upper edge of a histogram's cell decides its bucket: a value less than 0.1 %
+    /// below a bound may count above it.
     fn histogram(&mut self, name: &str, op: &str, histogram: &Histogram<u64>, sum_s: f64) {
         let labels = format!("role=\"{}\",op=\"{op}\"", self.role);
         let mut cells = histogram.iter_recorded().peekable();
