@@ -2,7 +2,7 @@
 
 use knee_telemetry::{Bottleneck, BottleneckReason, Load, Totals};
 
-/// A thread is taken for saturated from this share of a processor on, averaged over the run.
+/// A thread that uses at least this share of a processor, averaged over the run, counts as saturated.
 const CPU_SHARE_MAX: f64 = 0.9;
 
 /// With a larger share of late sends, the 99th percentile of all sends is late.

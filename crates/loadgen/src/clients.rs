@@ -12,8 +12,9 @@
 //!
 //! The kernel gets the request a little later, at the end of the batch of events. If this process delays the send, or
 //! the reading of the answer, the delay is part of the response time. Causes are other connections in the batch and a
-//! busy processor. So the load generator's own slowness is never hidden. A client always either thinks or waits, so N =
-//! X (R + Z) holds for the figures. The summary reports a load generator that was too slow ([`crate::bottleneck`]).
+//! busy processor. So the load generator's own slowness is never hidden. A client always either thinks or waits, so
+//! N = X (R + Z) holds for the figures. The summary reports a load generator that was too slow
+//! ([`crate::bottleneck`]).
 
 mod events;
 
@@ -70,7 +71,7 @@ pub(crate) struct Clients<T: Traffic> {
     /// Connections opened before the start.
     standing: usize,
     in_flight: u64,
-    /// Connections that are cut now.
+    /// The number of connections with `is_missing`.
     missing: u64,
     start: Instant,
     end: Instant,
@@ -104,7 +105,7 @@ struct Connection<M> {
     thinking: BinaryHeap<Reverse<Instant>>,
     /// Slots that will send when the connection is open again (closed loop).
     stranded: usize,
-    /// The connection was cut, and is not open again yet.
+    /// Whether the connection was cut, and is not open again yet.
     is_missing: bool,
 }
 
@@ -116,7 +117,7 @@ struct Sent {
 }
 
 impl<T: Traffic> Clients<T> {
-    /// The clients of these numbers.
+    /// The clients with these numbers.
     pub(crate) fn new(
         run: Arc<Run>,
         traffic: Arc<T>,
@@ -329,8 +330,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Counts a send that had an intended time: how late it was, and how much of that only this process can have
-    /// caused.
+    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of the delay during
+    /// which a connection had room, so that only this process can have caused it.
     fn sent_late(&mut self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends += 1;
         self.own_late_sends += u64::from(own_late_ns > LATE_NS);

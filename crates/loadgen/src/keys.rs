@@ -22,7 +22,7 @@ pub(crate) enum KeyFormat {
     /// Padded with zeros to one length. Requests for all keys are equally long, and keys sort by their numbers.
     #[default]
     Padded,
-    /// Without zeros in front, as the users of a graph.
+    /// Without leading zeros, as in the keys of a graph's users.
     Plain,
 }
 

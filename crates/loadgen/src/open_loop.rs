@@ -103,7 +103,7 @@ impl Arrivals {
         Some((due, client))
     }
 
-    /// Brings the end forward.
+    /// Moves the end to `end` if that is earlier, and drops the requests that would be due from then on.
     pub(crate) fn stop_at(&mut self, end: Duration) {
         self.end = self.end.min(end);
         for heap in [&mut self.due, &mut self.later] {
@@ -173,7 +173,7 @@ pub(crate) struct Destination {
     pub(crate) room: Room,
     /// When the timer for the next arrival fires, if one is set.
     pub(crate) armed: Option<Instant>,
-    /// Since when requests could be sent; `None` while every connection is full or lost.
+    /// The time since which a connection has room; `None` while every connection is full or lost.
     pub(crate) room_since: Option<Instant>,
     /// Lost connections, to be opened again when requests need them.
     pub(crate) lost: VecDeque<u32>,

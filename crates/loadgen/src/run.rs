@@ -77,9 +77,10 @@ pub(crate) struct Run {
     pub(crate) unsent: AtomicU64,
     /// Requests without an answer when the drain time was over.
     pub(crate) unanswered: AtomicU64,
-    /// Sends that had an intended time, and how many of them were late although a connection had room: only this
-    /// process can have delayed those.
+    /// Sends that had an intended time.
     pub(crate) timed_sends: AtomicU64,
+    /// The sends of these that were late although a connection had room, so that only this process can have delayed
+    /// them.
     pub(crate) own_late_sends: AtomicU64,
 }
 
@@ -153,7 +154,7 @@ pub(crate) trait Driver: Sized {
 
 /// The threads of a run.
 pub(crate) trait Driving {
-    /// The run's start is known.
+    /// Notifies the threads that the run's start is known.
     fn start_is_known(&self);
 
     /// Ends the threads before the end of the run.

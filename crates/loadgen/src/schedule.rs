@@ -79,7 +79,7 @@ impl Think {
     /// The rest of a think time after a random moment of it.
     ///
     /// Each client begins a run with such a rest. If all clients began with a request, or with a whole think time, they
-    /// would send at the same moments. With constant think times this would never end.
+    /// would send at the same moments. With constant think times, they would do so during the whole run.
     pub(crate) fn remainder(self, random: &mut Random) -> Duration {
         match self {
             Think::Never => Duration::ZERO,
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn absurd_rates_do_not_overflow() {
+    fn tiny_rate_does_not_overflow() {
         let mut random = Random::stream(0, 0);
         let due = Constant::new(1e-300, 1, 2).next(&mut random);
         assert!(due > Duration::from_secs(3600));
     }
 
     #[test]
-    fn an_exponential_has_mean_and_deviation_one() {
+    fn exponential_draws_have_mean_and_variance_one() {
         let mut random = Random::stream(1, 1);
         let n = 200_000;
         let draws: Vec<f64> = (0..n).map(|_| exponential(&mut random)).collect();

@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_recognised_and_any_changed_byte_found(
+        fn right_value_is_accepted_and_any_changed_byte_found(
             hash: u64, bytes in 0_u32..200, at: prop::sample::Index, change in 1_u8..,
         ) {
             let value = KeyValue::of(ValueSize::Fixed { bytes }, hash);

@@ -5,9 +5,9 @@ use knee_random::Random;
 /// Draws ranks 1..=n with probability proportional to rank^−θ, for any θ ≥ 0: the distribution of
 /// Gray et al., "Quickly generating billion-record synthetic databases" (SIGMOD 1994, section 3.2).
 ///
-/// The generator printed there inverts a continuous approximation: it is exact for the first two
-/// ranks only (at θ = 0.99 and n = 1000, rank 3 comes 17 % too often). It divides by 1 − θ, so
-/// θ must be below 1, and it begins with a sum over all n ranks. This one uses rejection-inversion
+/// The generator in that paper inverts a continuous approximation, which is exact only for the
+/// first two ranks (at θ = 0.99 and n = 1000, rank 3 comes 17 % too often). It divides by 1 − θ,
+/// so θ must be below 1, and it begins with a sum over all n ranks. `Zipf` uses rejection-inversion
 /// (Hörmann & Derflinger, "Rejection-inversion to generate variates from monotone discrete
 /// distributions", ACM TOMACS 6:3, 1996). It is exact for every θ, needs no set-up, and rejects
 /// less than one trial in fifty.

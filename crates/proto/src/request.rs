@@ -15,7 +15,7 @@ pub enum Request<'a> {
     Delete {
         /// The key.
         key: &'a [u8],
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `incr`, `decr`.
@@ -26,7 +26,7 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// The difference.
         delta: u64,
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `touch`.
@@ -35,14 +35,14 @@ pub enum Request<'a> {
         key: &'a [u8],
         /// See [`Store::exptime`].
         exptime: i64,
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `flush_all`.
     FlushAll {
         /// As an expiry time: 0 or less is now, see [`Store::exptime`].
         delay: i64,
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `stats`.
@@ -56,14 +56,14 @@ pub enum Request<'a> {
     Verbosity {
         /// The new level of log output.
         level: u32,
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `cache_memlimit`.
     CacheMemlimit {
         /// The store's memory limit, in MiB.
         megabytes: u32,
-        /// No answer wanted.
+        /// Whether `noreply` suppresses the answer.
         noreply: bool,
     },
     /// `shutdown`. memcached answers [`SHUTDOWN_DISABLED`](crate::encode::SHUTDOWN_DISABLED), unless it was started
@@ -172,7 +172,7 @@ impl GetVerb {
 /// A retrieval of any number of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Get<'a> {
-    /// Which command.
+    /// The command.
     pub verb: GetVerb,
     /// New expiry time, 0 for `get` and `gets`; see [`Store::exptime`].
     pub exptime: i64,
@@ -215,7 +215,7 @@ pub enum StoreVerb {
 /// A storage request with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// Which command.
+    /// The command.
     pub verb: StoreVerb,
     /// The key.
     pub key: &'a [u8],
@@ -228,7 +228,7 @@ pub struct Store<'a> {
     pub cas: u64,
     /// The value, without its line end.
     pub value: &'a [u8],
-    /// No answer wanted.
+    /// Whether `noreply` suppresses the answer.
     pub noreply: bool,
 }
 

@@ -112,7 +112,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Moves the message's bytes from the call to the message. The request's bytes are given back.
+    /// Gives back the call's bytes for the request and the message, and counts the message's bytes until it has left.
     fn message(data: Bytes, share: &Arc<Share>) -> Bytes {
         share.keep(CALL_BYTES);
         share.account().overdraw(data.len());

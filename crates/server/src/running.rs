@@ -43,7 +43,7 @@ impl Shutdown {
     }
 }
 
-/// The listener as one of a runtime, and its address.
+/// Registers a listener with a runtime. Returns the listener and its address.
 ///
 /// # Errors
 /// When the system refuses the listener.
@@ -104,7 +104,7 @@ impl Running {
         Running { runtime, served, serves, shutdown, grace }
     }
 
-    /// Calls `ended` when the server ends, expectedly or not.
+    /// Calls `ended` when the server ends for any reason.
     pub fn on_end(&self, ended: impl FnOnce() + Send + 'static) {
         let mut serves = self.serves.clone();
         self.runtime.spawn(async move {
@@ -119,8 +119,7 @@ impl Running {
         self.shutdown.clone()
     }
 
-    /// Waits until the server and the threads of its runtime have ended, but not for threads that outlast the grace
-    /// period.
+    /// Waits until the server and the threads of its runtime have ended, or until the grace period is over.
     ///
     /// # Errors
     /// When the server failed, or ended without a shutdown.

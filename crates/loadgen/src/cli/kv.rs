@@ -21,7 +21,7 @@ pub(super) struct Kv {
     common: Common,
     #[command(flatten)]
     keyed: Keyed,
-    /// Protocol. Only with gRPC does knee-load check before the start that the server is a store.
+    /// Protocol. knee-load checks before the start that the server is a store, but only over gRPC.
     #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
     protocol: Protocol,
     /// Length of the run.
@@ -44,7 +44,7 @@ pub(super) struct Kv {
     /// Give each client its own keys: KEYS/CLIENTS of them, at least one.
     #[arg(long)]
     own_keys: bool,
-    /// Take the clients' own keys from the I-th of N equal parts, counted from 1, for process I of N.
+    /// This process is number I of N: its clients' own keys are in the I-th of N equal parts, counted from 1.
     #[arg(long, value_name = "I/N", requires = "own_keys")]
     part: Option<Part>,
     /// Write without request ids (gRPC only). The server then cannot recognise a repeated write, so knee-load does not

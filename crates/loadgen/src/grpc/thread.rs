@@ -61,7 +61,7 @@ pub(super) struct Member<C: Calls> {
     seen: C::Seen,
     backoff: Backoff,
     pub(super) in_flight: Cell<usize>,
-    /// The connection was cut, and is not open again yet.
+    /// Whether the connection was cut, and is not open again yet.
     is_missing: Cell<bool>,
 }
 
@@ -222,7 +222,7 @@ impl<C: Calls> Thread<C> {
         let outcome = self.calls.ask(&mut link.stub, &connection.seen, &mut request, wrong).await;
         let now = Instant::now();
         connection.in_flight.set(connection.in_flight.get() - 1);
-        // At the end of the drain time, the request was counted as failed.
+        // A request that had no answer at the end of the drain time is counted already.
         let Some(sent) = self.in_flight.borrow_mut().remove(&number) else {
             return Outcome::Answered;
         };
@@ -367,8 +367,8 @@ impl<C: Calls> Thread<C> {
         self.run.complaints.wrong_value(server, what);
     }
 
-    /// Counts a send that had an intended time: how late it was, and how much of that only this process can have
-    /// caused.
+    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of the delay during
+    /// which a connection had room, so that only this process can have caused it.
     pub(super) fn sent_late(&self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends.set(self.timed_sends.get() + 1);
         let own = u64::from(own_late_ns > LATE_NS);

@@ -118,7 +118,7 @@ impl Message {
             }
             Op::Scan => Message::Scan(range(workload, key)),
             Op::AtomicScan => Message::AtomicScan(range(workload, key)),
-            // Only reads are left in a mix.
+            // A mix has no other operations, so this is a read.
             _ => Message::Read(ReadRequest { key: named() }),
         }
     }

@@ -11,8 +11,8 @@ use super::workload::Workload;
 use crate::grpc::ANSWER_BYTES_MAX;
 use crate::traffic::{Fault, Judgement, Traffic};
 
-/// Sends a read as `get`, an insert as `add`, an update as `replace`, a put as `set`. With verification, a read is a
-/// `gets`, because the cas token is the version.
+/// Operations as commands: a read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. With
+/// verification, a read is a `gets`, because the cas token is the version.
 #[derive(Debug)]
 pub(crate) struct Text(pub(crate) Workload);
 

@@ -1,5 +1,5 @@
-//! The content of messages: sender, number, and random letters. PostgreSQL compresses long values. It would store a
-//! repeated word in a hundredth of its length, and the load would measure compression.
+//! The content of messages: sender, number, and random letters. The letters are random because PostgreSQL compresses
+//! long values: it would store a repeated word in a hundredth of its length, and the load would measure compression.
 
 use std::iter;
 use std::sync::LazyLock;
@@ -101,7 +101,7 @@ mod tests {
         assert_ne!(said["1:2 ".len()..][..100], content(1, 3, 200)["1:3 ".len()..][..100]);
     }
 
-    /// All letters are about as frequent, and sequences of four repeat by chance only.
+    /// All letters have similar frequencies, and sequences of four letters repeat only by chance.
     #[test]
     fn content_cannot_be_compressed() {
         let said = content(7, 12, 4096);
