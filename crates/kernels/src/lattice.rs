@@ -6,10 +6,10 @@
 //! F(u) = Σ_j u^j / Π_{i≤j} μ(i) = P(u)/(1 - u/M),   P(u) = Σ_j ε_j u^j / Π_{i≤j} μ(i),   ε_j = 1 - μ(j)/M
 //! ```
 //!
-//! with ε_0 = 1 and u = Σ_c a_c z_c, where class c has the demand a_c. So a network is a network of single servers,
-//! which mean value analysis solves (Reiser & Lavenberg 1980), times polynomials without negative coefficients.
-//! Horner's scheme multiplies these in, relative to the constants of the network before. So nothing is subtracted, and
-//! numbers seldom leave their range:
+//! with ε_0 = 1 and u = Σ_c a_c z_c, where class c has the demand a_c. So the network's generating function is that of
+//! single servers times polynomials without negative coefficients. Mean value analysis solves the network of single
+//! servers (Reiser & Lavenberg 1980). Horner's scheme multiplies the polynomials in, relative to the constants of the
+//! network before. So nothing is subtracted, and numbers seldom leave their range:
 //!
 //! ```text
 //! v_j(n) = ε_j + Σ_c a_c/μ(j + 1) X_c(n) v_{j+1}(n - 1_c)
@@ -18,8 +18,8 @@
 //! Then the throughput becomes X_c(n) v_0(n - 1_c)/v_0(n). If the last rate is the largest, P ends with the last rate.
 //! Otherwise the degree of P is the number of customers.
 //!
-//! For one unit of demand, an arriving customer stays A = Σ_j (j + 1)/μ(j + 1) p(j). Relative to the network's
-//! constants, this is the network with F' instead of F: F'/F = P'/P + (1/M)/(1 - u/M).
+//! For one unit of demand, an arriving customer stays A = Σ_j (j + 1)/μ(j + 1) p(j). This is the generating function
+//! with F' instead of F, relative to the network's constants: F'/F = P'/P + (1/M)/(1 - u/M).
 
 use crate::Error;
 use crate::station::{Station, checked_time};
@@ -136,7 +136,7 @@ fn size(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> (u128, u128)
     // Arrays over all states: throughputs on every level of halving and in the solution; two of each station in the
     // solution; two shares of each load-dependent station; four for work.
     let held = classes * (depth + 2) + 2 * stations + 2 * dependent as u128 + 4;
-    // A station is multiplied in once on every level, and its polynomials are computed twice as the last factor.
+    // Each station is multiplied in once on every level. As the last factor, it takes two polynomials, P and P'.
     let terms = degrees.sum::<u128>().saturating_mul(depth + 2).saturating_mul(classes);
     (states.saturating_mul(held), states.saturating_mul(terms))
 }

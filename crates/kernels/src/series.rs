@@ -82,7 +82,7 @@ impl Series {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The errors of [`multiply`](Series::multiply).
     pub fn multiply_last(
         &mut self,
         demand: f64,
@@ -145,10 +145,9 @@ impl Series {
         Ok(product.shares)
     }
 
-    /// The same for rates that fall so far that the sums relative to h_n would vanish.
+    /// Multiplies as `multiply_and`, for rates that fall so far that the sums relative to h_n would vanish.
     ///
-    /// Here the n-th coefficient is relative to g_n, not h_n, so that every sum is at least 1. With r_n the ratios of
-    /// g,
+    /// The n-th coefficient is relative to g_n, not h_n, so that every sum is at least 1. With r_n the ratios of g,
     ///
     /// ```text
     /// u_0,   u_i = 1 + (a/μ(i+1))/r_{n-i} u_{i+1},   u_{L-1} = 1/t_{n-L+1},   u_n = 1 where n < L

@@ -39,7 +39,7 @@ impl Events {
         self.keys[place] = key;
     }
 
-    /// When the next event is; infinity without one.
+    /// The time of the next event; infinity without one.
     #[inline]
     pub(super) fn next_time(&self) -> f64 {
         self.keys.first().map_or(f64::INFINITY, |&key| time(key))
