@@ -24,8 +24,8 @@ pub struct Closed {
 
 /// Solves a closed network for the populations 1, …, `population`.
 ///
-/// `think_time` is the mean time at all delays. `stations` are the other stations, each with its demand: the mean
-/// number of visits times the mean service time at rate 1. The solver calls `goes_on` now and then, and ends if it
+/// `think_time` is the mean time at all delays. `stations` are the other stations with their demands. A demand is the
+/// mean number of visits times the mean service time at rate 1. The solver calls `goes_on` now and then, and ends if it
 /// returns false.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ fn check(population: usize, think_time: f64, stations: &[(f64, Station)]) -> Res
     Ok(())
 }
 
-/// Multiplies the stations with these indices into the series, once for each station as the last factor: a product
+/// Multiplies the stations with these indices into the series, once for each station as the last factor. A product
 /// shows only the queue of its last factor. Halving the set of K stations recursively takes log₂ K multiplications for
 /// each station, instead of K.
 fn multiply_each_last(

@@ -133,8 +133,8 @@ fn size(populations: &[usize], stations: &[(Vec<f64>, Station)]) -> (u128, u128)
     let dependent = degrees.clone().filter(|&degree| degree > 0).count();
     let (classes, stations) = (populations.len() as u128, stations.len() as u128);
     let depth = u128::from(dependent.max(1).next_power_of_two().ilog2());
-    // Arrays over all states: throughputs on every level of halving and in the solution; two of each station in the
-    // solution; two shares of each load-dependent station; four for work.
+    // Arrays over all states. For each class: its throughput on every level of halving, and in the solution. For each
+    // station: two in the solution, and two shares if it is load-dependent. Four for work.
     let held = classes * (depth + 2) + 2 * stations + 2 * dependent as u128 + 4;
     // Each station is multiplied in once on every level. As the last factor, it takes two polynomials, P and P'.
     let terms = degrees.sum::<u128>().saturating_mul(depth + 2).saturating_mul(classes);

@@ -5,8 +5,8 @@
 //!
 //! * [`Model`]: the network. [`Shape`]: the distribution of a time. [`Plan`]: the length of a simulation.
 //!
-//! * `Engine`: one replication. Every customer has at most one future event, in a heap (`Events`), so memory is bounded
-//!   by the number of present customers.
+//! * `Engine`: one replication. Every customer has at most one future event, in a heap (`Events`). So the number of
+//!   present customers bounds the memory.
 //!
 //! * [`Replication`]: its observations, as exact sums and counts.
 
@@ -39,8 +39,8 @@ use random::Random;
 ///
 /// # Errors
 ///
-/// When the model or plan is invalid, when more requests are present or more events happen than allowed, when nearly
-/// all rounds are lost, and when `cancelled` is set.
+/// When the model or the plan is invalid, requests or events exceed their limits, nearly all rounds are lost, or
+/// `cancelled` is set.
 pub fn simulate(
     model: &Model,
     plan: &Plan,

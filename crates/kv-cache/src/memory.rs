@@ -8,12 +8,12 @@
 //!
 //! * If some segment is dead by a quarter or more, the live items of the emptiest segment move to the active segment.
 //!   So no item is evicted while there is much dead space.
-//! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, are spared and
-//!   move to the active segment; the others are evicted. A segment with more than half of its bytes in used items is
-//!   passed over once.
+//! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, move to the
+//!   active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
+//!   over once.
 //!
 //! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). Such queues evict no worse than LRU (Yang et
-//! al., 2023), and a read only sets a bit instead of moving a list's links.
+//! al., 2023). A read only sets a bit instead of moving a list's links.
 
 mod hash;
 mod index;
@@ -32,7 +32,7 @@ use log::Log;
 const SEGMENTS_MIN: usize = 64;
 const SEGMENT_BYTES_MIN: usize = 4096;
 /// The memory of items for each table of the index. With items of 40 bytes or more, a table has at most some 100,000
-/// entries, and growing it takes well below a millisecond.
+/// entries. Growing it takes well below a millisecond.
 const TABLE_SHARE_BYTES: usize = 4 << 20;
 
 /// Limits of a [`Memory`].

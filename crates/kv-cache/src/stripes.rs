@@ -13,8 +13,8 @@ const LARGEST_VALUES_MIN: usize = 4;
 /// A handle to several memory engines. Each has its own lock and a part of the keys.
 ///
 /// Any connection may request any key, so all threads need all keys. Passing a request to the thread that owns its key
-/// would cost two wake-ups of some microseconds, whereas a free lock costs some 20 ns. A single thread needs neither,
-/// and owns a [`Memory`].
+/// would cost two wake-ups of some microseconds. A free lock costs some 20 ns. A single thread needs neither, and owns
+/// a [`Memory`].
 #[derive(Debug, Clone)]
 pub struct Stripes {
     stripes: Arc<[Mutex<Memory>]>,

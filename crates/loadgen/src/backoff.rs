@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// When a connection may be opened again. The wait begins at the last try, so a connection that was open for longer
+/// When a connection may be opened again. The wait begins at the last try. So a connection that was open for longer
 /// than the wait is reopened at once. Waits double until a request is answered.
 #[derive(Debug)]
 pub(crate) struct Backoff {

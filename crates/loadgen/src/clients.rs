@@ -202,8 +202,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Connects after a wait. For a server that is being killed, the kernel still accepts connections, and this
-    /// protocol has no greeting that would show the difference.
+    /// Connects after a wait. For a server that is being killed, the kernel still accepts connections. This protocol
+    /// has no greeting that would show the difference.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];
@@ -330,8 +330,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of the delay during
-    /// which a connection had room, so that only this process can have caused it.
+    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of it during which a
+    /// connection had room, so only this process can have caused it.
     fn sent_late(&mut self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends += 1;
         self.own_late_sends += u64::from(own_late_ns > LATE_NS);

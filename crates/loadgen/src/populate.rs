@@ -14,8 +14,7 @@ use crate::error::Error;
 use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
-/// Sets in flight on each server's connection: enough to keep the server busy, and few enough to leave other clients
-/// their share.
+/// Sets in flight on each server's connection: enough to keep the server busy, and few enough for other clients.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// With more unsent bytes on a connection, no further set is written.

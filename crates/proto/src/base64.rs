@@ -19,8 +19,8 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Passes the decoded bytes to `emit`. Returns false if memcached refuses the encoding.
 ///
-/// As in memcached, characters outside the alphabet are skipped, and the number of the others must be a positive
-/// multiple of four. Padding may stand anywhere in its group. All characters after a padded group are ignored.
+/// As in memcached, characters outside the alphabet are skipped. The number of the others must be a positive multiple
+/// of four. Padding may stand anywhere in its group. All characters after a padded group are ignored.
 pub(crate) fn decode(encoded: &[u8], mut emit: impl FnMut(u8)) -> bool {
     let digits = encoded.iter().filter(|&&byte| value(byte).is_some()).count();
     if digits == 0 || digits % 4 != 0 {

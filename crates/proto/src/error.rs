@@ -14,8 +14,8 @@ impl ProtocolError {
         ProtocolError { kind, noreply: false }
     }
 
-    /// The answer, with its line end. Empty if memcached sends no answer: after `noreply`, and before it closes a
-    /// connection with an endless line or an HTTP request.
+    /// The answer, with its line end. Empty if memcached sends no answer: after `noreply`, and before it closes because
+    /// of an endless line or HTTP.
     pub fn answer(&self) -> &'static [u8] {
         if self.noreply { b"" } else { self.kind.answer() }
     }

@@ -15,7 +15,7 @@
 //!   what to [`Expect`].
 //!
 //! * [`Decoded`]: the outcome of a call to a decoder, with an example of the caller's loop. A decoder keeps a few words
-//!   of state, so that it scans input once even if the input arrives in many pieces.
+//!   of state. So it scans input once even if the input arrives in many pieces.
 //!
 //! * [`ProtocolError`]: why a request was refused, and the exact answer to it.
 //!

@@ -31,8 +31,8 @@ pub enum MetaVerb {
 /// | `ma` | `HD`, `VA` | `NF`, `EX`, `NS` |
 /// | `me` | none: it has no `q` | `ME`, `EN` |
 ///
-/// Error lines and `MN` are always sent. One exception cannot be seen in the answer: an `ma` that *created* its item
-/// (flag `N`) answers `HD` or `VA` even with `q`.
+/// Error lines and `MN` are always sent. The answer does not show one exception: an `ma` that *created* its item (flag
+/// `N`) answers even with `q`.
 pub fn quiet_suppresses(verb: MetaVerb, status: Status<'_>) -> bool {
     match verb {
         MetaVerb::Get => status == Status::MetaMiss,

@@ -1,8 +1,7 @@
 //! Numbers, read as memcached reads them.
 //!
-//! memcached reads every number with a function of the family of `strtoll`, and checks only that white space or the
-//! word's end follows. So it takes ` 7`, `+7` and `7\tx` for numbers. The common case, digits alone, has a fast path
-//! here.
+//! memcached reads numbers with `strtoll` and similar functions, and checks only that white space or the word's end
+//! follows. So it takes ` 7`, `+7` and `7\tx` for numbers. The common case, digits alone, has a fast path here.
 
 /// An unsigned 64-bit number (`safe_strtoull`).
 #[inline]

@@ -51,8 +51,8 @@ impl RequestDecoder {
 
     /// Decodes the request at the front of `input`.
     ///
-    /// `input` must begin with the first byte that is not consumed yet, and must contain all such bytes of the last
-    /// call. After a fatal error ([`ProtocolError::is_fatal`]), the connection must be closed.
+    /// `input` must begin with the first byte that is not consumed yet, and contain all such bytes of the last call.
+    /// After a fatal error ([`ProtocolError::is_fatal`]), the connection must be closed.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
         if let Some((error, bytes)) = self.refused {
             return self.throw_away(input, 0, bytes, error);

@@ -127,8 +127,8 @@ fn number_of_twenty(line: &[u8]) -> Option<u64> {
 pub struct Response<'a> {
     /// The meaning of the response.
     pub status: Status<'a>,
-    /// The number of values: hits of a retrieval, also those before an error line, or 1 for a meta response with a
-    /// value.
+    /// The number of values. A retrieval counts its hits, also those before an error line; a meta response with a value
+    /// counts 1.
     pub hits: usize,
     /// The length of these values together.
     pub value_bytes: usize,

@@ -30,8 +30,8 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// The place of the first space, or the length. Words are short, so testing eight bytes at a time in a register is
-/// faster than a call to a vectorised search (the zero-byte test of Mycroft, 1987).
+/// The place of the first space, or the length. Words are short, so a vectorised search does not pay. Instead, eight
+/// bytes at a time are tested in a register (the zero-byte test of Mycroft, 1987).
 #[inline]
 fn find_space(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;

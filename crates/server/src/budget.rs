@@ -1,6 +1,6 @@
 //! The limit of the memory for the messages of all calls together.
 //!
-//! A connection may take as many bytes as it leaves free: a single connection takes at most half of the limit, two
+//! A connection may take as many bytes as it leaves free. A single connection takes at most half of the limit, two
 //! connections a third each. So some memory stays free for further connections (Choudhury and Hahne 1998, "Dynamic
 //! queue length thresholds for shared-memory packet switches"). Counters are read before they are raised, so
 //! simultaneous calls may exceed the limit by one message each.

@@ -2,12 +2,12 @@
 
 /// The bits of an event that hold its token.
 const TOKEN_BITS: u32 = 28;
-/// The children of a node of the heap: four keys of 16 bytes fill a cache line, and the heap is half
-/// as deep as a binary one (LaMarca & Ladner 1996).
+/// The children of a node of the heap. Four keys of 16 bytes fill a cache line, and the heap is half as deep as a
+/// binary heap (LaMarca & Ladner 1996).
 const CHILDREN: usize = 4;
 
-/// The future events of tokens, by their times. Of equal times, the event that was scheduled first comes first, so that
-/// the order does not depend on the shape of the heap.
+/// The future events of tokens, by their times. Of equal times, the event that was scheduled first comes first. So the
+/// order does not depend on the shape of the heap.
 ///
 /// A d-ary heap: O(log n) for each event, and 16 bytes. A key holds the bits of the time, then the number of the event,
 /// then the token. The bits of non-negative times sort as the times, so one comparison of integers orders the events.

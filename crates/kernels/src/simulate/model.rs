@@ -139,7 +139,7 @@ impl Route {
         self.steps[position as usize]
     }
 
-    /// Checks the route. A step without stations must lead to a higher position or outside: otherwise a customer could
+    /// Checks the route. A step without stations must lead to a higher position or outside. Otherwise a customer could
     /// circle for ever at one time.
     fn check(&self, steps: &[Vec<usize>]) -> Result<(), Error> {
         for (position, ways) in self.ways.iter().enumerate().skip(1) {

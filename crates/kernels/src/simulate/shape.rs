@@ -156,8 +156,8 @@ mod tests {
     }
 
     proptest! {
-        // The seed of proptest is fixed, so the outcome is the same in each run. The tolerance is five standard errors:
-        // 64 cases of two moments fail by chance with a probability below 1e-4 if sums are normal. For these scv, the
+        // The seed of proptest is fixed, so the outcome is the same in each run. The tolerance is five standard errors.
+        // If sums are normal, 64 cases of two moments fail by chance with a probability below 1e-4. For these scv, the
         // fourth moments of H2 and lognormal times are small enough for that.
         #![proptest_config(ProptestConfig {
             cases: 64,

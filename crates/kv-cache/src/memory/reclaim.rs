@@ -59,7 +59,7 @@ impl Memory {
         if self.log.has_free_segment() {
             return Ok(());
         }
-        // Memory grows before dead space is collected, but not without bound: a key that is overwritten again and again
+        // Memory grows before dead space is collected, but not without bound. A key that is overwritten again and again
         // must not take all memory.
         let segment_bytes = self.log.segment_bytes();
         let mostly_dead = self.log.live_bytes() < self.log.allocated_bytes() / 2

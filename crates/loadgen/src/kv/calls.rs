@@ -75,7 +75,7 @@ impl KvCalls {
     }
 
     /// Checks the version of a write, with two exceptions. A write that was sent again may have got its version the
-    /// first time, and a bulk put has one version for many keys.
+    /// first time. A bulk put has one version for many keys.
     fn verify_version(
         &self,
         seen: &RefCell<Sightings>,

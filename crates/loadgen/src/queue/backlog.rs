@@ -22,8 +22,8 @@ use crate::run::{CONNECT_TIMEOUT, end_with};
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
 
-/// How long a batch may take: a little longer than knee-queue waits for a connection by default, so that its own
-/// message comes first.
+/// How long a batch may take. It is a little longer than knee-queue's default wait for a connection, so that the
+/// server's own message comes first.
 const ANSWER_MAX: Duration = Duration::from_secs(13);
 
 /// The messages to be stored.
