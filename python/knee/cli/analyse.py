@@ -170,6 +170,9 @@ def print_prediction(
         places,
     )
     source = _opened(path, renames)
+    if isinstance(source, Dataset) and not simulated and fit.needs_layers(asked):
+        _print_layered(source, asked, level, seed)
+        return
     if isinstance(source, Dataset):
         found, of_stations = measurements.of_run(source), stations(source)
     else:
@@ -196,6 +199,16 @@ def print_prediction(
                 seed=seed,
             )
             print(fit.render_plan(system, plan), flush=True)
+
+
+def _print_layered(source: Dataset, asked: dict[str, Setting], level: float, seed: int) -> None:
+    from knee import fit
+
+    forecasts = fit.layered_forecasts(
+        source, measurements.configuration(source), asked, constant=source.constant, level=level, seed=seed
+    )
+    for number, (label, system, forecast) in enumerate(forecasts):
+        print("\n" * bool(number) + fit.render_layered(label, system, forecast), flush=True)
 
 
 def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:

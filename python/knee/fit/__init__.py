@@ -8,6 +8,9 @@
     scenario   the load and the worker slots for which a model predicts
     configurations  which rows one model is fitted to
     forecast   predictions with intervals
+    demands    measured processor times and stage times of a request, by tier
+    layered    the layered model of these demands, and its forecasts
+    setups     answers questions about workers, middlewares, think times and cores with it
     systems    fits every configuration of a table
     plan       simulates a prediction under assumptions that no formula covers
     outlook    predictions over the measured client counts and beyond, for a report
@@ -26,8 +29,9 @@ from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
 from knee.fit.stages import Stage, Stages, stage_demands
+from knee.fit.setups import layered_forecasts, needs_layers
 from knee.fit.systems import fit_systems
-from knee.fit.text import parameter_sentence, render_plan, render_text, selection_sentence
+from knee.fit.text import parameter_sentence, render_layered, render_plan, render_text, selection_sentence
 
 __all__ = [
     "CLIENTS_MIN",
@@ -51,9 +55,12 @@ __all__ = [
     "curve_of",
     "fit_model",
     "fit_systems",
+    "layered_forecasts",
+    "needs_layers",
     "outlooks",
     "parameter_sentence",
     "parse_shape",
+    "render_layered",
     "render_plan",
     "render_text",
     "select",

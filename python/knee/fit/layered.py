@@ -1,93 +1,279 @@
-"""A layered model from measured demands: what a request takes of each tier, and of the delays between them."""
+"""The layered model of a run, from measured demands, and what it predicts for other numbers of clients, workers,
+middlewares, think times and cores.
+
+Estimation and intervals: docs/methods/layered.md.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import nnls
 
-from knee.fit.measured import TIERS, Measured
-from knee.queueing.layered import Layered, Stage, Tier, shared
-from knee.stats.intervals import Floats
+from knee.errors import FitError
+from knee.fit.demands import TIERS, Demands
+from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
+from knee.stats.intervals import Floats, Interval
 
 HOST = "host"
+
+SLOTS, CORES = "worker slots", "host's cores"
+
+_THREADS = ("load generators' threads", "middlewares' threads", "stores' threads")
+
+RESAMPLES = 60
+
+BEYOND = 0.25
+"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: the wake-ups that
+requests share there were not seen. docs/reproductions/layered.md has the errors that this value covers."""
+
+_LEAST_GAP = 1e-3
+"""Share of a core that a busy thread leaves idle at least."""
+
+_LEAST_WORK = 1e-6
+"""Processor time of a request in ms: a tier without any has no speed."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the model predicts for: `customers` in all, `workers` of each of the `middlewares`, cores of the host."""
+
+    customers: float
+    think_ms: float
+    workers: int
+    middlewares: int
+    cores: float
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredFit:
-    """Parameters of a layered model.
+    """Parameters of a layered model, times in ms.
 
-    laws         of each tier, processor time of a request in ms: work, and a wake-up's price
-    inside       delay in ms and stretch of the stage in which a slot is held
-    outside      the same of the rest
-    share_out    of the middleware's processor time, the share outside of the slot
+    laws       of each tier: work of a request, and the price of its wake-ups
+    inside     delay and stretch of the stage in which a slot is held
+    outside    the same of the rest
+    share_out  of the middleware's work, the share outside of the slot
+    processes  of each tier; the middlewares' number is the setup's
     """
 
     laws: Floats
     inside: tuple[float, float]
     outside: tuple[float, float]
     share_out: float
-    threads: tuple[int, ...]
-    cores: float
+    processes: tuple[int, ...]
 
-    def network(self, think_ms: float, pools: int, slots: int | None) -> Layered:
-        threads = list(self.threads)
+    def network(self, setup: Setup) -> Layered:
+        """The model for :func:`knee.queueing.layered.solve_layered`, times in ms."""
         tiers = [
-            Tier(name, HOST, int(count), float(work), float(wakeup))
-            for name, count, (work, wakeup) in zip(TIERS, threads, self.laws, strict=True)
+            Tier(name, HOST, setup.middlewares if name == "middleware" else count, float(work), float(wakeup))
+            for name, count, (work, wakeup) in zip(TIERS, self.processes, self.laws, strict=True)
         ]
         outside = Stage({"load": 1.0, "middleware": self.share_out}, *self.outside)
         inside = Stage({"middleware": 1 - self.share_out, "store": 1.0}, *self.inside)
-        return Layered({HOST: self.cores}, tiers, outside, inside, think_ms, pools, slots)
+        return Layered(
+            {HOST: setup.cores}, tiers, outside, inside, setup.think_ms, setup.middlewares, setup.workers
+        )
 
 
-def fit_layered(data: Measured) -> LayeredFit:
-    threads = data.threads[0].astype(np.int64)
-    used = data.throughput[:, np.newaxis] * data.cpu / threads
-    active, speed, idle = settle(used, threads, data.cores)
-    asleep = (1 - active) * idle
-    ones = np.ones(len(used))
+@dataclass(frozen=True, eq=False)
+class _Threads:
+    """The state of each tier's threads in each run, (runs, tiers).
+
+    used    share of a core that a thread uses
+    speed   of an active thread, 1 on a core of its own
+    asleep  probability that an event finds the thread asleep and a core idle
+    """
+
+    used: Floats
+    speed: Floats
+    asleep: Floats
+
+    @classmethod
+    def of(cls, data: Demands) -> _Threads:
+        used = data.throughput[:, np.newaxis] * data.cpu / data.processes
+        speed, asleep = np.empty_like(used), np.empty_like(used)
+        for counts in np.unique(data.processes, axis=0):
+            own = (data.processes == counts).all(axis=1)
+            hosts, cores = [HOST] * len(TIERS), np.full(len(TIERS), data.cores)
+            active, speed[own], idle = settle(used[own], counts.astype(np.int64), hosts, cores)
+            asleep[own] = (1 - active) * idle
+        return cls(used, speed, asleep)
+
+    def take(self, rows: np.ndarray) -> _Threads:
+        return _Threads(self.used[rows], self.speed[rows], self.asleep[rows])
+
+
+def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
+    """Least squares of relative errors: processor times over idleness, then times over residence at the processors."""
+    threads = _Threads.of(data) if threads is None else threads
+    ones = np.ones(len(data))
     laws = np.array(
         [
-            nnls(np.stack([ones, asleep[:, i]], axis=1) / data.cpu[:, i, np.newaxis], ones)[0]
+            nnls(np.stack([ones, threads.asleep[:, i]], axis=1) / data.cpu[:, i, np.newaxis], ones)[0]
             for i in range(len(TIERS))
         ]
     )
-    laws[:, 0] = np.maximum(laws[:, 0], 1e-6)
+    laws[:, 0] = np.maximum(laws[:, 0], _LEAST_WORK)
     light = data.throughput == data.throughput.min()
     share_out = float(np.clip(np.mean(data.reply[light] / data.cpu[light, 1]), 0.1, 0.6))
-    slots = data.slots * data.middlewares
 
-    def residence(shares: list[float], there: Floats) -> Floats:
+    def stage(shares: Sequence[float], there: Floats, times: Floats) -> tuple[float, float]:
         others = 1 - 1 / np.maximum(1, np.minimum(there, data.customers))
-        gap = np.maximum(speed - used * others[:, np.newaxis], 1e-3)
-        return np.asarray((np.array(shares) * data.cpu / gap).sum(axis=1))
-
-    def stage(shares: list[float], there: Floats, times: Floats) -> tuple[float, float]:
-        terms = np.stack([ones, residence(shares, there)], axis=1)
-        delay, stretch = nnls(terms / times[:, np.newaxis], ones)[0]
+        gap = np.maximum(threads.speed - threads.used * others[:, np.newaxis], _LEAST_GAP)
+        residence = (np.array(shares) * data.cpu / gap).sum(axis=1)
+        delay, stretch = nnls(np.stack([ones, residence], axis=1) / times[:, np.newaxis], ones)[0]
         return float(delay), float(stretch)
 
     return LayeredFit(
         laws,
-        stage([0, 1 - share_out, 1], slots, data.inside),
-        stage([1, share_out, 0], np.full(len(used), np.inf), data.outside),
+        stage([0, 1 - share_out, 1], data.slots * data.processes[:, 1], data.inside),
+        stage([1, share_out, 0], np.full(len(data), np.inf), data.outside),
         share_out,
-        tuple(threads.tolist()),
-        data.cores,
+        tuple(data.processes[0].astype(int).tolist()),
     )
 
 
-def settle(used: Floats, threads: Floats, cores: float) -> tuple[Floats, Floats, Floats]:
-    """Probability that a thread is active, its speed, and that of an idle core, of threads that use so much."""
-    active = np.minimum(used, 0.999)
-    hosts = [HOST] * used.shape[1]
-    for _ in range(200):
-        speed, idle = shared(active, threads.astype(np.int64), hosts, np.full(used.shape[1], cores))
-        now = np.minimum(used / speed, 0.999)
-        change = float(np.abs(now - active).max())
-        active = (active + now) / 2
-        if change < 1e-9:
-            break
-    return active, speed, idle
+@dataclass(frozen=True, eq=False)
+class LayeredForecast:
+    """A prediction with intervals for one further run, and what limits the throughput.
+
+    throughput   requests/s
+    response_ms  of the clients
+    limits       elasticity of the throughput: growth in percent per percent more of a resource, descending
+    busy         share of time in which each resource is busy
+    """
+
+    setup: Setup
+    throughput: Interval
+    response_ms: Interval
+    limits: tuple[tuple[str, float], ...]
+    busy: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class LayeredSystem:
+    """A fitted layered model.
+
+    draws     fits to resampled repetitions
+    misfit    logarithmic errors of the response time of each run, measured / predicted
+    error     median absolute relative errors of throughput and response time at the measured points
+    """
+
+    data: Demands
+    fit: LayeredFit
+    draws: tuple[LayeredFit, ...]
+    misfit: Floats
+    error: tuple[float, float]
+    level: float
+    seed: int
+    _loads: dict[tuple[int, float], list[Loads]] = field(default_factory=dict, repr=False)
+
+    def forecast(self, setup: Setup) -> LayeredForecast:
+        """Predict one further run of a setup."""
+        solution = solve_layered(self.fit.network(setup), setup.customers)
+        throughput, response = float(solution.throughput[0]), float(solution.response_time[0])
+        rng = np.random.default_rng(self.seed)
+        beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
+        factors = np.exp(beyond * rng.standard_normal(len(self.draws)))
+        several = [
+            network.with_loads(loads, factor)
+            for (network, loads), factor in zip(self._drawn(setup), factors.tolist(), strict=True)
+        ]
+        times = solve_layered(several, setup.customers).response_time
+        logs = np.log(np.maximum(times, 1e-9) / response)
+        logs = logs + rng.choice(self.misfit, size=len(logs))
+        # A normal tail: some sixty draws hold no quantile of 2.5 %.
+        spare = max(2, len(self.data) - 2 * len(TIERS))
+        half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
+        low, high = response * np.exp(-half), response * np.exp(half)
+
+        def rate(time: float) -> float:
+            return 1000 * setup.customers / (time + setup.think_ms)
+
+        count = len(self.data)
+        return LayeredForecast(
+            setup,
+            Interval(1000 * throughput, rate(high), rate(low), self.level, count),
+            Interval(response, low, high, self.level, count),
+            self._limits(setup, throughput),
+            self._busy(setup, solution),
+        )
+
+    def _drawn(self, setup: Setup) -> list[tuple[Layered, Loads]]:
+        """The draws' networks; setups of the same processes and cores share their loads."""
+        networks = [draw.network(setup) for draw in self.draws]
+        key = (setup.middlewares, setup.cores)
+        if key not in self._loads:
+            self._loads[key] = loads_of(networks)
+        return list(zip(networks, self._loads[key], strict=True))
+
+    def _busy(self, setup: Setup, solution: LayeredSolution) -> dict[str, float]:
+        slots = setup.middlewares * setup.workers
+        return {
+            SLOTS: float(min(1.0, solution.throughput[0] * solution.inside[0] / slots)),
+            CORES: float(solution.host_busy[0, 0]),
+            **{name: float(solution.busy[0, i]) for i, name in enumerate(_THREADS)},
+        }
+
+    def _limits(self, setup: Setup, throughput: float) -> tuple[tuple[str, float], ...]:
+        step = 1.02
+
+        def elasticity(other: float, grown: float) -> float:
+            return float(np.log(other / throughput) / np.log(grown))
+
+        def solved(network: Layered) -> float:
+            return float(solve_layered(network, setup.customers).throughput[0])
+
+        more = replace(setup, workers=setup.workers + 1)
+        found = [
+            (SLOTS, elasticity(solved(self.fit.network(more)), more.workers / setup.workers)),
+            (CORES, elasticity(solved(self.fit.network(replace(setup, cores=setup.cores * step))), step)),
+        ]
+        return tuple(sorted(found, key=lambda each: -each[1]))
+
+
+def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
+    """Fit a layered model, with resamples of the repetitions.
+
+    Raises
+    ------
+    FitError
+        If there are fewer than three numbers of customers: they tell work from wake-ups.
+    """
+    if np.unique(data.customers).size < 3:
+        raise FitError("a layered model takes 3 client counts or more: measure more")
+    threads = _Threads.of(data)
+    fit = fit_layered(data, threads)
+    points = [np.flatnonzero(data.point == point) for point in np.unique(data.point)]
+    rng = np.random.default_rng(seed)
+    drawn = [np.concatenate([rng.choice(rows, size=rows.size) for rows in points]) for _ in range(RESAMPLES)]
+    draws = tuple(fit_layered(data.take(rows), threads.take(rows)) for rows in drawn)
+    predicted = np.empty((len(data), 2))
+    for rows in points:
+        solution = solve_layered(fit.network(setup_of(data, rows)), float(data.customers[rows[0]]))
+        predicted[rows] = solution.throughput[0], solution.response_time[0]
+    errors = np.array(
+        [
+            (data.throughput[rows].mean() / predicted[rows[0], 0], data.response[rows].mean() / predicted[rows[0], 1])
+            for rows in points
+        ]
+    )
+    x_error, r_error = np.median(np.abs(errors - 1), axis=0).tolist()
+    return LayeredSystem(
+        data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed
+    )
+
+
+def setup_of(data: Demands, rows: np.ndarray) -> Setup:
+    """The setup of a measured point."""
+    first = rows[0]
+    return Setup(
+        float(data.customers[first]),
+        float(data.think[rows].mean()),
+        int(data.slots[first]),
+        int(data.processes[first, 1]),
+        data.cores,
+    )

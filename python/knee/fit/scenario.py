@@ -60,8 +60,8 @@ def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) 
     """The scenario of the given settings. Other settings are as measured, with the most clients and requests in flight.
     Raises FitError for an invalid setting, and if a setting that varied in the measurements has no value.
     """
-    clients, pipeline = _setting(asked, CLIENTS), _setting(asked, PIPELINE)
-    workers, think_ms = _setting(asked, WORKERS), _setting(asked, THINK)
+    clients, pipeline = setting(asked, CLIENTS), setting(asked, PIPELINE)
+    workers, think_ms = setting(asked, WORKERS), setting(asked, THINK)
     every, pools = worker_slots_of(rows), connections_of(rows)
     slots, pool = float(every[-1]), float(pools[-1])
     if workers is not None:
@@ -71,7 +71,7 @@ def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) 
     elif curve.knows_slots and np.ptp(every):
         raise FitError("the number of workers was a factor: choose one with --set workers=…")
     if knows_connections(rows):
-        connections = _setting(asked, CONNECTIONS)
+        connections = setting(asked, CONNECTIONS)
         if connections is not None:
             pool = connections
         elif connections_follow(rows):
@@ -94,7 +94,8 @@ def scenario_of(rows: pl.DataFrame, curve: Curve, asked: Mapping[str, Setting]) 
     return scenario
 
 
-def _setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
+def setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
+    """The value of a setting under one of its names; None if it is not asked. Raises FitError for a wrong value."""
     given = [name for name in names if name in asked]
     if not given:
         return None

@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 
+from knee.fit.demands import TIERS
 from knee.fit.forecast import FittedSystem, Forecast
+from knee.fit.layered import LayeredForecast, LayeredSystem
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
 from knee.queueing import Shape
@@ -16,6 +18,12 @@ _DIGITS = 5
 
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
+
+_LIMITS = 0.1
+"""A resource limits the throughput if one percent more of it gives this many percent more throughput."""
+
+_BEYOND = 1.05
+"""Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
 
 _TIMES_MAX = 1000.0
 """The largest ratio between an end of an interval and the estimate that is printed in digits."""
@@ -39,6 +47,48 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
             f"{system.selection.chosen.score:.1%}; other models: {others}."
         )
     return "\n".join([*lines, *stage_lines(system)])
+
+
+def render_layered(label: str, system: LayeredSystem, forecast: LayeredForecast) -> str:
+    """The prediction of a layered model, what limits it, and how well the model fits."""
+    setup, fit, data = forecast.setup, system.fit, system.data
+    where = f"{counted(round(setup.customers), 'client')}, {counted(setup.workers, 'worker slot')}"
+    where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
+    if setup.think_ms:
+        where += f", {number(setup.think_ms)} ms of thinking"
+    if setup.cores != data.cores:
+        where += f", {setup.cores:g} cores"
+    lines = [label] if label else []
+    lines.append(
+        f"At {where}: {quantity_between(forecast.throughput, 'requests/s')}, response time "
+        f"{quantity_between(forecast.response_ms, 'ms')}; {100 * system.level:g}% prediction intervals of one further "
+        "run."
+    )
+    name, gain = forecast.limits[0]
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in forecast.busy.items())
+    limit = (
+        f"The {name} limit the throughput: 10% more give about {10 * gain:.1g}% more throughput."
+        if gain >= _LIMITS
+        else "No resource limits the throughput: the clients' number and think time do."
+    )
+    lines.append(f"{limit} Busy: {busy}.")
+    times = "; ".join(
+        f"{tier} {number(1000 * work)} µs, and {number(1000 * wakeup)} µs more where each event wakes a thread"
+        for tier, (work, wakeup) in zip(TIERS, fit.laws.tolist(), strict=True)
+    )
+    x_error, r_error = system.error
+    lines.append(
+        f"Model: layered network of processors, worker slots and clients, from the processor times of "
+        f"{counted(len(data), 'run')}. Its median error at the measured points is {x_error:.1%} for throughput and "
+        f"{r_error:.1%} for response time."
+    )
+    lines.append(f"Processor time of a request: {times}.")
+    most = float(data.throughput.max()) * 1000
+    if forecast.throughput.estimate > most * _BEYOND:
+        lines.append(
+            f"This prediction is an extrapolation: the largest measured throughput is {number(most)} requests/s."
+        )
+    return "\n".join(lines)
 
 
 def render_plan(system: FittedSystem, plan: Plan) -> str:

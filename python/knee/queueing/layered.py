@@ -11,23 +11,28 @@ independent of each other in the mean field. docs/methods/layered.md says how we
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from knee.queueing.errors import ArgumentError
 
 Floats = NDArray[np.float64]
 
-_GRID = 60
+_GRID = 40
 """Throughputs, from none to what the cores allow, at which demands and speeds are solved; linear between them."""
 
+_HALVINGS = 50
+"""Of the interval that holds the throughput: to 1e-15 of the highest."""
+
 _ROUNDS = 400
-_SETTLED = 1e-7
+_SETTLED = 1e-5
+
+_FULL = 0.999
+"""Largest probability that a thread is active."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,6 @@ class Layered:
     think_time: float = 0.0
     pools: int = 1
     slots: int | None = None
-    _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.tiers:
@@ -83,57 +87,62 @@ class Layered:
                 raise ArgumentError(f"{tier.name}.host", f"expected one of {list(self.cores)}, not {tier.host!r}")
             if tier.threads < 1 or not tier.work > 0 or tier.wakeup < 0:
                 raise ArgumentError(tier.name, "expected a thread or more, work above 0 and a wake-up from 0")
-        object.__setattr__(self, "_index", {tier.name: i for i, tier in enumerate(self.tiers)})
+        names = {tier.name for tier in self.tiers}
+        for stage in (self.inside, self.outside):
+            if unknown := set(stage.shares) - names:
+                raise ArgumentError("shares", f"expected some of {sorted(names)}, not {sorted(unknown)}")
 
     @cached_property
     def loads(self) -> Loads:
-        """Demands and speeds over throughput."""
-        return _loads(self)
+        """Demands and speeds over the throughput."""
+        return loads_of([self])[0]
+
+    @cached_property
+    def threads(self) -> Floats:
+        """Of each tier."""
+        return np.array([tier.threads for tier in self.tiers], dtype=np.float64)
+
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What networks that are solved together have in common."""
+        return (dict(self.cores), [(t.name, t.host, t.threads) for t in self.tiers], self.pools, self.slots)
 
     def shares(self, stage: Stage) -> Floats:
         """Of each tier's work, the share in a stage."""
-        found = np.zeros(len(self.tiers))
-        for name, share in stage.shares.items():
-            found[self._index[name]] = share
+        return np.array([stage.shares.get(tier.name, 0.0) for tier in self.tiers])
+
+    def with_loads(self, loads: Loads, factor: float = 1.0) -> Layered:
+        """A copy whose tiers take `factor` times the processor time; `loads` are those of this network."""
+        tiers = [replace(tier, work=tier.work * factor, wakeup=tier.wakeup * factor) for tier in self.tiers]
+        found = replace(self, tiers=tiers)
+        found.__dict__["loads"] = Loads(loads.top / factor, loads.demand * factor, loads.speed)
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """What a throughput makes of the tiers; rows are throughputs, columns tiers.
+    """Demands and speeds of the tiers over the throughput, on a grid from 0 to what the cores allow.
 
-    demand  processor time of a request, wake-ups included
-    speed   of an active thread, 1 on a core of its own
-    asleep  probability that an event finds the thread asleep and a core idle
+    top     highest throughput
+    demand  processor time of a request, wake-ups included, (grid, tiers)
+    speed   of an active thread, 1 on a core of its own, (grid, tiers)
     """
 
-    throughput: Floats
+    top: float
     demand: Floats
     speed: Floats
-    asleep: Floats
-
-    def at(self, throughput: float) -> tuple[Floats, Floats]:
-        """Demands and speeds at a throughput."""
-        place = np.searchsorted(self.throughput, throughput)
-        place = min(max(int(place), 1), len(self.throughput) - 1)
-        low, high = self.throughput[place - 1], self.throughput[place]
-        part = min(1.0, (throughput - low) / (high - low))
-        return (
-            self.demand[place - 1] * (1 - part) + self.demand[place] * part,
-            self.speed[place - 1] * (1 - part) + self.speed[place] * part,
-        )
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredSolution:
-    """The steady state for each number of customers; times in the network's unit.
+    """The steady state, a row for each network and number of customers; times in the networks' unit.
 
     inside     how long a slot is held
     waiting    for a slot
     outside    all else but thinking
-    demand     processor time of a request, (customers, tiers)
-    busy       of each tier's threads, the share of time in which one is active or waits for a core, (customers, tiers)
-    host_busy  of each host's cores, (customers, hosts)
+    demand     processor time of a request, (rows, tiers)
+    busy       share of time in which a thread is active or waits for a core, (rows, tiers)
+    host_busy  of each host's cores, (rows, hosts)
     """
 
     customers: Floats
@@ -150,123 +159,193 @@ class LayeredSolution:
         return np.asarray(self.inside + self.waiting + self.outside)
 
 
-def solve_layered(network: Layered, customers: Sequence[float]) -> LayeredSolution:
-    """Solves a layered network for each number of customers, a fixed point in the throughput."""
-    counts = np.asarray(customers, dtype=np.float64)
+def solve_layered(networks: Layered | Sequence[Layered], customers: float | Sequence[float]) -> LayeredSolution:
+    """Solves one network for several numbers of customers, or several networks for one number.
+
+    Networks that are solved together differ in times, work and shares only.
+
+    Raises
+    ------
+    ArgumentError
+        If a number of customers is not above 0, or networks differ in anything else.
+    """
+    several = [networks] if isinstance(networks, Layered) else list(networks)
+    first = several[0]
+    counts = np.broadcast_to(np.asarray(customers, dtype=np.float64), max(len(several), np.size(customers)))
     if not (counts > 0).all():
         raise ArgumentError("customers", f"expected numbers above 0, not {customers}")
-    hosts = list(network.cores)
-    placed = np.array([[tier.host == host for host in hosts] for tier in network.tiers], dtype=np.float64)
-    threads = np.array([tier.threads for tier in network.tiers], dtype=np.float64)
-    rows = []
-    for count in counts.tolist():
-        throughput = _throughput(network, count)
-        inside, outside = _times(network, throughput, count)
-        demand, speed = network.loads.at(throughput)
-        used = throughput * demand
-        waiting = max(0.0, count / throughput - network.think_time - inside - outside)
-        rows.append(
-            (throughput, inside, waiting, outside, demand, np.minimum(1.0, used / threads / speed), used @ placed)
-        )
-    throughputs, inside_of, waiting_of, outside_of, demands, busy, cpu = zip(*rows, strict=True)
-    cores = np.array([network.cores[host] for host in hosts])
+    if any(network.structure != first.structure for network in several):
+        raise ArgumentError("networks", "expected equal hosts, threads, pools and slots")
+    missing = [network for network in several if "loads" not in network.__dict__]
+    for network, loads in zip(missing, loads_of(missing), strict=True):
+        network.__dict__["loads"] = loads
+    rows = _Rows(several, counts)
+    low, high = np.zeros(rows.size), rows.top
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        more = rows.passed(middle) > middle
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    throughput = (low + high) / 2
+    inside, outside = rows.times(throughput)
+    demand, speed = rows.at(throughput)
+    used = throughput[:, np.newaxis] * demand
+    placed = np.array([[tier.host == host for host in first.cores] for tier in first.tiers], dtype=np.float64)
     return LayeredSolution(
         counts,
-        np.array(throughputs),
-        np.array(inside_of),
-        np.array(waiting_of),
-        np.array(outside_of),
-        np.array(demands),
-        np.array(busy),
-        np.array(cpu) / cores,
+        throughput,
+        inside,
+        np.maximum(0.0, counts / throughput - rows.think - inside - outside),
+        outside,
+        demand,
+        np.minimum(1.0, used / first.threads / speed),
+        used @ placed / np.array(list(first.cores.values())),
     )
 
 
-def _throughput(network: Layered, customers: float) -> float:
-    """Where as much goes through the stages as their load lets through: the difference falls with the throughput."""
+class _Rows:
+    """Pairs of a network and a number of customers, as arrays."""
 
-    def surplus(throughput: float) -> float:
-        inside, outside = _times(network, throughput, customers)
-        away = network.think_time + outside
-        if network.slots is None:
-            return customers / (away + inside) - throughput
-        share = customers / network.pools
-        return network.pools * repairman(share, network.slots, inside, away) - throughput
+    def __init__(self, networks: Sequence[Layered], customers: Floats) -> None:
+        first = networks[0]
+        self.size = len(customers)
+        self.pools, self.slots, self.threads = first.pools, first.slots, first.threads
+        self.customers = customers
+        # One network stands for all rows.
+        self._one = np.arange(self.size) if len(networks) == self.size else np.zeros(self.size, dtype=np.int64)
+        self._demand = np.stack([network.loads.demand for network in networks])
+        self._speed = np.stack([network.loads.speed for network in networks])
 
-    highest = network.loads.throughput[-1]
-    return float(brentq(surplus, highest * 1e-9, highest, xtol=highest * 1e-9, rtol=1e-9))
+        def column(values: Iterable[float]) -> Floats:
+            return np.broadcast_to(np.array(list(values), dtype=np.float64), self.size)
+
+        self.top = column(network.loads.top for network in networks)
+        self.think = column(network.think_time for network in networks)
+        self._stages = [
+            (
+                column(stage(network).delay for network in networks),
+                column(stage(network).stretch for network in networks),
+                np.array([network.shares(stage(network)) for network in networks]),
+                there,
+            )
+            for stage, there in (
+                (lambda network: network.inside, np.inf if self.slots is None else self.pools * self.slots),
+                (lambda network: network.outside, np.inf),
+            )
+        ]
+
+    def at(self, throughput: Floats) -> tuple[Floats, Floats]:
+        """Demands and speeds at a throughput, linear between the points of the grid."""
+        place = throughput / self.top * _GRID
+        low = np.minimum(place.astype(np.int64), _GRID - 1)
+        part = (place - low)[:, np.newaxis]
+        demand, speed = (
+            values[self._one, low] * (1 - part) + values[self._one, low + 1] * part
+            for values in (self._demand, self._speed)
+        )
+        return demand, speed
+
+    def times(self, throughput: Floats) -> tuple[Floats, Floats]:
+        """How long a request is inside and outside of its slot."""
+        demand, speed = self.at(throughput)
+        busy = throughput[:, np.newaxis] * demand / self.threads
+        found = []
+        for delay, stretch, shares, there in self._stages:
+            # An arriving request finds the others only.
+            others = 1 - 1 / np.maximum(1.0, np.minimum(there, self.customers))
+            gap = np.maximum(speed - busy * others[:, np.newaxis], 1e-9)
+            found.append(delay + stretch * (shares * demand / gap).sum(axis=1))
+        inside, outside = found
+        return inside, outside
+
+    def passed(self, throughput: Floats) -> Floats:
+        """What the customers achieve where the tiers are as loaded as by this throughput; it falls with the load."""
+        inside, outside = self.times(throughput)
+        away = self.think + outside
+        if self.slots is None:
+            return np.asarray(self.customers / (away + inside))
+        found = np.empty(self.size)
+        for count in np.unique(self.customers):
+            own = self.customers == count
+            found[own] = self.pools * repairman(count / self.pools, self.slots, inside[own], away[own])
+        return found
 
 
-def _times(network: Layered, throughput: float, customers: float) -> tuple[float, float]:
-    """How long a request is inside and outside of its slot, at a throughput."""
-    demand, speed = network.loads.at(throughput)
-    threads = np.array([tier.threads for tier in network.tiers])
-    busy = throughput * demand / threads
-    slots = np.inf if network.slots is None else network.pools * network.slots
-
-    def time(stage: Stage, there: float) -> float:
-        shares = network.shares(stage)
-        # An arriving request finds the others only.
-        others = 1 - 1 / max(1.0, min(there, customers))
-        gap = np.maximum(speed - busy * others, 1e-9)
-        return stage.delay + stage.stretch * float((shares * demand / gap).sum())
-
-    return time(network.inside, slots), time(network.outside, np.inf)
-
-
-def repairman(customers: float, servers: int, service: float, away: float) -> float:
-    """Throughput of M/M/m//N: `customers` that are `away`, and servers of `service` (exact; linear between whole N)."""
+def repairman(customers: float, servers: int, service: Floats, away: Floats) -> Floats:
+    """Throughput of M/M/m//N: `customers` that are `away` for a time, and servers of `service` time (exact; linear
+    between whole N)."""
     low = int(customers)
     if low < customers:
         part = customers - low
-        lower = repairman(low, servers, service, away) if low else 0.0
-        return (1 - part) * lower + part * repairman(low + 1, servers, service, away)
+        lower = repairman(low, servers, service, away) if low else np.zeros_like(service)
+        return np.asarray((1 - part) * lower + part * repairman(low + 1, servers, service, away))
     there = np.arange(1, low + 1)
-    logs = np.concatenate(([0.0], np.cumsum(np.log((low - there + 1) / away) - np.log(np.minimum(there, servers) / service))))
-    shares = np.exp(logs - logs.max())
-    return float(shares[1:] @ np.minimum(there, servers)) / service / float(shares.sum())
+    steps = np.log((low - there + 1) / np.minimum(there, servers))
+    logs = np.zeros((len(service), low + 1))
+    np.cumsum(steps + np.log(service / away)[:, np.newaxis], axis=1, out=logs[:, 1:])
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(shares[:, 1:] @ np.minimum(there, servers) / service / shares.sum(axis=1))
 
 
-def _loads(network: Layered) -> Loads:
-    """Demands and speeds over a grid of throughputs, all of it in one fixed point."""
-    work = np.array([tier.work for tier in network.tiers])
-    wakeup = np.array([tier.wakeup for tier in network.tiers])
-    threads = np.array([tier.threads for tier in network.tiers])
-    hosts = [tier.host for tier in network.tiers]
-    cores = np.array([network.cores[host] for host in hosts])
-    used = np.array([sum(w for w, host in zip(work, hosts, strict=True) if host == own) for own in hosts])
-    top = min(float((cores / used).min()), float((threads / work).min()))
-    throughput = np.linspace(0, top, _GRID + 1)
-    demand = np.broadcast_to(work + wakeup, (throughput.size, work.size)).copy()
-    active = np.zeros_like(demand)
-    speed, asleep = np.ones_like(demand), np.ones_like(demand)
+def loads_of(networks: Sequence[Layered]) -> list[Loads]:
+    """The loads of networks of one structure, all in one fixed point."""
+    if not networks:
+        return []
+    first = networks[0]
+    threads = np.array([tier.threads for tier in first.tiers])
+    hosts = [tier.host for tier in first.tiers]
+    cores = np.array([first.cores[host] for host in hosts])
+    work = np.array([[tier.work for tier in network.tiers] for network in networks])
+    wakeup = np.array([[tier.wakeup for tier in network.tiers] for network in networks])
+    together = np.array([[host == own for host in hosts] for own in hosts], dtype=np.float64)
+    top = np.minimum((cores / (work @ together)).min(axis=1), (threads / work).min(axis=1))
+    rates = np.linspace(0, top, _GRID + 1, axis=1)[:, :, np.newaxis] / threads
+    base, extra = ((rates * each[:, np.newaxis, :]).reshape(-1, len(threads)) for each in (work, wakeup))
+    active, speed, idle = settle(base, threads, hosts, cores, extra)
+    asleep = ((1 - active) * idle).reshape(rates.shape)
+    demand = work[:, np.newaxis, :] + wakeup[:, np.newaxis, :] * asleep
+    return [Loads(*each) for each in zip(top.tolist(), demand, speed.reshape(rates.shape), strict=True)]
+
+
+def settle(
+    used: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats, wakeups: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Probability that a thread is active, its speed, and the probability of an idle core, each (rows, tiers).
+
+    used     share of a core that each thread uses
+    wakeups  further use if each event found its thread asleep and a core idle
+    """
+    active = np.minimum(used, _FULL)
+    speed, idle = np.ones_like(used), np.ones_like(used)
+    rows = np.arange(len(used))
     for _ in range(_ROUNDS):
-        speed, idle = shared(active, threads, hosts, cores)
-        asleep = (1 - active) * idle
-        now = work + wakeup * asleep
-        busy = np.minimum(throughput[:, np.newaxis] * now / threads / speed, 1.0)
-        change = max(float(np.abs(busy - active).max()), float(np.abs(now / demand - 1).max()))
-        active, demand = (active + busy) / 2, (demand + now) / 2
-        if change < _SETTLED:
+        own = active[rows]
+        speed[rows], idle[rows] = _shared(own, threads, hosts, cores)
+        need = used[rows] if wakeups is None else used[rows] + wakeups[rows] * (1 - own) * idle[rows]
+        now = np.minimum(need / speed[rows], _FULL)
+        active[rows] = (own + now) / 2
+        rows = rows[np.abs(now - own).max(axis=1) > _SETTLED]
+        if not rows.size:
             break
-    return Loads(throughput, demand, speed, asleep)
+    return active, speed, idle
 
 
-def shared(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> tuple[Floats, Floats]:
-    """Speed of an active thread, and the probability of an idle core, as the other threads of its host are active
+def _shared(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> tuple[Floats, Floats]:
+    """Speed of an active thread, and the probability of an idle core, where the other threads of its host are active
     independently of each other with the probabilities `active`, (rows, tiers)."""
     speed, idle = np.empty_like(active), np.empty_like(active)
     for i, host in enumerate(hosts):
         others = [int(count) - (j == i) if hosts[j] == host else 0 for j, count in enumerate(threads)]
-        most = sum(others)
-        turns = np.exp(2j * np.pi * np.arange(most + 1) / (most + 1))
-        # The number of active threads by the values of its generating function at the roots of unity.
-        values = np.ones((len(active), most + 1), dtype=np.complex128)
+        # Row n: the probability that n of them are active, one thread after the other.
+        chances = np.zeros((sum(others) + 1, len(active)))
+        chances[0] = 1.0
+        most = 0
         for j, count in enumerate(others):
-            if count:
-                values *= (1 + active[:, j, np.newaxis] * (turns - 1)) ** count
-        chances = np.maximum(np.fft.fft(values, axis=1).real / (most + 1), 0)
+            here = active[:, j]
+            for _ in range(count):
+                most += 1
+                chances[1 : most + 1] += here * (chances[:most] - chances[1 : most + 1])
+                chances[0] *= 1 - here
         there = np.arange(most + 1)
-        speed[:, i] = chances @ np.minimum(1.0, cores[i] / (1 + there))
-        idle[:, i] = chances @ (there < cores[i])
+        speed[:, i] = np.minimum(1.0, cores[i] / (1 + there)) @ chances
+        idle[:, i] = np.clip(cores[i] - there, 0.0, 1.0) @ chances
     return speed, idle

@@ -1,0 +1,96 @@
+"""Answers `knee predict` from layered models: settings in, a forecast for each configuration out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from knee.data.observations import observations
+from knee.errors import FitError
+from knee.fit.configurations import configurations, rows_at
+from knee.fit.curve import MIDDLEWARES, WORKERS
+from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
+from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
+from knee.stats.intervals import Floats
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+CORES = ("cores", "host.cores")
+
+_KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, MIDDLEWARES, CORES)
+"""The settings for which a layered model predicts any value."""
+
+_OF_CURVES = (*CLIENTS, *PIPELINE)
+"""Settings that leave the system as it was measured: a fitted curve interpolates them more closely."""
+
+
+def needs_layers(asked: Mapping[str, Setting]) -> bool:
+    """Whether a question changes the system, and not the number of clients alone."""
+    own = {name for names in _KNOWN for name in names}
+    return any(name in own and name not in _OF_CURVES for name in asked)
+
+
+def layered_forecasts(
+    dataset: Dataset,
+    others: Sequence[str],
+    asked: Mapping[str, Setting],
+    *,
+    constant: Mapping[str, object],
+    level: float,
+    seed: int,
+) -> list[tuple[str, LayeredSystem, LayeredForecast]]:
+    """The label, the model and the forecast of every configuration of a run folder.
+
+    Parameters
+    ----------
+    others
+        Factors besides the clients.
+    asked
+        Settings of _KNOWN to any value, and other factors to one of their measured levels.
+    constant
+        Values of settings that were the same in every run.
+
+    Raises
+    ------
+    FitError
+        If the run was no closed loop through middlewares with worker slots, lacks processor times, or has fewer than
+        three client counts; for an unknown setting, or a level that was not measured.
+    """
+    table = with_demands(dataset, observations(dataset))
+    own = {name for names in _KNOWN for name in names}
+    named = [name for name in others if name not in own]
+    for name in set(asked) - own:
+        table = rows_at(table, name, asked[name], named, constant)
+    found = []
+    for label, rows in configurations(table, named):
+        try:
+            data = demands_of(rows)
+            setup = _setup(data, asked)
+            system = layered_system(data, level=level, seed=seed)
+        except FitError as error:
+            raise FitError(f"{label}: {error}" if label else str(error)) from None
+        found.append((label, system, system.forecast(setup)))
+    return found
+
+
+def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
+    """What is asked, and what was measured otherwise, with the most clients."""
+    clients, pipeline, think, workers, middlewares, cores = (setting(asked, names) for names in _KNOWN)
+
+    def only(name: str, values: Floats) -> float:
+        if np.ptp(values) > 0:
+            raise FitError(f"the number of {name} was a factor: choose one with --set {name}=…")
+        return float(values[0])
+
+    in_flight = only("pipeline", data.pipeline) if pipeline is None else pipeline
+    return Setup(
+        in_flight * (float((data.customers / data.pipeline).max()) if clients is None else clients),
+        float(data.think.mean()) if think is None else think,
+        int(only("workers", data.slots) if workers is None else workers),
+        int(only("middlewares", data.processes[:, 1]) if middlewares is None else middlewares),
+        data.cores if cores is None else cores,
+    )
