@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from knee import spec
 from knee.data import Dataset, csv, measurements, writing
 from knee.data.measurements import Measurements
-from knee.errors import DatasetError, MeasurementsError, SpecError, StorageError
+from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from knee.fit.scenario import Setting
     from knee.verdict import Findings
 
 
@@ -151,8 +154,6 @@ def print_prediction(
     from knee.laws.tables import stations
 
     asked = spec.parse_overrides(settings)
-    if several := [name for name, value in asked.items() if isinstance(value, list)]:
-        raise SpecError(f"--set {several[0]}: expected one value, not a list")
     simulation = {
         "service": service,
         "thinking": thinking,
@@ -170,9 +171,16 @@ def print_prediction(
         places,
     )
     source = _opened(path, renames)
+    why = ""
     if isinstance(source, Dataset) and not simulated and fit.needs_layers(asked):
-        _print_layered(source, asked, level, seed)
-        return
+        try:
+            _print_layered(source, asked, level, seed)
+        except FitError as error:
+            why = str(error)
+        else:
+            return
+    if several := [name for name, value in asked.items() if isinstance(value, list)]:
+        raise SpecError(why or f"--set {several[0]}: expected one value, not a list")
     if isinstance(source, Dataset):
         found, of_stations = measurements.of_run(source), stations(source)
     else:
@@ -186,6 +194,8 @@ def print_prediction(
         level=level,
         seed=seed,
     )
+    if why:
+        print(f"A fitted curve answers, as a model of the processors needs more: {why}.")
     for number, (system, scenario) in enumerate(systems):
         forecast = system.forecast(scenario, seed=seed) if scenario else None
         print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
@@ -201,14 +211,14 @@ def print_prediction(
             print(fit.render_plan(system, plan), flush=True)
 
 
-def _print_layered(source: Dataset, asked: dict[str, Setting], level: float, seed: int) -> None:
+def _print_layered(source: Dataset, asked: Mapping[str, Setting | Sequence[Setting]], level: float, seed: int) -> None:
     from knee import fit
 
     forecasts = fit.layered_forecasts(
         source, measurements.configuration(source), asked, constant=source.constant, level=level, seed=seed
     )
-    for number, (label, system, forecast) in enumerate(forecasts):
-        print("\n" * bool(number) + fit.render_layered(label, system, forecast), flush=True)
+    for number, (label, system, each) in enumerate(forecasts):
+        print("\n" * bool(number) + fit.render_layered(label, system, each), flush=True)
 
 
 def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:

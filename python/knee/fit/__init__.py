@@ -28,8 +28,8 @@ from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate
 from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
-from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.setups import layered_forecasts, needs_layers
+from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.systems import fit_systems
 from knee.fit.text import parameter_sentence, render_layered, render_plan, render_text, selection_sentence
 

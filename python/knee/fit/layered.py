@@ -22,13 +22,16 @@ HOST = "host"
 
 SLOTS, CORES = "worker slots", "host's cores"
 
-_THREADS = ("load generators' threads", "middlewares' threads", "stores' threads")
+THREADS = ("load generators' threads", "middlewares' threads", "stores' threads")
 
 RESAMPLES = 60
 
 BEYOND = 0.25
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: the wake-ups that
 requests share there were not seen. docs/reproductions/layered.md has the errors that this value covers."""
+
+_STEP = 1.02
+"""Growth of a resource that shows its part in the throughput."""
 
 _LEAST_GAP = 1e-3
 """Share of a core that a busy thread leaves idle at least."""
@@ -73,9 +76,7 @@ class LayeredFit:
         ]
         outside = Stage({"load": 1.0, "middleware": self.share_out}, *self.outside)
         inside = Stage({"middleware": 1 - self.share_out, "store": 1.0}, *self.inside)
-        return Layered(
-            {HOST: setup.cores}, tiers, outside, inside, setup.think_ms, setup.middlewares, setup.workers
-        )
+        return Layered({HOST: setup.cores}, tiers, outside, inside, setup.think_ms, setup.middlewares, setup.workers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,22 +170,19 @@ class LayeredSystem:
     error: tuple[float, float]
     level: float
     seed: int
-    _loads: dict[tuple[int, float], list[Loads]] = field(default_factory=dict, repr=False)
+    _loads: dict[tuple[str, int, float], list[Loads]] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
         """Predict one further run of a setup."""
-        solution = solve_layered(self.fit.network(setup), setup.customers)
+        solution = self._solve("", setup, [self.fit])
         throughput, response = float(solution.throughput[0]), float(solution.response_time[0])
         rng = np.random.default_rng(self.seed)
         beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
         factors = np.exp(beyond * rng.standard_normal(len(self.draws)))
-        several = [
-            network.with_loads(loads, factor)
-            for (network, loads), factor in zip(self._drawn(setup), factors.tolist(), strict=True)
-        ]
-        times = solve_layered(several, setup.customers).response_time
-        logs = np.log(np.maximum(times, 1e-9) / response)
-        logs = logs + rng.choice(self.misfit, size=len(logs))
+        faster = [replace(self.fit, laws=laws) for laws in _with_a_faster_tier(self.fit.laws)]
+        several = self._solve("several", setup, [*faster, *self.draws], np.concatenate([np.ones(len(faster)), factors]))
+        times = several.response_time[len(faster) :]
+        logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
         # A normal tail: some sixty draws hold no quantile of 2.5 %.
         spare = max(2, len(self.data) - 2 * len(TIERS))
         half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
@@ -198,41 +196,49 @@ class LayeredSystem:
             setup,
             Interval(1000 * throughput, rate(high), rate(low), self.level, count),
             Interval(response, low, high, self.level, count),
-            self._limits(setup, throughput),
-            self._busy(setup, solution),
+            self._limits(setup, solution, several.throughput[: len(faster)]),
+            {
+                SLOTS: float(min(1.0, throughput * solution.inside[0] / (setup.middlewares * setup.workers))),
+                CORES: float(solution.host_busy[0, 0]),
+                **{name: float(solution.busy[0, i]) for i, name in enumerate(THREADS)},
+            },
         )
 
-    def _drawn(self, setup: Setup) -> list[tuple[Layered, Loads]]:
-        """The draws' networks; setups of the same processes and cores share their loads."""
-        networks = [draw.network(setup) for draw in self.draws]
-        key = (setup.middlewares, setup.cores)
+    def _solve(
+        self, name: str, setup: Setup, fits: Sequence[LayeredFit], factors: Floats | None = None
+    ) -> LayeredSolution:
+        """The solutions of some fits, whose loads are kept under a name: setups of equal processes share them."""
+        networks = [fit.network(setup) for fit in fits]
+        key = (name, setup.middlewares, setup.cores)
         if key not in self._loads:
             self._loads[key] = loads_of(networks)
-        return list(zip(networks, self._loads[key], strict=True))
+        times = np.ones(len(fits)) if factors is None else factors
+        loaded = [
+            network.with_loads(loads, factor)
+            for network, loads, factor in zip(networks, self._loads[key], times.tolist(), strict=True)
+        ]
+        return solve_layered(loaded, setup.customers)
 
-    def _busy(self, setup: Setup, solution: LayeredSolution) -> dict[str, float]:
-        slots = setup.middlewares * setup.workers
-        return {
-            SLOTS: float(min(1.0, solution.throughput[0] * solution.inside[0] / slots)),
-            CORES: float(solution.host_busy[0, 0]),
-            **{name: float(solution.busy[0, i]) for i, name in enumerate(_THREADS)},
-        }
+    def _limits(self, setup: Setup, now: LayeredSolution, faster: Floats) -> tuple[tuple[str, float], ...]:
+        """Elasticities of the throughput; `faster` are the throughputs with a tier that is faster by _STEP."""
 
-    def _limits(self, setup: Setup, throughput: float) -> tuple[tuple[str, float], ...]:
-        step = 1.02
-
-        def elasticity(other: float, grown: float) -> float:
-            return float(np.log(other / throughput) / np.log(grown))
-
-        def solved(network: Layered) -> float:
-            return float(solve_layered(network, setup.customers).throughput[0])
+        def gain(other: Setup, grown: float) -> float:
+            more = self._solve("", other, [self.fit]).throughput[0]
+            return float(np.log(more / now.throughput[0]) / np.log(grown))
 
         more = replace(setup, workers=setup.workers + 1)
-        found = [
-            (SLOTS, elasticity(solved(self.fit.network(more)), more.workers / setup.workers)),
-            (CORES, elasticity(solved(self.fit.network(replace(setup, cores=setup.cores * step))), step)),
-        ]
+        cores = gain(replace(setup, cores=setup.cores * _STEP), _STEP)
+        found = [(SLOTS, gain(more, more.workers / setup.workers)), (CORES, cores)]
+        # A tier that needs less also leaves more of the cores to the others.
+        shares = now.demand[0] / now.demand[0].sum()
+        gains = np.log(faster / now.throughput[0]) / np.log(_STEP) - cores * shares
+        found += zip(THREADS, gains.tolist(), strict=True)
         return tuple(sorted(found, key=lambda each: -each[1]))
+
+
+def _with_a_faster_tier(laws: Floats) -> list[Floats]:
+    """The laws with each tier's times divided by _STEP in turn."""
+    return [laws / np.where(np.arange(len(laws)) == i, _STEP, 1.0)[:, np.newaxis] for i in range(len(laws))]
 
 
 def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
@@ -262,9 +268,7 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
         ]
     )
     x_error, r_error = np.median(np.abs(errors - 1), axis=0).tolist()
-    return LayeredSystem(
-        data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed
-    )
+    return LayeredSystem(data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed)
 
 
 def setup_of(data: Demands, rows: np.ndarray) -> Setup:

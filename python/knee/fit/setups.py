@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 CORES = ("cores", "host.cores")
 
+SETUPS_MAX = 1000
+
 _KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, MIDDLEWARES, CORES)
 """The settings for which a layered model predicts any value."""
 
@@ -28,29 +31,31 @@ _OF_CURVES = (*CLIENTS, *PIPELINE)
 """Settings that leave the system as it was measured: a fitted curve interpolates them more closely."""
 
 
-def needs_layers(asked: Mapping[str, Setting]) -> bool:
-    """Whether a question changes the system, and not the number of clients alone."""
+def needs_layers(asked: Mapping[str, object]) -> bool:
+    """Whether a question changes the system and not the number of clients alone, or asks for a table."""
     own = {name for names in _KNOWN for name in names}
-    return any(name in own and name not in _OF_CURVES for name in asked)
+    changes = any(name in own and name not in _OF_CURVES for name in asked)
+    return changes or any(isinstance(value, list | tuple) for value in asked.values())
 
 
 def layered_forecasts(
     dataset: Dataset,
     others: Sequence[str],
-    asked: Mapping[str, Setting],
+    asked: Mapping[str, Setting | Sequence[Setting]],
     *,
     constant: Mapping[str, object],
     level: float,
     seed: int,
-) -> list[tuple[str, LayeredSystem, LayeredForecast]]:
-    """The label, the model and the forecast of every configuration of a run folder.
+) -> list[tuple[str, LayeredSystem, list[LayeredForecast]]]:
+    """The label, the model and the forecasts of every configuration of a run folder, one for each combination of the
+    asked values.
 
     Parameters
     ----------
     others
         Factors besides the clients.
     asked
-        Settings of _KNOWN to any value, and other factors to one of their measured levels.
+        Settings of _KNOWN to any values, and other factors to one of their measured levels.
     constant
         Values of settings that were the same in every run.
 
@@ -63,18 +68,27 @@ def layered_forecasts(
     table = with_demands(dataset, observations(dataset))
     own = {name for names in _KNOWN for name in names}
     named = [name for name in others if name not in own]
+    each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
+    if len(each) > SETUPS_MAX:
+        raise FitError(f"{len(each):,} combinations are asked, and {SETUPS_MAX:,} are allowed: ask for fewer values")
     for name in set(asked) - own:
-        table = rows_at(table, name, asked[name], named, constant)
+        if len(level_of := _several(asked[name])) > 1:
+            raise FitError(f"{name}: expected one value, not a list: runs of other levels have models of their own")
+        table = rows_at(table, name, level_of[0], named, constant)
     found = []
     for label, rows in configurations(table, named):
         try:
             data = demands_of(rows)
-            setup = _setup(data, asked)
+            setups = [_setup(data, one) for one in each]
             system = layered_system(data, level=level, seed=seed)
         except FitError as error:
             raise FitError(f"{label}: {error}" if label else str(error)) from None
-        found.append((label, system, system.forecast(setup)))
+        found.append((label, system, [system.forecast(setup) for setup in setups]))
     return found
+
+
+def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
+    return list(value) if isinstance(value, list | tuple) else [value]  # type: ignore[list-item]
 
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,7 +20,7 @@ _DIGITS = 5
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
-_LIMITS = 0.1
+LIMITS = 0.1
 """A resource limits the throughput if one percent more of it gives this many percent more throughput."""
 
 _BEYOND = 1.05
@@ -49,46 +50,72 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     return "\n".join([*lines, *stage_lines(system)])
 
 
-def render_layered(label: str, system: LayeredSystem, forecast: LayeredForecast) -> str:
-    """The prediction of a layered model, what limits it, and how well the model fits."""
-    setup, fit, data = forecast.setup, system.fit, system.data
-    where = f"{counted(round(setup.customers), 'client')}, {counted(setup.workers, 'worker slot')}"
-    where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
-    if setup.think_ms:
-        where += f", {number(setup.think_ms)} ms of thinking"
-    if setup.cores != data.cores:
-        where += f", {setup.cores:g} cores"
+def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> str:
+    """The predictions of a layered model, what limits them, and how well the model fits."""
     lines = [label] if label else []
-    lines.append(
-        f"At {where}: {quantity_between(forecast.throughput, 'requests/s')}, response time "
-        f"{quantity_between(forecast.response_ms, 'ms')}; {100 * system.level:g}% prediction intervals of one further "
-        "run."
-    )
-    name, gain = forecast.limits[0]
-    busy = ", ".join(f"{name} {share:.0%}" for name, share in forecast.busy.items())
-    limit = (
-        f"The {name} limit the throughput: 10% more give about {10 * gain:.1g}% more throughput."
-        if gain >= _LIMITS
-        else "No resource limits the throughput: the clients' number and think time do."
-    )
-    lines.append(f"{limit} Busy: {busy}.")
-    times = "; ".join(
-        f"{tier} {number(1000 * work)} µs, and {number(1000 * wakeup)} µs more where each event wakes a thread"
-        for tier, (work, wakeup) in zip(TIERS, fit.laws.tolist(), strict=True)
-    )
+    lines += _layered_lines(system, forecasts[0]) if len(forecasts) == 1 else _layered_table(system, forecasts)
+    data = system.data
     x_error, r_error = system.error
     lines.append(
-        f"Model: layered network of processors, worker slots and clients, from the processor times of "
+        "Model: layered network of clients, worker slots, threads and processors, from the processor times of "
         f"{counted(len(data), 'run')}. Its median error at the measured points is {x_error:.1%} for throughput and "
         f"{r_error:.1%} for response time."
     )
-    lines.append(f"Processor time of a request: {times}.")
+    times = "; ".join(
+        f"{tier} {number(1000 * work)} (+{number(1000 * wakeup)})"
+        for tier, (work, wakeup) in zip(TIERS, system.fit.laws.tolist(), strict=True)
+    )
+    lines.append(f"Processor time of a request in µs, and (+) what waking idle threads adds: {times}.")
     most = float(data.throughput.max()) * 1000
-    if forecast.throughput.estimate > most * _BEYOND:
+    if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(
-            f"This prediction is an extrapolation: the largest measured throughput is {number(most)} requests/s."
+            f"This is an extrapolation: the largest measured throughput is {number(most)} requests/s. The intervals "
+            "assume that no resource appears that the runs did not use."
         )
     return "\n".join(lines)
+
+
+def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str]:
+    setup = forecast.setup
+    where = f"{counted(round(setup.customers), 'client')}, {counted(setup.workers, 'worker slot')}"
+    where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
+    where += f", {number(setup.think_ms)} ms of thinking" if setup.think_ms else ""
+    where += f", {setup.cores:g} cores" if setup.cores != system.data.cores else ""
+    name, gain = forecast.limits[0]
+    limit = (
+        f"The {name} limit the throughput: 10% more give about {10 * gain:.0f}% more requests/s."
+        if gain >= LIMITS
+        else "No resource limits the throughput: clients and think time do."
+    )
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in forecast.busy.items())
+    return [
+        f"At {where}: {quantity_between(forecast.throughput, 'requests/s')}, response time "
+        f"{quantity_between(forecast.response_ms, 'ms')}; {100 * system.level:g}% prediction intervals of one further "
+        "run.",
+        f"{limit} Busy: {busy}.",
+    ]
+
+
+def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> list[str]:
+    head = ("clients", "workers", "middlewares", "think ms", "cores", "requests/s", "response ms", "limit")
+    rows = [
+        (
+            f"{each.setup.customers:,.10g}",
+            str(each.setup.workers),
+            str(each.setup.middlewares),
+            number(each.setup.think_ms),
+            f"{each.setup.cores:g}",
+            quantity_between(each.throughput),
+            quantity_between(each.response_ms),
+            each.limits[0][0] if each.limits[0][1] >= LIMITS else "clients",
+        )
+        for each in forecasts
+    ]
+    # A column that never changes says nothing here, but the load and the answers stay.
+    shown = [i for i in range(len(head)) if i in (0, 1, 5, 6, 7) or len({row[i] for row in rows}) > 1]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in (head, *rows)]
+    return [*lines, f"In brackets: {100 * system.level:g}% prediction intervals of one further run."]
 
 
 def render_plan(system: FittedSystem, plan: Plan) -> str:

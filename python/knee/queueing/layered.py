@@ -1,12 +1,12 @@
 """Layered networks: a request holds a slot while others serve it, and the threads of a host share its cores.
 
-A client thinks, sends a request through the `outside` stage, waits for one of the slots of its pool, holds it through the
-`inside` stage, and thinks again. Every thread is a processor-sharing station, whose speed falls as other threads of its
-host become active. What a request takes of a thread falls as the thread is kept awake: a wake-up has a price.
+A client thinks, sends a request through the `outside` stage, waits for one of its pool's slots, holds it through the
+`inside` stage, and thinks again. Every thread is a processor-sharing station. Its speed falls as other threads of its
+host become active. A request needs less of a thread that is awake already: a wake-up has a price.
 
-Sources: layered queueing networks (Rolia & Sevcik 1995; Franks, Al-Omari, Woodside, Das & Derisavi 2009); the pool is
-the machine repairman (Kleinrock 1975, §3.8) with flow-equivalent service (Chandy, Herzog & Woo 1975). Threads are
-independent of each other in the mean field. docs/methods/layered.md says how well that holds.
+Sources: layered queueing networks (Rolia & Sevcik 1995; Franks, Al-Omari, Woodside, Das & Derisavi 2009). A pool is a
+machine repairman (Kleinrock 1975, §3.8) whose service time depends on the throughput (flow equivalence; Chandy, Herzog
+& Woo 1975). The mean field treats threads as independent. docs/methods/layered.md says how well that holds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 _GRID = 40
 """Throughputs, from none to what the cores allow, at which demands and speeds are solved; linear between them."""
 
-_HALVINGS = 50
-"""Of the interval that holds the throughput: to 1e-15 of the highest."""
+_HALVINGS = 36
+"""Of the interval that holds the throughput: to 1e-11 of the highest."""
 
 _ROUNDS = 400
 _SETTLED = 1e-5
@@ -180,7 +180,7 @@ def solve_layered(networks: Layered | Sequence[Layered], customers: float | Sequ
     for network, loads in zip(missing, loads_of(missing), strict=True):
         network.__dict__["loads"] = loads
     rows = _Rows(several, counts)
-    low, high = np.zeros(rows.size), rows.top
+    low, high = np.zeros(rows.size), rows.most
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         more = rows.passed(middle) > middle
@@ -210,6 +210,7 @@ class _Rows:
         self.size = len(customers)
         self.pools, self.slots, self.threads = first.pools, first.slots, first.threads
         self.customers = customers
+        self._groups = [(float(count), customers == count) for count in np.unique(customers)]
         # One network stands for all rows.
         self._one = np.arange(self.size) if len(networks) == self.size else np.zeros(self.size, dtype=np.int64)
         self._demand = np.stack([network.loads.demand for network in networks])
@@ -220,18 +221,22 @@ class _Rows:
 
         self.top = column(network.loads.top for network in networks)
         self.think = column(network.think_time for network in networks)
+        places = np.inf if self.slots is None else float(self.pools * self.slots)
         self._stages = [
             (
-                column(stage(network).delay for network in networks),
-                column(stage(network).stretch for network in networks),
-                np.array([network.shares(stage(network)) for network in networks]),
+                column(stage.delay for stage in stages),
+                column(stage.stretch for stage in stages),
+                np.array([network.shares(stage) for network, stage in zip(networks, stages, strict=True)]),
                 there,
             )
-            for stage, there in (
-                (lambda network: network.inside, np.inf if self.slots is None else self.pools * self.slots),
-                (lambda network: network.outside, np.inf),
+            for stages, there in (
+                ([network.inside for network in networks], places),
+                ([network.outside for network in networks], np.inf),
             )
         ]
+
+        least = self.think + sum(delay for delay, *_ in self._stages)
+        self.most = np.minimum(self.top, np.divide(customers, least, out=np.full(self.size, np.inf), where=least > 0))
 
     def at(self, throughput: Floats) -> tuple[Floats, Floats]:
         """Demands and speeds at a throughput, linear between the points of the grid."""
@@ -264,8 +269,7 @@ class _Rows:
         if self.slots is None:
             return np.asarray(self.customers / (away + inside))
         found = np.empty(self.size)
-        for count in np.unique(self.customers):
-            own = self.customers == count
+        for count, own in self._groups:
             found[own] = self.pools * repairman(count / self.pools, self.slots, inside[own], away[own])
         return found
 

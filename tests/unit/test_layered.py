@@ -1,0 +1,186 @@
+"""The layered network against exact solutions, and its fit against systems with known parameters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.synthetic import System, synthetic_dataset
+
+from knee import fit
+from knee.data import Dataset
+from knee.data.observations import observations
+from knee.errors import FitError
+from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, fit_layered, layered_system
+from knee.queueing import ArgumentError, Delay, Network, Queue, solve_closed
+from knee.queueing.layered import Layered, Stage, Tier, solve_layered
+
+LITTLE = 1e-9
+"""Processor time of a tier that stands for none."""
+
+TRUE = LayeredFit(
+    laws=np.array([[0.018, 0.025], [0.045, 0.016], [0.037, 0.016]]),
+    inside=(0.03, 0.9),
+    outside=(0.06, 0.8),
+    share_out=0.45,
+    processes=(1, 2, 3),
+)
+"""A system like the quickstart: two cores serve all tiers."""
+
+
+def setup(customers: float, workers: int = 1, **settings: float) -> Setup:
+    return replace(Setup(customers, think_ms=2.0, workers=workers, middlewares=2, cores=2.0), **settings)
+
+
+def runs(setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed: int = 0) -> Demands:
+    """What runs of TRUE measure."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[float, ...]] = []
+    cpu = []
+    for point, each in enumerate(setups):
+        found = solve_layered(TRUE.network(each), each.customers)
+        for _ in range(repetitions):
+            luck = float(np.exp(noise * rng.standard_normal()))
+            x = float(found.throughput[0]) * luck
+            inside, outside = float(found.inside[0]), float(found.outside[0])
+            waiting = max(0.0, each.customers / x - each.think_ms - inside - outside)
+            reply = TRUE.share_out * float(found.demand[0, 1])
+            rows.append((point, x, each.customers, 1, each.think_ms, inside, waiting, outside, reply, each.workers))
+            cpu.append(found.demand[0] * np.exp(noise * rng.standard_normal(3)))
+    columns = np.array(rows).T
+    processes = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
+    return Demands(*columns[:9], np.array(cpu), processes, columns[9], cores=2.0)
+
+
+CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
+
+
+@pytest.mark.parametrize("slots", [1, 4, 64])
+def test_slots_without_contention_are_the_repairman(slots: int) -> None:
+    tiers = [Tier("store", "far", 1, LITTLE)]
+    network = Layered({"far": 1.0}, tiers, Stage({}, delay=0.5), Stage({"store": 1.0}, delay=2.0), 1.0, 1, slots)
+    counts = [1, 3, 10, 50]
+    exact = solve_closed(Network([Queue("slots", 2.0, servers=slots), Delay("outside", 0.5)], 1.0), 50)
+    found = solve_layered(network, counts)
+    assert found.throughput == pytest.approx([exact.throughput[n - 1] for n in counts], rel=1e-6)
+
+
+@pytest.mark.parametrize("slots", [2, 4, 16])
+@pytest.mark.parametrize("clients", [2, 8, 32])
+def test_one_store_behind_slots_is_near_its_exact_solution(slots: int, clients: int) -> None:
+    # A processor-sharing store that slots hold: its rate is 1 / 0.5 with any number of requests inside.
+    tiers = [Tier("store", "far", 1, 0.5)]
+    network = Layered({"far": 1.0}, tiers, Stage({}, delay=1.0), Stage({"store": 1.0}), 3.0, 1, slots)
+    exact = solve_closed(Network([Queue("store", 0.5), Delay("outside", 1.0)], 3.0), clients)
+    assert solve_layered(network, clients).throughput[0] == pytest.approx(exact.throughput[-1], rel=0.08)
+
+
+def test_cores_that_are_full_bound_the_throughput() -> None:
+    found = solve_layered(TRUE.network(setup(2000, workers=64)), 2000)
+    assert found.host_busy[0, 0] == pytest.approx(1.0, abs=0.01)
+    assert found.throughput[0] <= 2.0 / TRUE.laws[:, 0].sum()
+
+
+def test_networks_of_other_cores_are_not_solved_together() -> None:
+    several = [TRUE.network(setup(8)), TRUE.network(setup(8, cores=4.0))]
+    with pytest.raises(ArgumentError, match="networks: expected equal hosts"):
+        solve_layered(several, 8)
+
+
+@pytest.mark.parametrize("customers", [0, -1, float("nan")])
+def test_customers_below_zero_are_refused(customers: float) -> None:
+    with pytest.raises(ArgumentError, match="customers: expected numbers above 0"):
+        solve_layered(TRUE.network(setup(8)), customers)
+
+
+def test_fit_finds_the_parameters() -> None:
+    found = fit_layered(runs(CALIBRATION))
+    assert found.laws == pytest.approx(TRUE.laws, rel=0.05)
+    assert found.inside == pytest.approx(TRUE.inside, rel=0.05)
+    assert found.outside == pytest.approx(TRUE.outside, rel=0.05)
+
+
+def test_one_level_of_workers_predicts_the_others() -> None:
+    system = layered_system(runs(CALIBRATION, noise=0.02), level=0.95, seed=0)
+    for workers in (2, 4, 8):
+        for clients in (64, 128, 256):
+            asked = setup(clients, workers)
+            truth = 1000 * solve_layered(TRUE.network(asked), clients).throughput[0]
+            found = system.forecast(asked)
+            assert found.throughput.estimate == pytest.approx(truth, rel=0.05)
+            assert found.throughput.low <= truth <= found.throughput.high  # type: ignore[operator]
+
+
+def test_limits_move_from_slots_to_cores() -> None:
+    system = layered_system(runs(CALIBRATION), level=0.95, seed=0)
+    few, many = system.forecast(setup(128, 1)), system.forecast(setup(128, 16))
+    assert (few.limits[0][0], many.limits[0][0]) == (SLOTS, CORES)
+    assert few.busy[SLOTS] > 0.98
+    assert many.busy[CORES] > 0.98
+
+
+def test_two_client_counts_are_too_few() -> None:
+    with pytest.raises(FitError, match="3 client counts or more"):
+        layered_system(runs(CALIBRATION[:2]), level=0.95, seed=0)
+
+
+# ------------------------------------------------------------------------------------------- from a run folder
+
+
+@pytest.fixture(scope="module")
+def folder() -> Dataset:
+    """Slots of 2 ms whose processors are idle, so that the machine repairman is exact for any number of workers."""
+    return synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8, 16, 32), seconds=15)
+
+
+def forecasts(dataset: Dataset, **asked: object) -> list[fit.layered.LayeredForecast]:
+    ((_, _, found),) = fit.layered_forecasts(
+        dataset,
+        [],
+        asked,
+        constant=dataset.constant,
+        level=0.95,
+        seed=0,  # type: ignore[arg-type]
+    )
+    return found
+
+
+def test_more_workers_than_measured_are_predicted(folder: Dataset) -> None:
+    found = forecasts(folder, workers=[4, 8, 16], clients=64)
+    truth = [System(slots=2 * workers, think_ms=2.0).solve(64).throughput for workers in (4, 8, 16)]
+    assert [each.throughput.estimate for each in found] == pytest.approx(truth, rel=0.03)
+
+
+def test_text_names_the_limit_and_the_extrapolation(folder: Dataset) -> None:
+    ((label, system, found),) = fit.layered_forecasts(
+        folder, [], {"workers": 8, "clients": 64}, constant={}, level=0.95, seed=0
+    )
+    text = fit.render_layered(label, system, found)
+    assert text.startswith("At 64 clients, 8 worker slots in each of 2 middlewares, 2.00 ms of thinking: ")
+    assert "The worker slots limit the throughput: 10% more give about" in text
+    assert "This is an extrapolation: the largest measured throughput is" in text
+
+
+def test_table_has_a_row_for_each_combination(folder: Dataset) -> None:
+    ((label, system, found),) = fit.layered_forecasts(
+        folder, [], {"workers": [4, 8], "clients": [16, 64]}, constant={}, level=0.95, seed=0
+    )
+    head, *rows = fit.render_layered(label, system, found).splitlines()[:5]
+    assert re.split(r"  +", head) == ["clients", "workers", "requests/s", "response ms", "limit"]
+    assert [row.split()[:2] for row in rows] == [["16", "4"], ["64", "4"], ["16", "8"], ["64", "8"]]
+
+
+def test_tier_without_probes_is_refused(folder: Dataset) -> None:
+    blind = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
+    blind.probes = blind.probes.filter(~blind.probes["target"].str.starts_with("store"))
+    with pytest.raises(FitError, match="processor time of some tier was not measured"):
+        demands_of(with_demands(blind, observations(blind)))
+
+
+def test_only_questions_about_the_system_need_layers() -> None:
+    assert fit.needs_layers({"workers": 2})
+    assert fit.needs_layers({"clients": [1, 2]})
+    assert not fit.needs_layers({"clients": 100, "pipeline": 2})
