@@ -165,6 +165,9 @@ def print_prediction(
         raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
     if simulated and not asked:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
+    several = [name for name, value in asked.items() if isinstance(value, list)]
+    if simulated and several:
+        raise SpecError(f"--set {several[0]}: expected one value, not a list: a simulation has one load")
     assumptions = fit.Assumptions(
         fit.parse_shape("--service", "exponential" if service is None else service),
         None if thinking is None else fit.parse_shape("--thinking", thinking),
@@ -179,8 +182,8 @@ def print_prediction(
             why = str(error)
         else:
             return
-    if several := [name for name, value in asked.items() if isinstance(value, list)]:
-        raise SpecError(why or f"--set {several[0]}: expected one value, not a list")
+    if several:
+        raise SpecError(why or f"--set {several[0]}: expected one value, not a list: a table has no processor times")
     if isinstance(source, Dataset):
         found, of_stations = measurements.of_run(source), stations(source)
     else:

@@ -192,7 +192,11 @@ def predict_command(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Setting to predict, such as load.clients=1000."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Setting to predict, such as load.clients=1000 or middleware.workers=[2,4,8].",
+        ),
     ] = None,
     renames: _Renames = None,
     level: _ConfidenceLevel = 0.95,
@@ -231,7 +235,7 @@ def predict_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Predict unmeasured settings. Use the model that predicts the measured ones best."""
+    """Predict unmeasured settings: clients, think time, and of a run folder also workers, middlewares and cores."""
     from knee.cli import analyse
 
     analyse.print_prediction(
