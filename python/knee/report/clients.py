@@ -1,4 +1,4 @@
-"""Every measured quantity against clients, the arrival rate or another factor, whichever was varied."""
+"""Every measured quantity against clients, the arrival rate or another factor."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ _QUANTITIES = (
     (
         "middleware_response_ms",
         "Response time at the middleware (ms)",
-        "Mean time from received to replied. Response times at the clients also include the way to the middleware.",
+        "Mean time from received to replied. The clients' response times also include the time between client and "
+        "middleware.",
     ),
 )
 
 
 _AGAINST = {
-    ("clients", "response_ms"): "Mean response time, as the clients saw it. Where throughput no longer rises, it grows "
+    ("clients", "response_ms"): "Mean response time, as the clients saw it. Once throughput rises no more, it grows "
     "with every client.",
     (
         "rate",
@@ -63,11 +64,11 @@ _AGAINST = {
     "arrival rate as long as the system keeps up. The number of clients only limits how many requests there can be "
     "in flight.",
 }
-"""Captions that differ on an axis; an open loop's clients are another quantity."""
+"""Captions for a certain axis. In an open loop, the number of clients only limits the requests in flight."""
 
 
 def title(sheet: Sheet) -> str:
-    """The axis; for a single client count its number."""
+    """The heading: the axis, or the number of clients if there is only one."""
     if sheet.axis.field == "rate":
         return "Against the arrival rate"
     clients = counted(sheet.naming.counts[0], "client") if len(sheet.naming.counts) == 1 else ""
@@ -77,7 +78,7 @@ def title(sheet: Sheet) -> str:
 
 
 def section(sheet: Sheet) -> str:
-    """Every quantity that was measured, one line per combination of the other factors; empty without either."""
+    """All measured quantities, with a line for each combination of the other factors; empty without points."""
     if not sheet.naming.load:
         return ""
     named = len(sheet.naming.labels) > 1

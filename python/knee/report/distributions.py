@@ -28,7 +28,7 @@ def section(sheet: Sheet) -> str:
     lines = seen.select(sheet.axis.field, "series", pl.col("name").alias("percentile"), "value_ms", "low_ms", "high_ms")
     density = details.densities.with_columns(pl.col("role").replace_strict(_VIEWS, return_dtype=pl.String))
     ops = sorted(density["op"].unique().to_list(), key=lambda op: (op != ALL, op))
-    if len(ops) == 2:  # one operation: "all" would show the same again
+    if len(ops) == 2:  # "all" repeats the only operation
         ops = ops[:1]
         density = density.filter(pl.col("op") == ALL)
     note = words.note_on_times(details.failures)
@@ -41,8 +41,8 @@ def section(sheet: Sheet) -> str:
         "histogram",
         histogram(records(density), sheet.naming.points, sheet.naming.chosen, ops),
         (
-            "The same requests, timed by the clients and by the middlewares. The distance between the two "
-            "is the way between them."
+            "Response times of the same requests, measured by clients and by middlewares. The difference is the time "
+            "between client and middleware."
             if "middleware" in density["role"].to_list()
             else "Response times of requests, as the clients saw them."
         )

@@ -1,4 +1,4 @@
-"""Which factor matters: for each response sentences, charts and tables."""
+"""The factorial analysis of each response: sentences, charts and tables."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from knee.stats.intervals import Interval
 from knee.verdict import words
 
 TERMS_MAX = 20
-"""Terms that a figure shows: more rows are not comparable at a glance."""
+"""Most terms in a figure: a reader cannot compare more rows at a glance."""
 
 FACTORS_MAX = 6
-"""Factors of more than two levels whose means are drawn."""
+"""Most factors with more than two levels in the charts of means."""
 
 INTERACTIONS_MAX = 4
 
 ROWS_MAX = 256
-"""Rows of a table."""
+"""Most rows of a table."""
 
 OBSERVATIONS_MAX = 2000
-"""Residuals that a figure shows, so that the page stays small."""
+"""Most residuals in a figure, to keep the page small."""
 
 _TITLES = {"throughput": "Throughput", "response_ms": "Response time"}
 
 
 def section(sheet: Sheet) -> str:
-    """A part per response; empty where fewer than two factors vary."""
+    """A part for each response; empty if fewer than two factors vary."""
     unexplained = "".join(f"<p>{escape(words.unexplained(one))}</p>" for one in sheet.findings.unexplained)
     return "".join(_Part(sheet, effects).html() for effects in sheet.findings.effects) + unexplained
 
@@ -243,12 +243,12 @@ class _Part:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The ends of the axis for all means: those of the cells, so that a small effect looks small."""
+        """The ends of the axis of all charts of means. They come from the cells' means, so a small effect looks small."""
         means = [cell.mean for cell in self._analysis.cells]
         low, high = min(mean.estimate for mean in means), max(mean.estimate for mean in means)
         lowest = min(mean.estimate if mean.low is None else mean.low for mean in means)
         highest = max(mean.estimate if mean.high is None else mean.high for mean in means)
-        # Intervals get room as long as the means fill most of the picture.
+        # The axis shows whole intervals unless the means would then fill too little of the picture.
         if self._ratios:
             room = max((high / low) ** 0.3, 1.05)
             return max(lowest / 1.02, low / room), min(highest * 1.02, high * room)
@@ -296,7 +296,7 @@ class _Part:
 
 
 def _label(term: Term) -> str:
-    """A term on an axis: its letters first, since long names are cut off."""
+    """A term on an axis: its letters first, because long names are cut off."""
     return f"{term.name}  {term_label(term)}"
 
 

@@ -13,11 +13,11 @@ from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
 
 CHECKS_MAX = 1000
-"""Checks of a kind that are drawn and tabulated, so that the page stays small."""
+"""Most checks of a kind in a chart or a table, to keep the page small."""
 
 
 def section(sheet: Sheet) -> str:
-    """Everything that was checked; figures only where the load was a closed loop."""
+    """All checks of the laws; the interactive law has figures only for a closed loop."""
     laws = sheet.findings.laws
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(laws))
     closed = [check for check in laws.interactive if check.verdict != "does not apply"]
@@ -93,7 +93,8 @@ def _on_log_axes(*numbers: float) -> bool:
 
 
 def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]], places: Mapping[int, str]) -> Rows:
-    """All residuals; a measured zero has none. `places` replace the points' numbers of clients."""
+    """The rows of all residuals. A measured zero has no residual. `places` are the horizontal places of points, by default
+    their client counts."""
     rows: Rows = []
     for name, check, comparison in named:
         estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty
@@ -158,13 +159,13 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
     notes = []
     if any(check.view == "middleware" for check in closed):
         notes.append(
-            "From the middleware's view a client thinks for its own think time and the round trip between client and "
-            "middleware, which is the difference of their response times."
+            "In the middleware's view, a client's think time includes the round trip between client and middleware, "
+            "which is the difference of their response times."
         )
     if not all(check.judges_response for check in closed):
         notes.append(
-            "The law is not judged by the response time of a single type, nor by that of a middleware that takes less "
-            "than a tenth of the cycle: both are small remainders of the whole cycle."
+            "The law has no verdict on response times of a single request type, nor on a middleware's response time "
+            "below a tenth of the cycle: by the law, both are small differences of two long times."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
@@ -208,7 +209,7 @@ def _demand_table(laws: LawReport) -> str:
         *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
         *("capacity (requests/s)", "bottleneck"),
     )
-    note = "D = V · S is the time that a request needs at a station, in all visits. Capacity is servers / D."
+    note = "D = V · S is the time that a request needs at a station over all visits. Capacity is servers / D."
     return _numbers("Service demands of every station", header, rows, note=note)
 
 

@@ -16,7 +16,7 @@ _BOX, _GAP, _HEIGHT = 148, 30, 118
 
 
 def section(sheet: Sheet) -> str:
-    """Curves, diagram and sentences of every fitted system, or a line that says why there is none.
+    """Curves, diagram and sentences of every fitted system, or the reason why there is none.
 
     Empty if the number of clients was not varied.
     """
@@ -93,8 +93,8 @@ def _network(system: FittedSystem, level: float) -> str:
     name = f", {system.label}" if system.label else ""
     caption = (
         f"The stages of a request{name}. Dashed boxes are delays without a queue; bars are the share of busy servers "
-        "at the most clients. Times are service demands: the time a request needs in all visits, over all client "
-        "counts."
+        "at the most clients. Times are service demands: the time that a request needs over all visits, as a mean over "
+        "all client counts."
     )
     rows: list[tuple[Cell, ...]] = [
         (
@@ -124,16 +124,16 @@ def _network(system: FittedSystem, level: float) -> str:
 
 
 def _diagram(system: FittedSystem) -> str:
-    """The boxes of the stages, clients first, in the page's colours."""
+    """A drawing of the stages as boxes, clients first."""
     stages, curve = system.stages, system.selection.curve
-    thinking = f"thinking {number(float(curve.think_ms.mean()))} ms" if curve.think_ms.any() else "not thinking"
+    thinking = f"think time {number(float(curve.think_ms.mean()))} ms" if curve.think_ms.any() else "no think time"
     width = (len(stages.found) + 1) * (_BOX + _GAP) - _GAP
     parts = [_box(0, "clients", [f"up to {curve.counts[-1]:g}", thinking], None, delay=True)]
     for place, stage in enumerate(stages.found, start=1):
         left = place * (_BOX + _GAP)
         facts = [f"{number(stage.demand_ms.estimate)} ms"]
         if stage.servers is not None:
-            facts.append(f"{stage.servers:g} of them" if stage.servers != 1 else "one of them")
+            facts.append("1 server" if stage.servers == 1 else f"{stage.servers:g} servers")
         parts.append(
             f'<path d="M{left - _GAP + 4} {_HEIGHT / 2}h{_GAP - 10}m-6 -5l6 5l-6 5" fill="none" stroke="var(--muted)"/>'
         )
@@ -189,7 +189,7 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
         "response ms",
         "from",
         "to",
-        "outside of the measured",
+        "outside the measured range",
     )
     kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
     return folded("Predictions", table([header[i] for i in kept], [[row[i] for i in kept] for row in rows]))
@@ -208,6 +208,6 @@ def _trials(system: FittedSystem) -> str:
         )
         for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
     ]
-    header = ("model", "parameters", "error shown everything", "left out", "largest count", "chosen")
+    header = ("model", "parameters", "error of the fit", "of hidden counts", "of the largest count", "chosen")
     name = f", {system.label}" if system.label else ""
     return folded(f"The models that were tried{name}", table(header, rows))

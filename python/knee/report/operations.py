@@ -35,7 +35,7 @@ def section(sheet: Sheet) -> str:
 
 
 def _table(sheet: Sheet, found: Found, items: str) -> str:
-    """With a column of failures only where some failed, and of items only where a request has several."""
+    """The table of all operations. A column of failures, or of items per request, exists only if it has information."""
     places = [(point, one) for point, each in found.items() for one in each.values()]
     columns: dict[str, list[Cell]] = {
         "operation": [one.name for _, one in places],
@@ -58,7 +58,7 @@ def _table(sheet: Sheet, found: Found, items: str) -> str:
 
 
 def _figures(sheet: Sheet, found: Found, notes: dict[str, str]) -> str:
-    """One for each operation; `notes` end their captions."""
+    """A figure for each operation. `notes` are the ends of their captions."""
     if len(sheet.axis.levels) < 2:
         return ""
     figures = ""

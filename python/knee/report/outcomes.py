@@ -1,4 +1,4 @@
-"""Reads by outcome: clusters drawn, and the figures of each."""
+"""Reads by outcome: a chart of the clusters, and the numbers of each outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADER = (
 
 
 def section(sheet: Sheet) -> str:
-    """Empty where the clients do not report outcomes."""
+    """Empty if the clients do not report outcomes."""
     details = sheet.findings.details
     if details is None or not details.outcomes:
         return ""
@@ -65,7 +65,7 @@ def section(sheet: Sheet) -> str:
     more = folded("Clusters at the other points", others) if others else ""
     table = sheet.of_lines(_HEADER, [row for point, _ in sheet.naming.points for row in _rows(sheet, point, of_points)])
     if "?</td>" in table:
-        table += '<p class="doubt">A question mark: it may not take longer at all.</p>'
+        table += '<p class="doubt">With a question mark: the reads may take equally long.</p>'
     return f'{text}{more}<div class="grid">{figures}</div>{table}'
 
 

@@ -29,21 +29,21 @@ from knee.report.sheet import Sheet
 from knee.verdict.findings import Findings
 
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
-"""What the bundled script leaves behind for page.js."""
+"""The function that the bundled script exports to page.js."""
 
 _GENERATOR = '<meta name="generator" content="knee '
-"""Marks a page as a report."""
+"""The mark of a report."""
 
 _HEAD_BYTES = 1024
 
 
 def write(findings: Findings, path: Path) -> None:
-    """Write the page of the findings to a file. Raises OSError where it cannot be written."""
+    """Write the page of the findings to a file. Raises OSError if that fails."""
     path.write_text(html(findings), encoding="utf-8")
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a page that :func:`write` has written. Raises OSError where it cannot be read."""
+    """Whether :func:`write` wrote this file. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return _GENERATOR.encode() in file.read(_HEAD_BYTES)
 
@@ -55,8 +55,8 @@ def html(findings: Findings) -> str:
         ("verdict", "Verdict", verdict.section(sheet)),
         *((f"against-{part.axis.field}", clients.title(part), clients.section(part)) for part in sheet.parts),
         ("views", "Throughput as server and clients see it", views.section(sheet)),
-        ("operations", "What each operation took", operations.section(sheet)),
-        ("outcomes", "Reads by what came back", outcomes.section(sheet)),
+        ("operations", "Response time of each operation", operations.section(sheet)),
+        ("outcomes", "Reads by outcome", outcomes.section(sheet)),
         ("model", "What if there were more clients?", model.section(sheet.parts[0])),
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers obey the laws?", laws.section(sheet)),
@@ -114,14 +114,13 @@ def _resource(name: str) -> str:
 
 
 def _inline_json(value: object) -> str:
-    """JSON that cannot end the script element around it."""
+    """JSON without `<`, so that it does not end the script element around it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 @cache
 def _vega() -> str:
-    """The bundled script, unable to end the script element around it; in code, `</script` is always in a string.
-
-    Bundling takes seconds, so a process does it once.
+    """The bundled script. Each `</script` in it is escaped, so that it does not end the script element; in code it occurs
+    only in strings. Cached because bundling takes seconds.
     """
     return vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")

@@ -13,7 +13,7 @@ from knee.stats.intervals import Interval
 
 
 def section(sheet: Sheet) -> str:
-    """Utilisation against the load, the candidates for the bottleneck, and what every process of a run used."""
+    """Utilisation against the load, the candidates for the bottleneck, and the use of resources by every process."""
     return "".join(_of_part(part) for part in sheet.parts)
 
 
@@ -85,7 +85,7 @@ def _per_point(sheet: Sheet) -> str:
 
 
 def _by_load(sheet: Sheet, frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Attach each point's load and line; `value` is averaged over the repetitions."""
+    """The frame with the load and the line of each point, and the mean `value` of its repetitions."""
     return (
         frame.group_by("point", *keys)
         .agg(pl.col("value").mean())

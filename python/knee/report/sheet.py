@@ -1,4 +1,4 @@
-"""The sheet that every section writes on: the findings, the names of points, and the charts drawn so far."""
+"""The state of a page that all sections share: the findings, the names of points, and the charts so far."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Sheet:
 
     @cached_property
     def axis(self) -> Axis:
-        """What everything is drawn against."""
+        """The horizontal axis of all charts."""
         axis = self.naming.axis
         return Axis(axis.field, axis.title, axis.levels, axis.names)
 
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-        """A table whose first column names configurations by their levels; without that column for a single one."""
+        """A table whose first column names configurations by their levels. With a single one, this column is missing."""
         if len({tuple(one.factors) for one in self.naming.verdicts}) > 1:
             return table(("configuration", *header[1:]), rows)
         names = len({one.label for one in self.naming.verdicts})
         return self._of(names, self.naming.configurations_title, header[1:], rows)
 
     def of_lines(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-        """A table whose first column names the points' lines, as in `of_configurations`; the second has the load.
+        """A table whose first column names the points' lines, as in `of_configurations`, and whose second is the load.
 
-        `header` is that of the other columns.
+        `header` names the other columns.
         """
         if self.naming.configurations:
             named = [(self.axis.names[int(str(row[1]))], *row[2:]) for row in rows]
@@ -56,7 +56,7 @@ class Sheet:
         return table(header, [row[1:] for row in rows])
 
     def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False) -> str:
-        """A place for a chart, with its caption below; the script draws it by its name."""
+        """The place of a chart, with its caption below. The page's script draws the chart of this name."""
         self.charts[name] = spec
         text = escape(caption)
         return (

@@ -14,14 +14,14 @@ Cell = str | int | float | None | Interval
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool = False) -> str:
-    """A table; text stands left, numbers right with three significant digits; a missing value is a dash.
+    """A table. Text is left-aligned; numbers are right-aligned with three significant digits; a missing value is a dash.
 
-    `wrap` lets text break over lines.
+    With `wrap`, text may break over lines.
     """
     body = [list(row) for row in rows]
     texts = [[row[column] for row in body if isinstance(row[column], str)] for column in range(len(header))]
     is_text = [bool(column) for column in texts]
-    # Only long names need room to break.
+    # Only long names may break.
     long = bool(texts[0]) and max(len(str(name)) for name in texts[0]) > _NAME_CHARACTERS
     head = "".join(_cell("th", escape(name), text, False) for name, text in zip(header, is_text, strict=True))
     lines = [
@@ -40,7 +40,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
 
 
 def ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
-    """An estimate and the ends of its interval as three cells; a vague interval has no ends."""
+    """An estimate and the ends of its interval as three cells. A vague interval has no ends."""
     if is_vague(interval):
         return interval.estimate, cannot_tell(interval), None
     return interval.estimate, interval.low, interval.high

@@ -1,4 +1,4 @@
-"""Every point's runs, second by second."""
+"""The seconds of every point's runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def section(sheet: Sheet) -> str:
             (
                 "throughput",
                 "Throughput (requests/s)",
-                "Each second of each repetition. The shaded parts are cut off; between them, lines should be flat."
+                "Each second of each repetition. Analyses leave out the shaded parts; between these, lines should be flat."
                 f"{words.note_on_throughput(details.failures)}",
             ),
             ("response_ms", "Response time (ms)", f"Mean response time of each second.{of_times}"),
@@ -88,7 +88,7 @@ def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> s
 
 
 def _of_stores(sheet: Sheet, details: Details) -> str:
-    """Figures that stores with versions report in one run of each point; empty without any."""
+    """Charts of the stores' own reports, for one run of each point; empty without a store with versions."""
     figures = ""
     for name, title, fields, caption in _OF_STORES:
         parts = [

@@ -1,4 +1,4 @@
-"""The verdict in words and figures, and the knee drawn between its asymptotes."""
+"""The verdict in sentences and numbers, and the charts of the knee."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAD_CHARACTERS_MAX = 300
 
 
 def section(sheet: Sheet) -> str:
-    """A single configuration in full; of several a table, the first in full and the others folded."""
+    """A single configuration in full. Several configurations have a table; the first is shown in full, the others folded."""
     findings = sheet.findings
     if not findings.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)
@@ -52,13 +52,16 @@ def section(sheet: Sheet) -> str:
 
 
 def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
-    """Findings of all configurations together, before and after those of one; a `found` knee stands before the laws."""
+    """The findings that hold for all configurations, to print before and after those of one configuration.
+
+    If a knee is `found`, it precedes the laws.
+    """
     first, laws, factors = _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
     return (first, laws + factors) if found else (first + factors + laws, "")
 
 
 def _without_knee(sheet: Sheet) -> str:
-    """The findings, then once why there is no knee; the bottlenecks as a table where they differ."""
+    """The findings, and the common reason why there is no knee. Bottlenecks that differ are a table."""
     findings, common = sheet.findings, sheet.findings.common_bottleneck
     said = (
         _arrivals(sheet)
@@ -123,7 +126,7 @@ def _summary_row(sheet: Sheet, verdict: Verdict) -> Sequence[str | Interval | No
 
 
 def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str] = ("", "")) -> str:
-    """A configuration's knee and bottleneck, between what is `common` to all."""
+    """A configuration's knee and bottleneck, between the findings that are `common` to all."""
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
     of_knee = _finding("Knee", words.knee_lines(verdict), words.confidence(knee))
@@ -147,7 +150,7 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
 
 
 def _throughput_caption(knee: Knee) -> str:
-    """The parts of the chart: not every curve has asymptotes, and fewer have a knee."""
+    """The parts of the chart: some curves have no asymptotes, and more have no knee."""
     first = counted(knee.levels[0].clients, "client")
     bars = any(level.throughput.half_width is not None for level in knee.levels)
     said = f"Measured throughput (dots{', with error bars' if bars else ''})"

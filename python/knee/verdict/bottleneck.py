@@ -81,7 +81,7 @@ class Bottleneck:
     cause
         Why the bottleneck is unknown; empty otherwise.
     chosen
-        The resources that are the bottleneck, several where they saturate together.
+        The resources that are the bottleneck; several if they saturate together.
     candidates
         All measured resources, the busiest first.
     components

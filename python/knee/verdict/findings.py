@@ -29,7 +29,7 @@ MODELS_MAX = 8
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the numbers of a run folder come from.
+    """The origin of the numbers of a run folder.
 
     experiment  the experiment file's text; None if the folder has none
     manifest    versions, machine, seed and commands

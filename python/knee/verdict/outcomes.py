@@ -110,7 +110,7 @@ def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tupl
 
 
 def _longer(one: Histogram, other: Histogram) -> float:
-    """The share of pairs in which `one` is the longer, those of the same bucket counting half."""
+    """The share of pairs in which `one` is longer; a pair in the same bucket counts half."""
     size = max(one.counts.size, other.counts.size)
     these, those = (np.pad(each.counts, (0, size - each.counts.size)) for each in (one, other))
     shorter = np.cumsum(those) - those / 2

@@ -41,7 +41,7 @@ def render_text(findings: Findings) -> str:
 
 
 def _details(findings: Findings) -> list[str]:
-    """Lines for the details that only a run folder has."""
+    """The lines that only a run folder has data for."""
     details, naming = findings.details, findings.naming
     if details is None:
         return []

@@ -12,7 +12,7 @@ _AGAIN = "Measure longer, with more repetitions, on a quieter machine."
 
 
 def arrivals(found: Arrivals) -> str:
-    """The largest rate that throughput follows, and lower rates that it does not; empty without throughput."""
+    """The largest rate that throughput follows, and lower rates that it does not follow; empty without throughput."""
     return _up_to(found) + _below(found) if found.measured else ""
 
 

@@ -36,7 +36,7 @@ def drift(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
             "repetitions."
         )
     elif equal:
-        # No point scatters: beside one that does these would be judged.
+        # These points are unjudged only because no point scatters.
         sentences.append(f"Cannot tell whether throughput changes {_HALVES} at {listed(equal, '; ')}: {EQUAL}.")
     if few and (known or vague or equal):
         sentences.append(f"There are too few repetitions to tell at {listed(few, '; ')}.")

@@ -113,7 +113,7 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
         case "missing columns":
             return f"Cannot look for a knee without {' and '.join(_COLUMNS[name] for name in why.missing)}."
         case "no answer":
-            return "Cannot look for a knee: no request was answered, so that throughput is 0 at every client count."
+            return "Cannot look for a knee: no request was answered, so throughput is 0 at every client count."
         case "single request type":
             return (
                 "Cannot look for a knee among requests of one type: all requests together have a knee. Add rows "
