@@ -251,7 +251,7 @@ def test_too_few_effects_without_repetitions_cannot_be_judged() -> None:
     two = full_design({"a": (0, 1), "b": (0, 1)}, [15, 45, 25, 75])
     found = analyse(two, ["a", "b"], "throughput")
     assert {term.significant for term in found.analysis.terms} == {None}
-    assert any("nothing shows what is noise" in note for note in found.analysis.notes)
+    assert any("the noise is unknown" in note for note in found.analysis.notes)
     assert "significance is unknown" in sentences(found)[0]
 
 
@@ -262,7 +262,7 @@ def test_highest_interaction_stands_for_the_error() -> None:
     analysis = analyse_model(design_of(data, list(levels), "throughput"))
     assert [term.name for term in analysis.terms] == ["A", "B"]
     assert (analysis.error.source, analysis.error.degrees) == ("highest interaction", 4)
-    assert any("interaction of all factors is taken for the error" in note for note in analysis.notes)
+    assert any("interaction of all factors serves as the error estimate" in note for note in analysis.notes)
 
 
 # Fractions

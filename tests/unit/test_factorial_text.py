@@ -48,7 +48,7 @@ def test_a_large_table_is_cut() -> None:
     levels = dict.fromkeys("abcdefg", (0, 1))
     noise = np.random.default_rng(0).normal(100, 1, 128).tolist()
     lines = render_text(analyse(full_design(levels, noise), list(levels), "throughput")).splitlines()
-    assert lines[-1].startswith("… 63 smaller ones")
+    assert lines[-1].startswith("… 63 smaller effects")
 
 
 def test_largest_of_many_noise_effects_is_not_certain() -> None:
@@ -104,7 +104,7 @@ def test_effects_without_any_noise_are_not_called_certain() -> None:
     # The only interaction was to stand in for the error, so nothing is said of interactions.
     assert "No interaction" not in render_text(additive)
     assert "significance is unknown" in sentences(additive)[0]
-    assert any("there is no noise to judge by" in note for note in additive.analysis.notes)
+    assert any("the noise is unknown" in note for note in additive.analysis.notes)
     copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")
     assert "significance is unknown" in sentences(copies)[0]
 
@@ -123,7 +123,7 @@ def test_fraction_names_aliases() -> None:
         pl.Series(np.repeat(fraction.present(), 3))
     )
     first = sentences(analyse(third, list(LEVELS), "throughput"))[0]
-    assert "middlewares (or servers × workers: this fraction cannot tell them apart)" in first
+    assert "middlewares (or servers × workers: this fraction cannot distinguish them)" in first
 
 
 def test_a_level_is_not_rounded_to_certainty(table: pl.DataFrame) -> None:

@@ -170,7 +170,7 @@ def test_a_fraction_estimates_the_sum_of_aliased_effects(
     [
         (["D"], "expected a factor and a product"),
         (["D=A"], "expected a factor and a product"),
-        (["D=ABD"], "stands in it twice"),
+        (["D=ABD"], "given twice"),
         (["E=ABC"], "factors are A to D"),
         (["D=ABC", "D=ABC"], "follows from"),
         (["D=ABC", "C=-ABD"], "contradicts"),

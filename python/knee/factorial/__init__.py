@@ -11,10 +11,10 @@
     residuals      checks of the intervals' assumptions
     box_cox        the model that suits the data better
     findings       the whole analysis of one response
-    text           in words
+    text           findings as sentences and as a table
     audit          do published effects follow from published responses?
     explanations   which change makes them follow, if they do not
-    audit_text     in words
+    audit_text     the audit as sentences and as a table
 
 Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.
 """

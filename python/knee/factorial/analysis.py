@@ -44,7 +44,7 @@ class Term:
 
     name            its letters: AB
     factors         the names of its factors
-    effects         two levels: q alone, at the high levels; else at every combination of levels
+    effects         with two levels one effect, q, at the high levels; else one for every combination of levels
     sum_of_squares  2^k · r · q² with two levels
     share           share of the variation, 0 to 1; NaN if nothing varies
     f_ratio, probability
@@ -76,7 +76,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Error:
-    """What the model leaves unexplained.
+    """The variation that the model does not explain.
 
     standard_deviation  s_e of one observation, in the model's scale; None without degrees of freedom, or if the
                         interaction that replaces the error is zero
@@ -142,7 +142,7 @@ class Analysis:
         """Whether the first of `ranked` is significantly larger than the second; None if the data cannot show it.
 
         Sizes are √SS, which for terms of two levels is |q| in units of its own standard error. Comparing the two
-        largest needs no allowance for having picked them (Gutmann & Maymin 1987).
+        largest needs no correction for their selection (Gutmann & Maymin 1987).
         """
         if not self.total or len(self.terms) < 2:
             return None
@@ -162,8 +162,8 @@ class Analysis:
 def analyse_model(design: Design, model: Model = "additive", level: float = LEVEL) -> Analysis:
     """Estimate every effect that a design allows.
 
-    Repetitions give the error. Without them two-level factors are judged by Lenth's method, and with more levels the
-    interaction of all factors stands in as the error; the notes say so.
+    Repetitions give the error. Without repetitions, Lenth's method judges factors with two levels. With more levels,
+    the interaction of all factors serves as the error estimate. The notes report this.
 
     Raises
     ------
@@ -302,16 +302,16 @@ def _notes(design: Design, source: ErrorSource, spread: float | None, total: flo
     if total == 0:
         return [f"{design.response} is the same in every row: there is no variation to allocate."]
     if source == "repetitions":
-        said = "The repetitions agree to the last digit: either they are copies, or too coarse to show noise."
+        said = "All repetitions agree to the last digit: they are copies, or the response is too coarse to show noise."
         return [said] if spread == 0 else []
     if source == "highest interaction":
         if spread is None:
-            return ["Nothing was repeated, and the interaction of all factors is zero: there is no noise to judge by."]
+            return ["No run was repeated, and the interaction of all factors is zero: the noise is unknown."]
         return [
-            "Nothing was repeated: the interaction of all factors is taken for the error, so intervals are too wide "
-            "where that interaction is real."
+            "No run was repeated: the interaction of all factors serves as the error estimate. If this interaction is "
+            "real, intervals are too wide."
         ]
     if quiet is not None:
-        return ["Nothing was repeated, so effects have no standard error: they are judged by Lenth's method."]
-    few = "" if design.fraction is None else f" and {CONTRASTS_MIN} effects are needed for Lenth's method"
-    return [f"Nothing was repeated{few}, so nothing shows what is noise. Measure each cell three times."]
+        return ["No run was repeated, so effects have no standard error: Lenth's method judges them."]
+    few = "" if design.fraction is None else f", and Lenth's method needs {CONTRASTS_MIN} effects"
+    return [f"No run was repeated{few}: the noise is unknown. Measure each cell three times."]

@@ -33,7 +33,7 @@ FACTORS_MAX = 12
 """Largest number of factors: the search compares every row with every effect."""
 
 _CELLS_MIN = 4
-"""With fewer cells, means may have fewer decimals by chance: each with probability 1/10."""
+"""Least number of cells for this rule: a mean has fewer decimals by chance with probability 1/10."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
     if not published:
         raise DesignError("no published effects to compare with")
     if (bad := np.flatnonzero(~np.isfinite(values))).size:
-        raise DesignError(f"response in row {bad[0] + 1}: {values[bad[0]]} is no finite number")
+        raise DesignError(f"response in row {bad[0] + 1}: {values[bad[0]]} is not a finite number")
     seen: set[int] = set()
     for name, value in published.items():
         try:
@@ -184,11 +184,14 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
         if term >> factors:
             raise DesignError(f"published effect {name}: the design's factors are A to {LETTERS[factors - 1]}")
         if term in seen:
-            raise DesignError(f"published effect {name}: stands there twice")
+            raise DesignError(f"published effect {name}: given twice")
         if not value.is_finite():
-            raise DesignError(f"published effect {name}: {value} is no finite number")
+            raise DesignError(f"published effect {name}: {value} is not a finite number")
         if not 1 / RESPONSE_MAX <= _unit(value) <= RESPONSE_MAX or abs(value) > RESPONSE_MAX:
-            raise DesignError(f"published effect {name}: {value} is of a size beyond all measurement")
+            raise DesignError(
+                f"published effect {name}: {value} is out of range: expected 1e100 at most, with a last digit of "
+                "1e-100 or more"
+            )
         seen.add(term)
 
 

@@ -1,4 +1,4 @@
-"""The audit of published effects in words, and as a table."""
+"""The audit of published effects as sentences and as a table."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def audit_sentence(found: Audit) -> str:
     )
     replaced = [_replacement(one, response_unit) for one in found.rows or found.together]
     if verdict == "one row explains it":
-        return f"{disagree}. One row explains it: {replaced[0]}; with that, all {count} agree within rounding."
+        return f"{disagree}. One row explains it: {replaced[0]}; with this value, all {count} agree within rounding."
     if verdict == "one effect explains it":
-        return f"{disagree}. No row explains it, but that one effect does: the others agree."
+        return f"{disagree}. No row explains it, but a misprint of this effect does: all other effects agree."
     if verdict == "another convention explains it" and found.convention is not None:
-        return f"{disagree}. They do, all {count}, {_worded(found.convention)}."
+        return f"{disagree}. All {count} follow if {_worded(found.convention)}."
     if verdict == "one of several explains it":
         changes = [*replaced, *([f"effect {found.beyond[0]} alone is misprinted"] if len(found.beyond) == 1 else [])]
         if found.convention is not None:
-            changes.append(f"they follow {_worded(found.convention)}")
+            changes.append(f"all effects follow if {_worded(found.convention)}")
         return f"{disagree}. Several single changes explain it: {'; or '.join(changes)}."
     if verdict == "some rows explain it":
         swapped = _swapped(found.together)
         return (
             f"{disagree}. No single response explains it, but {len(replaced)} together do: {'; and '.join(replaced)}"
-            f"{'; each is the other as printed, so they were swapped' if swapped else ''}."
+            f"{'; each implied value is printed in the other row, so they were swapped' if swapped else ''}."
         )
-    return f"{disagree}. Neither a single response explains it, whatever its value, nor a single effect."
+    return f"{disagree}. No single response or effect explains it."
 
 
 def _replacement(one: RowExplanation, unit: float) -> str:
     return (
-        f"{one.name} prints {_digits(one.printed, unit)} where the effects imply {_digits(one.implied, unit)} "
+        f"{one.name} prints {_digits(one.printed, unit)}, but the effects imply {_digits(one.implied, unit)} "
         f"({_digits(one.low, unit)} to {_digits(one.high, unit)})"
     )
 
@@ -56,9 +56,9 @@ def _replacement(one: RowExplanation, unit: float) -> str:
 def _worded(convention: Convention) -> str:
     said = []
     if convention.reversed:
-        said.append(f"when the levels of {' and '.join(convention.reversed)} are taken the other way round")
+        said.append(f"the levels of {' and '.join(convention.reversed)} have the opposite order")
     if convention.doubled:
-        said.append("when they are read as changes from the low to the high level, twice q")
+        said.append("effects are changes from the low to the high level (2q)")
     return " and ".join(said)
 
 
@@ -70,12 +70,12 @@ def _swapped(rows: tuple[RowExplanation, ...]) -> bool:
 
 
 def _digits(value: float, unit: float) -> str:
-    """A number down to the digit of this unit."""
+    """A number, rounded to this unit."""
     return f"{value:.{max(0, -round(math.log10(unit)))}f}"
 
 
 def render_audit(found: Audit) -> str:
-    """The verdict, and below it every effect, published and computed."""
+    """The verdict, and a table of all effects, published and computed."""
     header = ("effect", "published", "computed", "apart", "")
     rows = [
         (

@@ -71,7 +71,7 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     squares_of = _within_cells if replicated else _about_main_effects
     squares = np.array([squares_of(design, _transformed(logs, power)) for power in lambdas])
     if (squares <= 1e-24 * values.size).any():
-        return _unknown(level, "there is no noise to tell from")
+        return _unknown(level, "the noise is unknown")
     likelihood = -degrees / 2 * np.log(squares)
     inside = lambdas[likelihood >= likelihood.max() - float(stats.chi2.ppf(level, 1)) / 2]
     best, low, high = float(lambdas[likelihood.argmax()]), float(inside.min()), float(inside.max())

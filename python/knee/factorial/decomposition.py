@@ -22,8 +22,8 @@ _WEIGHTS_MAX = 4_000_000
 class TermEffects:
     """A term's effects.
 
-    term      the factors that take part, by their bits
-    values    two levels: q alone, shape (1,); else shape (levels of the last factor of the term, …, of its first)
+    term      the factors of the term, by their bits
+    values    with two levels only q, shape (1,); else shape (levels of the last factor of the term, …, of its first)
     variance  of each effect, in units of the variance of one observation
     squares   the term's sum of squares; with unequal counts the partial sum, from omitting the term (Yates 1934)
     degrees   its degrees of freedom

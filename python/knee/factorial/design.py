@@ -54,8 +54,8 @@ class Design:
 
     values    the observations, shape (n,)
     levels    the number of each factor's level in each observation, shape (n, k)
-    order     the time or number of each observation in the order of the runs, shape (n,); None where unknown
-    fraction  for two levels per factor: the part of the full design that was run; else None
+    order     time or number of each observation in the order of the runs, shape (n,); None if unknown
+    fraction  with two levels per factor, the measured part of the full design; else None
     """
 
     response: str
@@ -106,7 +106,7 @@ class Design:
         return f"2^{count}{times} full factorial design"
 
     def means(self, values: Floats | None = None) -> Floats:
-        """Mean of the observations (or of the given values) in every cell; NaN without one.
+        """Mean of the observations (or of the given values) in every cell; NaN for an empty cell.
 
         The mean is computed relative to the cell's first observation, so that a large offset does not cost digits.
         """
@@ -122,7 +122,7 @@ class Design:
         return tuple(int(number) for number in np.unravel_index(cell, self.shape))[::-1]
 
     def cell_name(self, cell: int) -> str:
-        """A cell in words: servers = 1, workers = 8."""
+        """The levels of a cell: servers = 1, workers = 8."""
         numbers = self.level_of(cell)
         return ", ".join(
             f"{factor.name} = {factor.levels[number]}" for factor, number in zip(self.factors, numbers, strict=True)
@@ -180,9 +180,9 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
 
 def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, run_order: str | None) -> None:
     if not factors:
-        raise DesignError("no factors: expected at least one column whose levels were varied")
+        raise DesignError("no factors: expected at least one column with several levels")
     if len(set(factors)) < len(factors):
-        raise DesignError(f"factors {', '.join(factors)}: one of them stands there twice")
+        raise DesignError(f"factors {', '.join(factors)}: a factor is given twice")
     if response in factors:
         raise DesignError(f"column {response} cannot be both a factor and the response")
     if len(factors) > fractions.FACTORS_MAX:
@@ -204,7 +204,7 @@ def _bad_responses(table: pl.DataFrame, factors: Sequence[str], response: str) -
         text = numbers.is_null() & column.is_not_null()
         example = column.filter(text).head(1).to_list()
         shown = f" ({example[0]!r})" if example else ""
-        return [f"column {response}: {_rows(table, factors, text)} text{shown} where a number was expected"]
+        return [f"column {response}: {_rows(table, factors, text)} text{shown} instead of a number"]
     problems = []
     if (missing := column.is_null()).any():
         whose = _rows(table, factors, missing)
@@ -212,11 +212,11 @@ def _bad_responses(table: pl.DataFrame, factors: Sequence[str], response: str) -
     odd = column.cast(pl.Float64).fill_null(0.0)
     if (infinite := ~odd.is_finite()).any():
         whose = _rows(table, factors, infinite)
-        problems.append(f"column {response}: {whose} NaN or infinity where a number was expected")
+        problems.append(f"column {response}: {whose} NaN or infinity instead of a number")
     sizes = odd.abs()
     if (beyond := odd.is_finite() & ((sizes > RESPONSE_MAX) | (sizes > 0) & (sizes < 1 / RESPONSE_MAX))).any():
         whose = _rows(table, factors, beyond)
-        problems.append(f"column {response}: {whose} a size beyond all measurement: expected 1e-100 to 1e100")
+        problems.append(f"column {response}: {whose} a value out of range: expected 1e-100 to 1e100")
     return problems
 
 
@@ -228,7 +228,7 @@ def _bad_factors(table: pl.DataFrame, factors: Sequence[str]) -> list[str]:
             problems.append(f"factor {name}: {_rows(table, factors, missing)} no level")
         elif column.n_unique() == 1:
             problems.append(
-                f"factor {name}: has the one level {column[0]} in all rows; a factor needs two or more, leave it out"
+                f"factor {name}: has the level {column[0]} in all rows; a factor needs two levels or more, leave it out"
             )
     return problems
 
@@ -241,8 +241,7 @@ def _place(table: pl.DataFrame) -> tuple[str, list[int]]:
 
 
 def _rows(table: pl.DataFrame, factors: Sequence[str], chosen: pl.Series) -> str:
-    """Names of the rows with wrong values. Rows of a run folder are named by factors and repetition, as they have no
-    lines."""
+    """Names of the rows with wrong values. Rows of a run folder have no lines, so factors and repetition name them."""
     word, places = _place(table)
     numbers = [places[row] for row in chosen.arg_true()]
     named = ", ".join(map(str, numbers[:_NAMED_MAX]))
@@ -278,7 +277,7 @@ def _duplicates(table: pl.DataFrame, design: Design) -> list[str]:
 
 
 def _fraction_of(design: Design) -> Fraction | None:
-    """The fraction that was run, None for a full design with more than two levels somewhere.
+    """The measured fraction; None for a full design in which a factor has more than two levels.
 
     Raises DesignError that names the missing cells if the design is neither full nor a regular fraction.
     """
@@ -308,7 +307,7 @@ def _check_separable(design: Design, fraction: Fraction) -> None:
             names = [factor.name for number, factor in enumerate(design.factors) if word >> number & 1]
             raise DesignError(
                 f"factors {' and '.join(names)} always change together, so their effects are confounded: "
-                "leave one out, or measure them apart"
+                "leave one out, or vary them separately"
             )
 
 
@@ -327,6 +326,6 @@ def _replication_notes(design: Design) -> tuple[str, ...]:
     named = "; ".join(fewer[:_NAMED_MAX]) + ("; …" if len(fewer) > _NAMED_MAX else "")
     return (
         f"Cells were measured {fewest} to {most} times (fewer than {most}: {named}). Every cell counts the same (means "
-        "are unweighted), and a sum of squares is what leaving the term out would add to the error: shares of the "
-        "variation are of their sum, not of the observations' total.",
+        "are unweighted). A sum of squares is the increase of the error without the term. Shares of the variation "
+        "refer to the sum of all parts, not to the observations' total.",
     )

@@ -43,7 +43,7 @@ class EffectDifference:
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """A row whose replaced response makes the published effects follow; in `Audit.together`, only with the other rows.
+    """A row that explains the published effects if its response is replaced; in `Audit.together`, only with the others.
 
     row       from 0, in the order of the responses
     name      name of the row in the text
@@ -101,8 +101,8 @@ class Search:
 
     def convention(self, response_unit: float) -> Convention | None:
         """The convention with the fewest changes under which all published effects follow."""
-        # Reversing factors multiplies a term by −1 for each of them that takes part: the signs of the row in which
-        # just they are low.
+        # A reversed factor multiplies each term that contains it by −1. So reversed factors give a term its sign in the
+        # row in which exactly these factors are low.
         scale = np.where(np.array(self._terms) == 0, 1, 2)
         margins = (self._tolerance, self._tolerance + (scale - 1) * response_unit / 2)
         for doubled, margin in zip((False, True), margins, strict=True):
@@ -114,8 +114,8 @@ class Search:
         return None
 
     def rows_together(self) -> tuple[RowExplanation, ...]:
-        """A few rows that explain the differences together. This needs all effects published, as these then imply every
-        response."""
+        """A few rows that explain the differences together; empty unless all effects were published, which then imply
+        every response."""
         if len(self._terms) < self._values.size:
             return ()
         apart = self._published - self._computed

@@ -22,7 +22,7 @@ RATIO_MIN = 3.0
 class Findings:
     """The analysis of one response.
 
-    analysis   under the requested model, or else the better one
+    analysis   under the requested model; by default under the better one
     other      under the other model; None if it does not apply
     box_cox    the likelihood of both models
     reason     why the model was chosen
@@ -76,5 +76,5 @@ def _choose(hint: BoxCox) -> tuple[Model, str]:
     if hint.fit == "additive":
         return "additive", "which fits the data"
     if hint.fit == "neither" and hint.best is not None:
-        return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "which fits less badly"
+        return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "the closer of the two"
     return "additive", "the simpler one"

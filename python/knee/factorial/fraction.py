@@ -1,7 +1,7 @@
 """Regular fractions of a 2^k design: defining relation, aliases, resolution (Box & Hunter 1961; Jain 1991, ch. 19).
 
-A word is a set of factors whose product of signs is the same in every run that was made: I = ABCD, say. The words and
-their products with one another are the defining relation. Two terms whose product is a word are confounded.
+A word is a set of factors whose product of signs is the same in every run, for example I = ABCD. The words and their
+products form the defining relation. Two terms whose product is a word are confounded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Fraction:
     def resolution(self) -> int | None:
         """Letters of the shortest word; None for a full design.
 
-        III confuses main effects with two-factor interactions, IV these with one another, V neither.
+        III confuses main effects with two-factor interactions, IV confuses two-factor interactions, V confuses neither.
         """
         return min((word.bit_count() for word in self.relation), default=None)
 
@@ -60,13 +60,12 @@ class Fraction:
         return {term ^ word: sign for word, sign in sorted(self.relation.items())}
 
     def representatives(self) -> list[int]:
-        """One term per estimable effect, the mean first: of each set of aliases, the one with the fewest factors.
-
-        In Yates' order, which also decides ties.
+        """The term with the fewest factors of each set of aliases, in Yates' order, which also decides ties. The first
+        is the mean.
         """
         terms = np.arange(1 << self.factors)
         by_size = terms[np.argsort(np.bitwise_count(terms), kind="stable")]
-        # Aliases are the same once every generator's own factor is taken out of them.
+        # Aliases become equal if products with words remove every generator's own factor from them.
         reduced = by_size.copy()
         for word in self._generators:
             reduced ^= word * (reduced >> (word.bit_length() - 1) & 1)
@@ -97,8 +96,8 @@ class Fraction:
     def effects(self, responses: Floats) -> Floats:
         """Every term's effect from one response per run of the fraction, in the standard order of the full design.
 
-        Aliased terms get the same value, up to their sign. Missing runs get the mean of the others, where they do not
-        affect the effects.
+        Aliased terms get the same value, up to their sign. Missing runs get the mean of the others, which does not
+        change the effects.
         """
         mean = float(responses.mean())
         full = np.zeros(1 << self.factors)
@@ -111,12 +110,12 @@ class Fraction:
 
 
 def full(factors: int) -> Fraction:
-    """The design in which every combination is run."""
+    """The full design."""
     return Fraction(factors, {})
 
 
 def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
-    """The fraction in which added factors take the signs of products of others: `["D=ABC", "E=-AB"]`.
+    """The fraction whose added factors have the signs of products of others: `["D=ABC", "E=-AB"]`.
 
     Raises DesignError for a generator that is not an equation of letters, names an unknown factor, or does not halve
     the design.
@@ -132,7 +131,7 @@ def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
         try:
             word = term_of(added + product)
         except ValueError as error:
-            raise DesignError(f"generator {text!r}: a factor stands in it twice") from error
+            raise DesignError(f"generator {text!r}: a factor is given twice") from error
         if word >> factors:
             raise DesignError(f"generator {text!r}: the design's factors are A to {LETTERS[factors - 1]}")
         if word in relation:

@@ -13,7 +13,7 @@ from scipy import stats
 from knee.stats.intervals import LEVEL
 
 CONTRASTS_MIN = 7
-"""Fewer effects than 2^3 has leave the pseudo standard error less than two and a half degrees of freedom."""
+"""Number of effects of a 2^3 design. With fewer, the pseudo standard error has less than 7/3 degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Lenth:
 def lenth_margins(effects: Sequence[float], level: float = LEVEL) -> Lenth:
     """PSE = 1.5 · median of |q| below 2.5 s₀, s₀ = 1.5 · median |q| (Lenth 1989, eqs. 1 to 4).
 
-    `effects` are all of them but the mean, orthogonal and of equal variance; with fewer than CONTRASTS_MIN of them
-    the margins are too wide to be of use.
+    `effects` are all effects but the mean, orthogonal and of equal variance. With fewer than CONTRASTS_MIN, the margins
+    are too wide to be useful.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")

@@ -73,7 +73,7 @@ class Change:
 
 
 def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = None) -> Change:
-    """The change from a factor's lowest to its highest level, at these levels of other factors or over all of them.
+    """The change from a factor's lowest to its highest level, at the given levels of other factors or over all levels.
 
     With more than two levels, the change is from the level with the least mean response to the one with the largest.
     The interval allows for this selection.
@@ -86,7 +86,7 @@ def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = 
     of_level = [_marginal(analysis, {**(where or {}), factor: level}) for level in levels]
     means = [mean for mean, _ in of_level]
     low, high = (0, 1) if len(levels) == 2 else (int(np.argmin(means)), int(np.argmax(means)))
-    if low == high:  # all means are the same
+    if low == high:  # all means are equal
         low, high = 0, len(levels) - 1
     # The two levels have no cell in common, so their errors are independent.
     variance = of_level[low][1] + of_level[high][1]

@@ -108,7 +108,7 @@ def _normality(values: Floats, per_cell: int) -> Check:
     if probability < SIGNIFICANCE:
         sentence = (
             f"The errors do not look normal (Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)}): look for "
-            "single outlying runs; intervals are rough."
+            "single outlying runs; intervals are approximate."
         )
         return Check("normality", name, statistic, probability, "doubtful", sentence)
     sentence = (
@@ -125,7 +125,7 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     """
     name = "Spearman's rho"
     counts = np.bincount(cells)[cells]
-    # A cell that was measured once has no residual. The others' vary by 1 − 1/n of the errors' variance.
+    # A cell with one measurement has no residual. Other residuals have 1 − 1/n of the errors' variance.
     chosen = counts > 1
     scale = 1 / np.sqrt(1 - 1 / counts[chosen])
     sizes, at, of_cell = (
@@ -134,7 +134,7 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
         np.unique(cells[chosen], return_inverse=True)[1],
     )
     if not _OBSERVATIONS_MIN <= sizes.size <= _OBSERVATIONS_MAX or np.ptp(at) == 0 or np.ptp(sizes) == 0:
-        return _untested("spread", name, "Whether the errors grow with the response cannot be judged.")
+        return _untested("spread", name, "Cannot tell whether the errors grow with the response.")
     ranks = stats.rankdata(at) - (sizes.size + 1) / 2
     repetitions = np.bincount(of_cell)
 
@@ -178,7 +178,7 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
         return _untested(
             "run order",
             name,
-            "Cannot tell drift over time from effects: the repetitions of every cell were run one after another. "
+            "Cannot tell drift over time from effects: the repetitions of every cell ran in succession. "
             "Run them in random order.",
         )
     by_cell = np.argsort(cells, kind="stable")
@@ -193,14 +193,14 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
     probability, expected = _judge(statistic, draw, values.size)
     evidence = f"Durbin–Watson d = {statistic:.2f}, about {expected:.1f} expected, p {p_value(probability)}"
     if probability >= SIGNIFICANCE:
-        sentence = f"No drift over time shows in the errors ({evidence})."
+        sentence = f"There is no evidence of drift over time ({evidence})."
         return Check("run order", name, statistic, probability, "nothing against it", sentence)
     if statistic < expected:
         sentence = (
-            f"Errors of successive runs are alike ({evidence}): something drifted, and intervals may be too narrow."
+            f"Errors of successive runs are similar ({evidence}): the system drifted, and intervals may be too narrow."
         )
     else:
-        sentence = f"Errors of successive runs are opposed ({evidence}): runs disturb the ones after them."
+        sentence = f"Errors of successive runs have opposite signs ({evidence}): runs disturb later runs."
     return Check("run order", name, statistic, probability, "doubtful", sentence)
 
 

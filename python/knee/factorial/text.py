@@ -28,7 +28,7 @@ _ASSUMED: dict[Question, str] = {
 }
 
 _ROWS_MAX = 64
-"""The most rows in the printed table. Effects that explain least are left out."""
+"""The most rows of the printed table; the table leaves out the smallest effects."""
 
 _ALONE = "This effect is significant if tested alone, but the largest of"
 
@@ -116,7 +116,7 @@ def _aliased(analysis: Analysis, term: Term) -> str:
     if not short:
         return ""
     more = " or others" if len(short) > _ALIASES_MAX else ""
-    return f" (or {' or '.join(short[:_ALIASES_MAX])}{more}: this fraction cannot tell them apart)"
+    return f" (or {' or '.join(short[:_ALIASES_MAX])}{more}: this fraction cannot distinguish them)"
 
 
 def _moved(analysis: Analysis, term: Term) -> str:
@@ -183,7 +183,7 @@ def _certainty(analysis: Analysis, term: Term) -> str:
 
 
 def _doubts(analysis: Analysis) -> str:
-    """The assumptions of the probability that the residuals put in doubt."""
+    """A note on the assumptions of the probability that the residuals make doubtful; empty without one."""
     checks = () if analysis.residuals is None else analysis.residuals.checks
     doubtful = [_ASSUMED[check.question] for check in checks if check.verdict == "doubtful"]
     return f"; p and intervals assume {' and '.join(doubtful)}, which is doubtful" if doubtful else ""
@@ -287,7 +287,7 @@ def _table(analysis: Analysis) -> list[str]:
         ]
         rows.append(row[: len(header)])
     if (more := len(analysis.terms) - _ROWS_MAX) > 0:
-        rows.append([f"… {more} smaller ones"])
+        rows.append([f"… {more} smaller effects"])
     if judged:
         error = analysis.error
         row = ["error", *(["", ""] if two_level else [])]

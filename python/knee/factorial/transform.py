@@ -1,8 +1,8 @@
 """The sign table of a 2^k design, and the fast transform that replaces it.
 
 Rows and terms are numbered by bits, bit 0 for the first factor (Yates' standard order: the first factor varies
-fastest). In a row a set bit is a factor at its high level, +1; in a term it is a factor that takes part. So row 5 is
-A and C high, and term 5 is AC.
+fastest). In a row, a set bit is a factor at its high level, +1; in a term, it is a factor of the term. So row 5 has A
+and C high, and term 5 is AC.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _RADIX_BITS = 4
 rows."""
 
 _COLUMNS_MAX = 512
-"""Largest number of columns of a product: for larger ones a linear algebra library starts threads, which cost more than
-they save."""
+"""Largest number of columns of a product: for larger products, the linear algebra library starts threads, which cost
+more time than they save."""
 
 LETTERS = string.ascii_uppercase.replace("I", "")
 """Factors are A, B, C, … in formulas and tables, as in Jain (1991); I is the mean and no factor."""
@@ -42,7 +42,7 @@ def effects(responses: npt.ArrayLike) -> Floats:
     Parameters
     ----------
     responses
-        One per row in standard order, all finite; 2^k of them.
+        One per row in standard order: 2^k finite numbers.
 
     Returns
     -------

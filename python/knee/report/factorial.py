@@ -243,7 +243,8 @@ class _Part:
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The ends of the axis of all charts of means. They come from the cells' means, so a small effect looks small."""
+        """The ends of the axis of all charts of means. They come from the cells' means, so a small effect looks
+        small."""
         means = [cell.mean for cell in self._analysis.cells]
         low, high = min(mean.estimate for mean in means), max(mean.estimate for mean in means)
         lowest = min(mean.estimate if mean.low is None else mean.low for mean in means)

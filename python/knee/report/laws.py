@@ -93,8 +93,8 @@ def _on_log_axes(*numbers: float) -> bool:
 
 
 def _residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]], places: Mapping[int, str]) -> Rows:
-    """The rows of all residuals. A measured zero has no residual. `places` are the horizontal places of points, by default
-    their client counts."""
+    """The rows of all residuals. A measured zero has no residual. `places` are the horizontal places of points, by
+    default their client counts."""
     rows: Rows = []
     for name, check, comparison in named:
         estimate, uncertainty = comparison.residual.estimate, comparison.uncertainty

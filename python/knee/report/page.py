@@ -120,7 +120,7 @@ def _inline_json(value: object) -> str:
 
 @cache
 def _vega() -> str:
-    """The bundled script. Each `</script` in it is escaped, so that it does not end the script element; in code it occurs
-    only in strings. Cached because bundling takes seconds.
+    """The bundled script. Each `</script` in it is escaped, so that it does not end the script element; in code it
+    occurs only in strings. Cached because bundling takes seconds.
     """
     return vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")

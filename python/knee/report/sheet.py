@@ -33,7 +33,8 @@ class Sheet:
         return Axis(axis.field, axis.title, axis.levels, axis.names)
 
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-        """A table whose first column names configurations by their levels. With a single one, this column is missing."""
+        """A table whose first column names configurations by their levels. With a single one, this column is
+        missing."""
         if len({tuple(one.factors) for one in self.naming.verdicts}) > 1:
             return table(("configuration", *header[1:]), rows)
         names = len({one.label for one in self.naming.verdicts})

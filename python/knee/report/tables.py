@@ -14,7 +14,8 @@ Cell = str | int | float | None | Interval
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool = False) -> str:
-    """A table. Text is left-aligned; numbers are right-aligned with three significant digits; a missing value is a dash.
+    """A table. Text is left-aligned; numbers are right-aligned with three significant digits; a missing value is a
+    dash.
 
     With `wrap`, text may break over lines.
     """

@@ -50,7 +50,8 @@ def section(sheet: Sheet) -> str:
             (
                 "throughput",
                 "Throughput (requests/s)",
-                "Each second of each repetition. Analyses leave out the shaded parts; between these, lines should be flat."
+                "Each second of each repetition. Analyses leave out the shaded parts; between these, lines should be "
+                "flat."
                 f"{words.note_on_throughput(details.failures)}",
             ),
             ("response_ms", "Response time (ms)", f"Mean response time of each second.{of_times}"),

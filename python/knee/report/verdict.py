@@ -21,7 +21,8 @@ _LEAD_CHARACTERS_MAX = 300
 
 
 def section(sheet: Sheet) -> str:
-    """A single configuration in full. Several configurations have a table; the first is shown in full, the others folded."""
+    """A single configuration in full. Several configurations have a table; the first is shown in full, the others
+    folded."""
     findings = sheet.findings
     if not findings.verdicts:
         return '<p class="lead">No run is complete: there is nothing to diagnose.</p>' + _warnings(sheet)

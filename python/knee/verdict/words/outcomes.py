@@ -13,8 +13,8 @@ from knee.verdict.naming import Naming
 from knee.verdict.outcomes import ALL_READS, Outcome
 
 OWN = 0.8
-"""A cluster belongs to an outcome if it holds at least this share of the outcome's reads, and at least this share of the
-cluster has this outcome."""
+"""A cluster belongs to an outcome if it holds at least this share of the outcome's reads, and at least this share of
+the cluster has this outcome."""
 
 _IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
 
