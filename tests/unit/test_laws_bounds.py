@@ -215,7 +215,7 @@ def test_alike_stations_name_no_bottleneck() -> None:
     )
     (report,) = service_demands(observations, noisy)
     assert report.bottleneck is None
-    assert "do not tell" in report.doubt
+    assert "scatter too much to distinguish" in report.doubt
 
 
 def test_each_configuration_has_its_own_bottleneck() -> None:

@@ -264,7 +264,7 @@ def test_queue_of_zero_is_judged_with_its_rounding(queue: str, verdict: str) -> 
 
 def test_single_type_rows_note_their_assumption() -> None:
     rows = (DATA / "seed001_figure2.csv").read_text().splitlines()
-    assert "Every row is about LIST_QUEUES: clients are taken to send nothing else." in " ".join(
+    assert "Every row is about LIST_QUEUES: Knee assumes that clients send no other requests." in " ".join(
         laws("\n".join(rows[:2])).notes
     )
     assert not laws("request_type,clients,throughput,response_ms\nall,8,1000,8.000\n").notes
@@ -279,11 +279,11 @@ def test_a_station_may_have_any_name(station: str) -> None:
 def test_assumptions_about_stations_are_noted() -> None:
     report = laws("clients,throughput,service_ms_db,utilization_db\n8,100,5.00,0.500\n")
     assert report.notes == (
-        "No column visits_db: every request is taken to come there once.",
-        "No column servers_db: it is taken to be one server.",
+        "No column visits_db: Knee assumes one visit per request.",
+        "No column servers_db: Knee assumes one server.",
     )
     lonely = laws("clients,throughput,response_ms_p99\n8,100,5.00\n")
-    assert lonely.notes == ("response_ms_p99: left out, as no law can be checked with nothing else known of p99.",)
+    assert lonely.notes == ("response_ms_p99: left out, because no law applies without other columns of p99.",)
 
 
 def test_missing_clients_or_response_times_are_named() -> None:

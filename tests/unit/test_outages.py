@@ -156,8 +156,8 @@ def test_outage_that_explains_enough_is_the_only_cause() -> None:
     dataset = cut_off(standing(pl.when(pl.col("elapsed_s") >= 15).then(0).otherwise(8)))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
     assert client.causes == (
-        "connections were missing, at the worst 8 of 8, for 30 s in 3 of 3 runs: the server at the other end was gone, "
-        "and its clients could ask nothing",
+        "connections were missing, at the worst 8 of 8, for 30 s in 3 of 3 runs: the server was down, and its "
+        "clients could send no requests",
     )
 
 
@@ -226,7 +226,7 @@ def test_where_summaries_tell_of_lost_connections_they_count() -> None:
     assert len(client.causes) == 1 and client.causes[0].startswith("connections were missing")
     dataset.stations = dataset.stations.with_columns(missing=pl.when(ON_LOAD).then(0).cast(pl.Int64))
     (client, *_) = [check for check in laws_of_run(dataset).interactive if check.verdict == "violated"]
-    assert client.causes[0] == "6 lost connections: nothing more was asked on them until they stood again"
+    assert client.causes[0] == "6 lost connections: clients sent no requests on them until they were open again"
 
 
 @pytest.mark.parametrize("name", ["losses", "reconnects"])

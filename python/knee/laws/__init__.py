@@ -15,7 +15,7 @@ service time, U utilisation, V visits, D = V S demand, m servers.
     findings     all laws for a table
     tables       converts a run folder's windows to the input tables of the laws
     foreign      converts a foreign CSV to the same tables
-    text         the results in words
+    text         the results as sentences
     listing      the results as plain-text tables
 """
 

@@ -35,7 +35,7 @@ class Light:
 
     runs    R in each run with a measurement, ms
     mean    mean over these runs, ms
-    source  how R was determined, in words
+    source  a phrase that names the source of R
     waits   whether R may include waiting
     """
 
@@ -67,7 +67,8 @@ def light_of(at: Part, level: float) -> Light | None:
 def saturation_of(
     light: Light, capacity: Interval, most: Mapping[Run, float], think_ms: float, pipeline: float, level: float
 ) -> Interval:
-    """N*, positive, in clients. Errors of R and of the capacity are independent unless both come from the same runs."""
+    """N* in clients, above zero. Errors of R and of the capacity are independent unless both come from the same
+    runs."""
     same = [run for run in light.runs if run in most]
     if same:
         found = mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)

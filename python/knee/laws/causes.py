@@ -14,12 +14,12 @@ from knee.laws.residual import TOLERANCE
 from knee.stats.intervals import counted
 
 MIX = "the types do not occur as often as the visits declare"
-SUM = "the types do not add up to the rows for all requests: one is missing, or was counted otherwise"
+SUM = "the types do not add up to the rows for all requests: a type is missing, or the rows count it differently"
 
 
 @dataclass(frozen=True)
 class Traces:
-    """Evidence in a point's repetitions on why they violate the law; None for a value that some repetition lacks.
+    """Evidence in a point's repetitions on the cause of a violation. A value is None if a repetition lacks it.
 
     runs          number of repetitions
     lost          lost connections over all repetitions in the measured seconds. If repetitions report only reopened
@@ -114,8 +114,8 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
 def slower_middleware(excess: float) -> str:
     """Why a middleware's response time may exceed its client's by the share `excess`."""
     return (
-        f"the middlewares' mean response time is {excess:.1%} above the clients': clocks that disagree, or not the "
-        "same requests"
+        f"the middlewares' mean response time is {excess:.1%} above the clients': their clocks differ, or they "
+        "counted different requests"
     )
 
 
@@ -124,7 +124,7 @@ def _losses(left: Traces) -> Iterator[str]:
     if left.outages > 0:
         yield _outage(left)
     elif left.lost > 0:
-        yield f"{counted(left.lost, 'lost connection')}: nothing more was asked on them until they stood again"
+        yield f"{counted(left.lost, 'lost connection')}: clients sent no requests on them until they were open again"
     if left.connected is not None and left.connected < left.declared:
         yield f"only {left.connected} of {left.declared} clients started"
 
@@ -132,22 +132,22 @@ def _losses(left: Traces) -> Iterator[str]:
 def _outage(left: Traces) -> str:
     return (
         f"connections were missing, at the worst {left.missing} of {left.declared}, for {left.outage_s:.3g} s in "
-        f"{left.outages} of {counted(left.runs, 'run')}: the server at the other end was gone, and its clients "
-        "could ask nothing"
+        f"{left.outages} of {counted(left.runs, 'run')}: the server was down, and its clients could send no "
+        "requests"
     )
 
 
 def _drift(left: Traces) -> Iterator[str]:
     if left.drifted > 0:
-        yield f"{left.drifted} of {left.runs} runs drifted beyond their warm-up (MSER-5): it was not cut off whole"
+        yield f"{left.drifted} of {left.runs} runs drifted beyond the declared warm-up (MSER-5): raise it"
 
 
 def _straddling(left: Traces, residual: float) -> Iterator[str]:
     """Requests across the ends of the observation, if they explain at least half of the residual."""
     if left.observed_s is not None and 2 * left.response_s / left.observed_s >= abs(residual) / 2:
         yield (
-            f"the observed {left.observed_s:.3g} s are short beside response times of {left.response_s:.2g} s: a "
-            "request across one of their ends is counted on one side only"
+            f"the observed {left.observed_s:.3g} s are short compared with response times of {left.response_s:.2g} s: "
+            "a request across an end counts on one side only"
         )
 
 
@@ -156,13 +156,13 @@ def _too_few(left: Traces) -> Iterator[str]:
     lost = "" if left.losses_told else "requests that were lost; "
     yield (
         f"clients spent time ({left.missing_ms:.3g} ms a request) that is in neither response nor think time: "
-        f"coordinated omission, where the clock starts when a late request is sent and not when it is due; {lost}or a "
-        "load generator that is itself busy"
+        f"coordinated omission (the response time of a late request starts when it is sent, not when it is due); {lost}"
+        "or a busy load generator"
     )
-    yield "not all clients were running all the time"
+    yield "some clients did not run all the time"
 
 
 def _too_many(left: Traces) -> Iterator[str]:
     how = "" if left.pipelined else ": an open loop, or pipelining"
     yield f"more requests in flight than declared{how}"
-    yield "response times count time in which the client was not waiting"
+    yield "response times include time in which the client did not wait"

@@ -37,8 +37,8 @@ class Demand:
     """The service demand of a request at a station over all visits, D_k = V_k S_k (Jain 1991, §33.3).
 
     service_ms   S_k = D_k / V_k; None if the visits are unknown
-    visits       V_k, as declared or else X_k / X
-    utilization  utilisation of the station's servers, measured or else X D_k / m_k; None without a throughput
+    visits       V_k, as declared, or by default X_k / X
+    utilization  utilisation of the station's servers, as measured, or by default X D_k / m_k; None without a throughput
     capacity     m_k / D_k, requests/s: the upper bound on throughput at this demand
     """
 
@@ -62,7 +62,7 @@ class DemandReport:
                   if the difference to the next station is not significant
     doubt         why `bottleneck` is None, or a reason to doubt it
     light_ms      R without waiting: the response time at the lightest load, or the sum of all demands
-    light_source  how `light_ms` was determined, in words
+    light_source  a phrase that names the source of `light_ms`
     light_waits   whether `light_ms` may include waiting; if so, N* is at most `saturation`, and a throughput above a
                   bound is no contradiction
     saturation    N* = (R + Z) / max(D_k / m_k), with R without waiting (Jain 1991, §34.4), in clients; None without
@@ -86,7 +86,7 @@ class DemandReport:
 
     @property
     def label(self) -> str:
-        """The configuration in words; empty if only the clients varied."""
+        """The levels of the configuration; empty if only the clients varied."""
         return label_of(self.factors)
 
 
@@ -100,7 +100,7 @@ def service_demands(
 ) -> list[DemandReport]:
     """Demands, bottleneck and bounds of every configuration.
 
-    D_k = V_k S_k if both are measured, else U_k m_k / X (service demand law).
+    D_k = V_k S_k if both are measured; otherwise U_k m_k / X (service demand law).
 
     Parameters
     ----------
@@ -224,14 +224,14 @@ def _bottleneck(at: Part, demands: Sequence[Demand], level: float) -> tuple[Dema
         return None, f"no run has both {first.station} and {second.station}"
     ratio = mean_interval([math.log(more / less) for less, more in pairs], level)
     if ratio.low is not None and ratio.low <= 0:
-        return None, f"the repetitions do not tell {first.station} from {second.station}"
+        return None, f"the repetitions scatter too much to distinguish {first.station} from {second.station}"
     if ratio.low is None and ratio.estimate <= 0:
-        return None, f"{first.station} and {second.station} need the same"
-    return first, "one repetition shows it" if ratio.low is None else ""
+        return None, f"{first.station} and {second.station} have the same demand"
+    return first, "from one repetition" if ratio.low is None else ""
 
 
 def _without_slots_that_wait(demands: Sequence[Demand]) -> Sequence[Demand]:
-    """Whether full connections explain full worker slots."""
+    """The stations without worker slots if full connections explain why the slots are full."""
     full = any(
         one.station.endswith(CONNECTIONS) and one.utilization and one.utilization.estimate >= SATURATED
         for one in demands

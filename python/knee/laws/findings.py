@@ -24,7 +24,7 @@ class LawReport:
     absent     by point, the declared request types that never occurred
     unusable   by point, the number of runs that the interactive law excludes
     clients    client count by point, if known
-    labels     name by point: the levels of its factors other than the clients; empty if nothing else varied
+    labels     name by point: the levels of its factors other than the clients; empty if only the clients varied
     open_loop  whether no point has a think time, so that the interactive law does not apply
     notes      sentences on assumptions
     """
@@ -69,7 +69,7 @@ def check_laws(
     runs = observations
     if steadiness is not None:
         drifting = steadiness.group_by(RUN).agg(
-            # Unknown where no run was long enough for the test.
+            # Unknown if no process recorded enough seconds for the test.
             pl.when((pl.col("verdict") != "cannot tell").any())
             .then(pl.col("verdict").is_in(["longer warm-up", "no steady state"]).any())
             .alias("unsteady")

@@ -12,7 +12,7 @@ from knee.laws.residual import Verdict, grouped, measured_throughout
 from knee.stats.intervals import LEVEL, Interval, mean_intervals
 
 CONSERVATION_TOLERANCE = 0.005
-"""Largest relative difference between what clients and the tier behind them counted over the whole run."""
+"""Largest relative difference between the counts of clients and of the tier behind them over the whole run."""
 
 Tier = Literal["middlewares", "stores"]
 """The tier that serves the clients."""
@@ -22,10 +22,10 @@ _TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_
 
 @dataclass(frozen=True)
 class ConservationCheck:
-    """Requests counted by the tier that the clients talk to against those counted by the clients, nothing trimmed.
+    """The request count of the tier behind the clients against the clients' count, over whole, untrimmed runs.
 
-    The counts cover all request types, as clients may split by answer a type that a server counts as one. `apart` is
-    the largest relative difference in any repetition; in a mean, opposite errors would cancel.
+    The counts cover all request types, because clients may split a server's type by outcome. `apart` is the largest
+    relative difference in any repetition; in a mean, opposite errors would cancel.
     """
 
     tier: Tier

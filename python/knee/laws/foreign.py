@@ -56,8 +56,8 @@ def _single_type(found: Measurements) -> list[str]:
     if only.lower() in ALL:
         return []
     return [
-        f"Every row is about {only}: clients are taken to send nothing else. If they do, give rows for the other "
-        "types, or their time as think_ms."
+        f"Every row is about {only}: Knee assumes that clients send no other requests. If they do, give rows for the "
+        "other types, or their time as think_ms."
     ]
 
 
@@ -140,7 +140,7 @@ def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
     for station, quantities in columns.items():
         if not quantities.keys() - {"throughput", "response_ms"}:
             names = ", ".join(quantities.values())
-            notes.append(f"{names}: left out, as no law can be checked with nothing else known of {station}.")
+            notes.append(f"{names}: left out, because no law applies without other columns of {station}.")
             continue
         own = [
             pl.col(column + end).alias(quantity + end)
@@ -153,9 +153,9 @@ def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
         if per_visit and not {"visits", "throughput"} & quantities.keys():
             frame = frame.with_columns(pl.lit(1.0).alias("visits"))
             if station != _QUEUE:
-                notes.append(f"No column visits_{station}: every request is taken to come there once.")
+                notes.append(f"No column visits_{station}: Knee assumes one visit per request.")
         if "utilization" in quantities and "servers" not in quantities:
-            notes.append(f"No column servers_{station}: it is taken to be one server.")
+            notes.append(f"No column servers_{station}: Knee assumes one server.")
         frames.append(frame)
     if not frames:
         return None, notes

@@ -52,7 +52,7 @@ class InteractiveCheck:
     small errors of the cycle dominate. For the same reason, a middleware's response time below a tenth of its clients'
     cycle is not judged.
 
-    From the middleware's view the client's think time is Z plus the round trip that the middleware does not see,
+    In the middleware's view, the client's think time is Z plus the round trip between client and middleware,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`: the
     experiment declares the visits of each type, so a type's law adds a test to the law for all requests. `clients` may
     be None in an open loop.
@@ -96,8 +96,8 @@ def interactive_law(
         `pipeline` and the middlewares' columns (:mod:`knee.data.observations`).
     types
         A row per run and request type: `point, repetition, request_type, throughput, response_ms` and if known `visits`
-        per cycle of a client and the middlewares' columns. Without `visits` the throughputs take their place; a type's
-        law is then equivalent to the law for all requests.
+        per cycle of a client and the middlewares' columns. Without `visits`, throughputs replace them; a type's law
+        is then equivalent to the law for all requests.
     """
     if not {"clients", "throughput", "response_ms"} <= set(runs.columns):
         return []
@@ -130,7 +130,7 @@ def _explained(checks: list[InteractiveCheck], closed: pl.DataFrame) -> list[Int
 def _of_types(
     types: pl.DataFrame, closed: pl.DataFrame, together: list[InteractiveCheck], tolerance: float, level: float
 ) -> list[InteractiveCheck]:
-    """The checks of single types, at the points that have two or more; `together` are those of all requests."""
+    """The checks of single types, at points with two types or more; `together` are the checks of all requests."""
     shared = [name for name in _OF_ALL_TYPES if name in closed.columns]
     whole = _whole(types.join(closed.select(*RUN, *shared), on=RUN, how="inner", maintain_order="left"))
     whole = whole.filter(pl.col("request_type").n_unique().over("point") >= 2)
@@ -193,7 +193,7 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
     """Add `rest_ms`, the time of a client between two requests of a type, and its rounding error.
 
     In a cycle a client makes V_d requests of type d and thinks after each: the rest is
-    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c. If the visits are not `declared`, the throughputs take their place.
+    (Z Σ V_d + Σ_{d ≠ c} V_d R_d) / V_c. If the visits are not `declared`, throughputs replace them.
     """
     visits = pl.col("throughput")
     if "visits" in types.columns:
@@ -210,7 +210,7 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
 
 
 def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[InteractiveCheck]:
-    """The checks from both views for every point and request type, without causes."""
+    """The checks in both views for every point and request type, without causes."""
     keys = ["request_type"] if "request_type" in rows.columns and "declared" in rows.columns else []
     rows, starts = grouped(rows, *keys)
     checks = _checks(rows, starts, "client", keys, tolerance, level)
@@ -220,7 +220,7 @@ def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[Interacti
         _excesses(seen, starts, tolerance, level),
         strict=True,
     ):
-        # The law cannot show an excess, as the round trip is the same difference.
+        # The law cannot show an excess, because the round trip is the same difference.
         causes = () if excess is None else (slower_middleware(excess),)
         checks.append(check if excess is None else replace(check, verdict="violated", causes=causes))
     if not keys:

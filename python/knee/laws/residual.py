@@ -30,7 +30,7 @@ Starts = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A measured quantity against what a law predicts from the others, over a point's repetitions.
+    """A measured quantity against a law's prediction from the others, over a point's repetitions.
 
     residual   predicted / measured − 1, computed in each repetition, so that errors common to both sides cancel, then
                averaged with a t interval, which covers the covariances of all inputs

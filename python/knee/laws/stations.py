@@ -11,7 +11,7 @@ A table of stations has one row per run and station:
     response_ms  W_k, mean time of a visit, including waiting
     queue_length Q_k, mean number of customers there
     utilization  U_k, mean share of busy servers
-    untold       why the utilisation is unknown, in words
+    untold       a phrase that says why the utilisation is unknown
 
 All columns other than the keys may be null.
 """
@@ -106,8 +106,8 @@ def station_laws(
 ) -> list[StationCheck]:
     """Every law that the columns allow at every station, ordered by point.
 
-    `runs` has a row per point and repetition, `stations` is a table as above. Runs that are not in `runs` are ignored,
-    as are repetitions without all quantities of a law.
+    `runs` has a row per point and repetition, and `stations` is a table as above. A law ignores runs that are not in
+    `runs`, and repetitions without all its quantities.
     """
     system = [pl.col("throughput").alias("system_throughput")] if "throughput" in runs.columns else []
     if "throughput" + ROUNDING in runs.columns:
@@ -168,7 +168,8 @@ def _verdicts(
 
 
 def _verdict(comparison: Comparison, most: float, rounded: float, resolution: float, tolerance: float) -> Verdict:
-    """The verdict on a quantity; `most` is its largest measurement, `rounded` the rounding error of that."""
+    """The verdict on a quantity; `most` is its largest measurement, and `rounded` the rounding error of
+    measurements."""
     apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
     if apart <= resolution:
         return "holds"

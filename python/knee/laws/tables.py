@@ -219,7 +219,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
 def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
     """Throughput of all middlewares and of all stores, and the mean visits of a client request there.
 
-    Through a middleware a write goes to every store, and so does a part of each multi-get that is sharded.
+    A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores.
     """
     sharded, keys = dataset.setting("middleware.multiget"), dataset.setting("workload.multiget")
     parts = (

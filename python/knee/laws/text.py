@@ -52,7 +52,7 @@ def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
 
 
 def _why_unsure(comparisons: Iterable[Comparison]) -> str:
-    """Scatter of repetitions or rounding, whichever is larger."""
+    """The larger of two causes: scatter of repetitions, or rounding."""
     known = [comparison for comparison in comparisons if math.isfinite(comparison.residual.estimate)]
     if not known:
         return "the measured value is zero there, and may have been rounded to zero"
@@ -101,7 +101,7 @@ def _opened(report: LawReport) -> list[InteractiveCheck]:
 
 
 def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:
-    """The check with the largest residual; a check without a residual only where none has any."""
+    """The check with the largest residual; a check without a residual only if no check has one."""
     return max(checks, key=lambda check: check.residual if math.isfinite(check.residual) else -1.0)
 
 

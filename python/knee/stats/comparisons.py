@@ -17,8 +17,8 @@ from scipy import stats
 from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
 
 _ALIKE = 0.25
-"""Significance at which variances are taken to differ. Larger than that of a finding: pooling them is what needs a
-reason (Bancroft 1964)."""
+"""Significance at which variances count as different. It is larger than that of a finding, because pooling needs
+evidence (Bancroft 1964)."""
 
 EQUAL = "all repetitions are equal, so the noise is unknown"
 """The reason why means with repetitions are not compared."""
@@ -40,8 +40,8 @@ class Noise:
     shares
         The samples that use the shared variance.
     common
-        Of each sample Σ a b / ν over all estimates, with a what an estimate adds to its variance, and b to the shared
-        one: variances made of the same estimates are not independent.
+        For each sample Σ a b / ν over all estimates, with a the part of an estimate in the sample's variance, and b its
+        part in the shared one. Variances from the same estimates are not independent.
     """
 
     variances: Floats
@@ -51,7 +51,7 @@ class Noise:
 
     def differences(self, counts: Floats, at: int) -> tuple[Floats, Floats]:
         """The variances of the differences between each sample and the one `at`, with their degrees of freedom
-        (Satterthwaite 1946); `counts` say how often each sample's own is in there."""
+        (Satterthwaite 1946). `counts` are the factors of each sample's variance in the difference."""
         terms = counts * self.variances
         squares = terms**2 / self.freedoms
         common = self.common if self.shares[at] else np.where(self.shares, self.common[at], 0.0)
@@ -60,12 +60,13 @@ class Noise:
 
 
 def scatters(sample: Floats) -> bool:
-    """Whether repetitions differ, and none is below zero."""
+    """Whether repetitions differ by more than rounding; none may be below zero."""
     return bool(np.ptp(sample) > _ROUNDING * sample.max())
 
 
 def scattered_mean(sample: Floats, level: float = LEVEL) -> Interval:
-    """The mean with its interval, without one where repetitions are equal (:func:`noise`); none is below zero."""
+    """The mean with its interval; without an interval if repetitions are equal (:func:`noise`). None may be below
+    zero."""
     found = mean_interval(sample, level)
     known = sample[np.isfinite(sample)]
     return found if known.size < 2 or scatters(known) else replace(found, low=None, high=None)
@@ -101,12 +102,12 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
 
 
 def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> dict[L, Interval]:
-    """By which share of the best mean each other mean lies apart from it; `level` is that of all together.
+    """The difference of each mean to the best one, as a share of the best; `level` holds for all differences together.
 
-    Tukey & Kramer's intervals (Kramer 1956) with the pooled variance of the relative residuals, as noise is taken to
-    grow with what is measured. Where these variances differ each pair has its own two (Games & Howell 1976). Where none
-    of the samples scatters there are no intervals (:func:`noise`). What is always zero has no noise of its own, but the
-    best may have been as low.
+    Tukey & Kramer's intervals (Kramer 1956) use the pooled variance of the relative residuals, because noise grows with
+    the measured quantity. If these variances differ, each pair has its own two (Games & Howell 1976). If no sample
+    scatters, there are no intervals (:func:`noise`). A sample of zeros has no noise of its own and gets that of the
+    best, which may have been as low.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     apart = np.abs(means[at] - means) / means[at]
     half_widths: list[float | None] = [None] * means.size
     if (known := noise(list(samples.values()))) is not None:
-        # Of the means, as shares of the best.
+        # Variances of the differences, in units of the best mean.
         errors, freedoms = known.differences((means / means[at]) ** 2 / sizes, at)
         for i in range(means.size):
             if i != at:

@@ -1,7 +1,7 @@
 """Confidence intervals over repetitions.
 
-A repetition is one observation: windows within a run are correlated, so their spread says nothing about how a
-second run would turn out. Everything here therefore takes one number per repetition.
+A repetition is one observation: windows within a run are correlated, so their spread does not predict the result of a
+second run. So all functions here take one number per repetition.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def mean_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Int
 
 
 def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = LEVEL) -> list[Interval]:
-    """:func:`mean_interval` of many groups at once; a group is the values from one of `starts` to the next."""
+    """:func:`mean_interval` of many groups at once; a group has the values from one of `starts` to the next."""
     _check_level(level)
     if not starts.size:
         return []
@@ -104,7 +104,7 @@ def difference_interval(
 ) -> Interval:
     """Difference of two means with Welch's interval: unequal variances, unpaired (Jain 1991, §13.4.2).
 
-    Without two repetitions on both sides there is no interval.
+    With fewer than two repetitions of either mean, there is no interval.
     """
     _check_level(level)
     left = np.asarray(minuend, dtype=np.float64)
@@ -139,10 +139,10 @@ def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) ->
 
 
 def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
-    """How many times as large one mean is as another, both above zero and independent.
+    """The ratio of two independent means, both above zero.
 
-    The interval is symmetric about the logarithm: it never reaches zero, and that of the inverse is its inverse.
-    If one mean has no interval, the ratio has none. If one mean is not positive, the estimate is NaN.
+    The interval is symmetric about the logarithm: it never reaches zero, and the inverse ratio has the inverse
+    interval. If one mean has no interval, the ratio has none. If one mean is not positive, the estimate is NaN.
     """
     repetitions = min(numerator.repetitions, denominator.repetitions)
     if not (numerator.estimate > 0 and denominator.estimate > 0):
@@ -157,7 +157,7 @@ def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
 def paired_ratio_interval(ratios: Sequence[float] | Floats, level: float = LEVEL) -> Interval:
     """The geometric mean of ratios of two values measured together, all above zero: the t interval of their logarithms.
 
-    As in :func:`ratio_interval`, ratios and their inverses say the same.
+    As in :func:`ratio_interval`, the inverse ratios have the inverse interval.
     """
     logarithm = mean_interval(np.log(np.asarray(ratios, dtype=np.float64)), level)
     low, high = (None if end is None else _exp(end) for end in (logarithm.low, logarithm.high))
@@ -165,8 +165,8 @@ def paired_ratio_interval(ratios: Sequence[float] | Floats, level: float = LEVEL
 
 
 def above_zero(mean: Interval) -> Interval:
-    """The interval of a mean that is above zero by what it is, symmetric about its logarithm: low and high are as many
-    times apart from it.
+    """The interval of a positive quantity's mean, symmetric about the logarithm: both ends differ from the mean by the
+    same factor.
 
     The error of ln x̄ is the relative error of x̄, to first order (Meeker & Escobar 1998, §7.3).
     """
@@ -177,12 +177,12 @@ def above_zero(mean: Interval) -> Interval:
 
 
 def _exp(logarithm: float) -> float:
-    """With two very different repetitions, the ends of the interval overflow."""
+    """e to this power, without overflow: two very different repetitions give very long intervals."""
     return float(np.exp(np.clip(logarithm, -_LOGARITHM_MAX, _LOGARITHM_MAX)))
 
 
 def _relative_error(*factors: tuple[Interval, float]) -> float | None:
-    """Relative half width of a product or a quotient of values, each as uncertain as its interval.
+    """Relative half width of a product or a quotient of values with these intervals.
 
     Relative variances add to first order (Taylor 1997, §3.3); the degrees of freedom are Welch & Satterthwaite's.
     """
@@ -208,14 +208,14 @@ def pooled_bootstrap(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap of a statistic of several points, each measured in a few repetitions.
+    """Bootstrap of a statistic of several points with few repetitions each.
 
-    With three repetitions a point's own residuals are too few to resample from (the interval would be far too
-    narrow), so relative residuals are pooled over all points, widened by √(r / (r − 1)) for the mean that was taken
-    out, and added back to each point's mean: model-based resampling (Davison & Hinkley 1997, §6.3).
-    Quantiles of so few residuals are too narrow as z is beside t: the tails are expanded to Φ(−t(1 − α/2; ν)) with
-    ν the residuals' degrees of freedom (Hesterberg 2015, "expanded percentile").
-    It assumes that the relative noise is alike at all points. Quantities measured together stay together.
+    With three repetitions, a point's own residuals are too few for resampling: the interval would be far too narrow. So
+    relative residuals are pooled over all points, scaled by √(r / (r − 1)) because the mean was subtracted, and added
+    to each point's mean: model-based resampling (Davison & Hinkley 1997, §6.3). Quantiles of few residuals are too
+    narrow, as z is narrower than t: the tails are expanded to Φ(−t(1 − α/2; ν)) with ν the residuals' degrees of
+    freedom (Hesterberg 2015, "expanded percentile"). The method assumes equal relative noise at all points. Quantities
+    measured together stay together.
 
     Parameters
     ----------
@@ -224,16 +224,15 @@ def pooled_bootstrap(
     statistic
         Takes arrays shaped as `samples`, returns the estimate; a non-finite value drops that resample.
     positive
-        Whether all samples, and with them the statistic, lie above zero. Their noise is then one of factors, so that
-        residuals are those of logarithms, and no resample is below zero. The interval is the basic
-        one of the statistic's logarithm, T² / T*(1 − α/2) to T² / T*(α/2) (Davison & Hinkley 1997, §5.2): above zero,
-        and where noise makes a statistic too large, as it does the largest of several, moved down by as much as
-        resampling made it larger once more. Percentiles would be moved up instead.
+        Whether all samples, and so the statistic, lie above zero. Residuals are then those of logarithms, and no
+        resample is below zero. The interval is the basic one of the statistic's logarithm, T² / T*(1 − α/2) to
+        T² / T*(α/2) (Davison & Hinkley 1997, §5.2), and above zero. Noise makes some statistics too large, such as the
+        largest of several means; the basic interval corrects this bias, and percentiles would double it.
 
     Returns
     -------
-    The statistic of the samples themselves, with the interval of its resamples, percentiles unless `positive`; no
-    interval where no point was repeated.
+    The statistic of the samples, with the interval from its resamples: percentiles unless `positive`. Without
+    repetitions there is no interval.
     """
     _check_level(level)
     estimate = statistic(samples)
@@ -270,7 +269,7 @@ def pooled_bootstrap(
 
 @lru_cache
 def _student(level: float, freedom: int) -> float:
-    """t(1 − α/2; ν), the same few for thousands of points."""
+    """t(1 − α/2; ν), cached: thousands of points need the same few values."""
     return float(special.stdtrit(freedom, (1 + level) / 2))
 
 
@@ -287,7 +286,7 @@ def number(value: float, digits: int = 3) -> str:
         return "0"
     exponent = _exponent(value, digits)
     decimals = max(0, digits - 1 - exponent)
-    # A float of 24 digits is no round number, and would show what it is instead.
+    # Decimal, because a float of 24 digits would print other digits after the rounded ones.
     return f"{Decimal(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
@@ -301,7 +300,7 @@ def quantity(interval: Interval, unit: str = "") -> str:
         return f"{number(round(interval.estimate, _DECIMALS_MAX))} ± 0{suffix}"
     leading = max(abs(interval.estimate), half_width)
     decimals = min(max(0, min(1 - _exponent(half_width), 3 - _exponent(leading))), _DECIMALS_MAX)
-    rounded = round(interval.estimate, decimals) + 0.0  # no minus before a zero
+    rounded = round(interval.estimate, decimals) + 0.0  # turns −0 into 0
     return f"{rounded:,.{decimals}f} ± {half_width:,.{decimals}f}{suffix}"
 
 
@@ -346,7 +345,7 @@ def clients_between(clients: Interval) -> str:
 
 
 def clients_about(clients: Interval) -> str:
-    """“11 clients (2.1 to 15.3)”, with the interval where there is one."""
+    """“11 clients (2.1 to 15.3)”; without an interval “11 clients”."""
     ends = "" if clients.low is None else f" ({clients_between(clients)})"
     return f"{client_count(clients.estimate)} clients{ends}"
 

@@ -16,10 +16,10 @@ WINDOWS_MIN = 20
 
 @dataclass(frozen=True)
 class Truncation:
-    """MSER-5's proposal for one series: cut `windows` of its `length` windows from the front.
+    """MSER-5's proposal for one series: cut the first `windows` of its `length` windows.
 
-    `windows` is None where the series is too short. `boundary`: the best cut lies at the end of the search range, so
-    the series still drifts.
+    `windows` is None if the series is too short. `boundary`: the best cut lies at the end of the search range, so the
+    series still drifts.
     """
 
     length: int
@@ -30,9 +30,9 @@ class Truncation:
 def mser5(series: npt.ArrayLike) -> Truncation:
     """The truncation that minimises the marginal standard error of the mean, over batches of five.
 
-    z(d) = Σ_{i>d} (Y_i − Ȳ_{n,d})² / (n − d)², with Y_i the batch means and d searched in the first half only
-    (White 1997; White, Cobb & Spratt 2000): near the end, a few alike batches would win by chance.
-    A tail shorter than a batch is left out.
+    z(d) = Σ_{i>d} (Y_i − Ȳ_{n,d})² / (n − d)², with Y_i the batch means (White 1997; White, Cobb & Spratt 2000). The
+    search covers the first half only: near the end, a few similar batches would win by chance. The last windows are
+    left out if they are fewer than a batch.
     """
     values = np.asarray(series, dtype=np.float64)
     length = int(values.size)

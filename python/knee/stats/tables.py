@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """A line for each row. Columns are as wide as their widest cell, and flush right unless they are in `left`."""
+    """A line for each row. Columns are as wide as their widest cell, and right-aligned unless they are in `left`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
