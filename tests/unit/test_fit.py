@@ -336,7 +336,7 @@ def test_unfit_tables_are_named(rows: pl.DataFrame, says: str) -> None:
         ({"experiment.name": "x"}, r"^experiment\.name is the same in all configurations: set one of load\."),
         ({"measure.sed": 3}, r"^measure\.sed: no such setting"),
         ({"load.hosts": 2}, r"expected one of load\.clients, middleware\.workers, workload\.think_ms, .*, disk"),
-        ({"disk": "tape"}, "disk = tape was not measured.*measured were hdd, ssd"),
+        ({"disk": "tape"}, "disk = tape was not measured.*the measured levels are hdd, ssd"),
     ],
 )
 def test_impossible_settings_are_named(settings: dict[str, int | float | str | bool], says: str) -> None:
@@ -379,7 +379,7 @@ def test_closed_loop_beside_open_ones_is_chosen_by_name() -> None:
     rows = pl.concat([FEW_ROWS.with_columns(pl.lit(None, pl.Int32).alias("rate")), opened])
     ((_, scenario),) = fit_systems(rows, ["rate"], {"clients": 16, "rate": "none"}, resamples=2)
     assert scenario is not None and scenario.customers == 16
-    with pytest.raises(FitError, match=r"rate = 300 was not measured, .*: measured were none, 100$"):
+    with pytest.raises(FitError, match=r"rate = 300 was not measured, .*: the measured levels are none, 100$"):
         fit_systems(rows, ["rate"], {"clients": 16, "rate": 300}, resamples=2)
 
 
@@ -405,7 +405,7 @@ def test_missing_stages_are_named() -> None:
 def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:
     dataset = elsewhere(synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3), "store")
     found = stage_demands(measurements.of_run(dataset).table, stations(dataset))
-    assert "Servers: there are none, or some do not report the CPU time of their threads." in found.missing
+    assert "Servers: there is no server, or some server does not report the CPU time of its threads." in found.missing
     assert "run folder" not in found.missing and "Net-threads" not in found.missing
 
 
@@ -445,7 +445,7 @@ def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:
     rows = pl.concat([FEW_ROWS.with_columns(disk=pl.lit("ssd")), FEW_ROWS.head(2).with_columns(disk=pl.lit("hdd"))])
     found = outlooks(rows, ["disk"], configurations_max=8)
     assert [one.label for one in found.shown] == ["disk = ssd"]
-    assert len(found.unfitted) == 1 and found.unfitted[0].startswith("No model of disk = hdd: a model takes 3")
+    assert len(found.unfitted) == 1 and found.unfitted[0].startswith("No model of disk = hdd: a model needs 3")
     asked = np.array([forecast.scenario.customers for forecast in found.shown[0].forecasts])
     assert (np.diff(asked) > 0).all() and asked[-1] == 128
 
@@ -479,7 +479,7 @@ def test_constant_setting_differs_from_unknown_name() -> None:
             fit_systems(FEW_ROWS, [], settings, constant=constant, resamples=2)
         return str(refused.value)
 
-    what = "and no model knows what another value does: measure that, or set one of load.clients, "
+    what = "and no model predicts other values: measure this value, or set one of load.clients, "
     assert refusal({"workload.protocol": "kv"}).startswith(f"workload.protocol was queue throughout, {what}")
     assert refusal({"workload.ttl_s": 9}).startswith(f"workload.ttl_s was not set, {what}")
     assert refusal({"workload.protocl": "kv"}) == "workload.protocl: no such setting: did you mean workload.protocol?"

@@ -123,7 +123,10 @@ def test_a_model_without_stations_gives_way_to_the_best_with_some() -> None:
     assert plan.trial.model.name == "closed network"
     holds(plan)
     words = render_plan(system, plan)
-    assert "Simulated: the closed network, as the M/M/1 has no stations; its error on hidden client counts is" in words
+    assert (
+        "Simulated: the closed network, because the M/M/1 has no stations; its error on hidden client counts is"
+        in words
+    )
 
 
 def test_uncounted_slots_cannot_be_simulated() -> None:
@@ -131,7 +134,7 @@ def test_uncounted_slots_cannot_be_simulated() -> None:
     system = fitted(rows)
     trial = next(trial for trial in system.selection.trials if trial.model.name == "load-dependent network")
     system = replace(system, selection=replace(system.selection, trials=(trial,), chosen=trial))
-    with pytest.raises(FitError, match=r"no network to simulate: .* does not know how many slots"):
+    with pytest.raises(FitError, match=r"no network to simulate: .* needs the number of slots"):
         simulate_plan(system, scenario(20, 0.0, math.nan))
 
 
@@ -204,8 +207,13 @@ def test_unknown_shapes_are_named(text: str) -> None:
         (scenario(20), Assumptions(thinking=Erlang(2)), {}, "thinking: a distribution needs a think time"),
         (scenario(20, 5.0), Assumptions(thinking=Deterministic()), {}, "depends on when each client starts"),
         (scenario(20), Assumptions(), {"rounds": 10**9}, "take fewer rounds"),
-        (scenario(10**6), Assumptions(places=0), {}, "as most of those without a place come again after 3"),
-        (scenario(10**5, 9.0), Assumptions(thinking=Erlang(10**5)), {}, "take fewer .*, or think times of more spread"),
+        (scenario(10**6), Assumptions(places=0), {}, "because most refused clients retry after 3"),
+        (
+            scenario(10**5, 9.0),
+            Assumptions(thinking=Erlang(10**5)),
+            {},
+            "take fewer .*, or think times with more spread",
+        ),
         (
             scenario(10**5, 1e4),
             Assumptions(thinking=Lognormal(1e3)),
@@ -227,4 +235,4 @@ def test_words_name_the_limits_of_the_intervals(closed: FittedSystem) -> None:
     assert "erlang (c² = 0.25) service times" in words
     assert "contain the simulation's noise only" in words
     assert "The exact solution assumes exponential service times" in words
-    assert "seen by the middleware" in words
+    assert "as the middleware saw it" in words

@@ -628,7 +628,7 @@ def test_table_without_repetitions_has_lenths_margins() -> None:
     page = page_of("seed002_table2.csv")
     assert headings(page) == ["Against clients", "What if there were more clients?", *LONE_FACTORS]
     words = in_words(page)
-    assert words.count("No model: a model takes 3 client counts or more") == 1
+    assert words.count("No model: a model needs 3 client counts or more") == 1
     assert "Only 2 client counts were measured" in words
     assert words.count("Cannot tell the bottleneck: no utilisation was measured.") == 1
     assert "No column think_ms: clients are taken not to think, Z = 0." in words
@@ -702,7 +702,7 @@ def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
 
 def test_two_client_counts_leave_no_model_and_say_so() -> None:
     page = page_of("clients,throughput,response_ms\n1,100,10\n8,400,20\n")
-    assert "No model: a model takes 3 client counts or more" in in_words(page)
+    assert "No model: a model needs 3 client counts or more" in in_words(page)
     assert not [name for name in specifications(page) if name.startswith("model")]
 
 

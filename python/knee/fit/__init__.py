@@ -1,12 +1,12 @@
 """From measurements to a model, and from the model to loads that were not measured. Pure.
 
-    curve      what a model is fitted to
+    curve      the data for a fit
     models     M/M/1, M/M/m, closed networks, the load-dependent network, the universal scalability law
     search     least squares
     selection  cross-validation over client counts, and the model that it chooses
     stages     the service demand of a request at each stage between client and server
     scenario   the load and the worker slots for which a model predicts
-    configurations  which rows one model is fitted to
+    configurations  groups of rows, with one model each
     forecast   predictions with intervals
     demands    measured processor times and stage times of a request, by tier
     layered    the layered model of these demands, and its forecasts
@@ -14,7 +14,7 @@
     systems    fits every configuration of a table
     plan       simulates a prediction under assumptions that no formula covers
     outlook    predictions over the measured client counts and beyond, for a report
-    text       the results in words
+    text       the results as sentences
 
 Formulas, assumptions and sources: docs/methods/fit.md.
 """

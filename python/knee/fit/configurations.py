@@ -32,7 +32,7 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
     if "request_type" in table.columns and table["request_type"].n_unique() > 1:
         table = table.filter(pl.col("request_type").str.to_lowercase().is_in(list(ALL)))
         if table.is_empty():
-            raise FitError("a model takes rows that count all requests together, with request_type all")
+            raise FitError("a model needs rows that count all requests together, with request_type all")
     own = own_names(table)
     own |= {"request_type", *(name for name in others if table[name].is_null().all())}
     named = [name for name in others if name not in own]
@@ -45,7 +45,7 @@ def configurations(table: pl.DataFrame, others: Sequence[str]) -> list[tuple[str
 
 
 def own_names(table: pl.DataFrame) -> set[str]:
-    """The columns that the models have as parameters, under all of their names."""
+    """The columns that are inputs of the models, under all their names."""
     return {name for names in settings_known(table) for name in names}
 
 
@@ -102,7 +102,7 @@ def rows_at(
             if _is_level(level, constant[name]):
                 return table
             raise FitError(
-                f"{constant_in_words(name, constant[name])}, and no model knows what another value does: measure that, "
+                f"{constant_in_words(name, constant[name])}, and no model predicts other values: measure this value, "
                 f"or set one of {', '.join(known)}"
             )
         if name in table.columns or (name in one_value and name.startswith(_OF_NO_CONFIGURATION)):
@@ -115,7 +115,7 @@ def rows_at(
     rows = table.filter(pl.Series([_is_level(level, value) for value in table[name]]))
     if rows.is_empty():
         levels = ", ".join(map(_level_in_words, table[name].unique().sort().to_list()))
-        raise FitError(f"{name} = {level} was not measured, and no model knows what it does: measured were {levels}")
+        raise FitError(f"{name} = {level} was not measured, and no model predicts it: the measured levels are {levels}")
     return rows
 
 

@@ -18,8 +18,8 @@ CLIENTS_MIN = 3
 """Fewest client counts for cross-validation: one count lies between two others, which predict it."""
 
 THINK_SCATTER = 0.05
-"""Measured mean think times within this relative range count as one think time, as random think times scatter. If the
-column DECLARED exists, it decides instead.
+"""Measured mean think times within this relative range count as one think time, because random think times scatter.
+If the column DECLARED exists, it decides instead.
 """
 
 DECLARED = "declared_think_ms"
@@ -32,7 +32,7 @@ LAW_FACTOR = 1.5
 OPEN_LOOP = "the load is an open loop, and the models are of closed ones: measure with a think time instead"
 
 SLOTS, CONNECTED = "worker slots", "connections"
-"""Names of what serves requests."""
+"""Names of the servers that `slots` counts."""
 
 View = Literal["client", "middleware"]
 
@@ -46,7 +46,7 @@ class Curve:
     Attributes
     ----------
     customers
-        N, clients times the requests that each keeps in flight.
+        N, clients times the requests that each client keeps in flight.
     think_ms
         Z. In the middleware's view, Z excludes the delay between client and middleware, which is a parameter of the
         model.
@@ -60,10 +60,10 @@ class Curve:
     point
         Number of the point; rows with the same number are repetitions of each other.
     view
-        Where the response time was measured. The delay between client and middleware is part of the client's response
-        time only.
+        The view in which the response time was measured. Only the client's response time includes the delay between
+        client and middleware.
     servers
-        What `slots` counts: worker slots, connections or both.
+        The servers that `slots` counts: worker slots, connections or both.
     """
 
     customers: Floats
@@ -86,7 +86,7 @@ class Curve:
     @property
     def facts_a_point(self) -> int:
         """Independent measurements at each point. In a closed loop the client's response time follows from the
-        throughput (X = N / (R + Z)). The middleware's response time does not, as it excludes the network delay."""
+        throughput (X = N / (R + Z)). The middleware's response time does not, because it excludes the network delay."""
         return 1 if self.view == "client" else 2
 
     @property
@@ -138,7 +138,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     """
     for name in ("clients", "throughput"):
         if name not in rows.columns:
-            raise FitError(f"a model takes the column {name}: measure it, or name it with --map")
+            raise FitError(f"a model needs the column {name}: measure it, or name it with --map")
     known = rows.filter(pl.col("throughput").is_finite() & (pl.col("throughput") > 0))
     if known.height and known["think_ms"].null_count() == known.height:
         raise FitError(OPEN_LOOP)
@@ -152,7 +152,7 @@ def curve_of(rows: pl.DataFrame) -> Curve:
         view = "middleware"
     else:
         raise FitError(
-            "a model takes response_ms, or queueing_ms and service_ms: measure them, or name them with --map"
+            "a model needs response_ms, or queueing_ms and service_ms: measure them, or name them with --map"
         )
     pipeline = pl.col("pipeline").fill_null(1).cast(pl.Float64) if "pipeline" in known.columns else pl.lit(1.0)
     curve = Curve(
@@ -167,8 +167,8 @@ def curve_of(rows: pl.DataFrame) -> Curve:
     )
     if len(curve.counts) < CLIENTS_MIN:
         raise FitError(
-            f"a model takes {CLIENTS_MIN} client counts or more, so that some can be left out and predicted from the "
-            f"others; there {'is' if len(curve.counts) == 1 else 'are'} {len(curve.counts)}: measure more"
+            f"a model needs {CLIENTS_MIN} client counts or more, to hide some and predict them from the others; there "
+            f"{'is' if len(curve.counts) == 1 else 'are'} {len(curve.counts)}: measure more"
         )
     if curve.counts[-1] > POPULATION_MAX:
         raise FitError(f"clients: models are solved for at most {POPULATION_MAX:,}, not {curve.counts[-1]:,.0f}")
@@ -187,7 +187,7 @@ def _check_loop(curve: Curve) -> None:
     if off > np.log(LAW_FACTOR) or (curve.view == "client" and off < -np.log(LAW_FACTOR)):
         raise FitError(
             f"clients, throughput and response time do not fit one closed loop: response time plus think time is "
-            f"{np.exp(off):.2g} times clients / throughput (median): check units, think_ms, and where each was measured"
+            f"{np.exp(off):.2g} times clients / throughput (median): check the units, think_ms, and the view of each time"
         )
 
 
@@ -217,7 +217,7 @@ def _think_ms(rows: pl.DataFrame) -> Floats:
 
 
 def servers_of(rows: pl.DataFrame) -> Floats:
-    """How many requests each row can serve at a time: worker slots, or connections if there are fewer of them."""
+    """Number of requests served at a time in each row: worker slots, or connections if these are fewer."""
     return np.fmin(worker_slots_of(rows), connections_of(rows))
 
 
@@ -228,8 +228,8 @@ def servers_in_words(slots: Floats, connections: Floats) -> str:
 
 
 def connections_of(rows: pl.DataFrame) -> Floats:
-    """Connections to a database over all middlewares; NaN if unknown. NaN also without a number of worker slots, as the
-    column may then mean other connections.
+    """Connections to a database over all middlewares; NaN if unknown. NaN also without a number of worker slots,
+    because the column may then mean other connections.
     """
     name = _first(rows, CONNECTIONS)
     if name is None:
@@ -262,14 +262,16 @@ def worker_slots_of(rows: pl.DataFrame) -> Floats:
 
 
 def middlewares_of(rows: pl.DataFrame) -> Floats:
-    """How many middlewares every row has; one if unknown. Raises FitError for a value that is not a number."""
+    """Number of middlewares in each row; one if unknown. Raises FitError for a value that is not a number."""
     name = _first(rows, MIDDLEWARES)
     if name is None:
         return np.ones(rows.height)
     try:
         return rows[name].cast(pl.Float64).fill_null(1.0).to_numpy()
     except pl.exceptions.InvalidOperationError:
-        raise FitError(f"{name}: expected a number in every row, as worker slots are workers × middlewares") from None
+        raise FitError(
+            f"{name}: expected a number in every row, because worker slots are workers × middlewares"
+        ) from None
 
 
 WORKERS = ("workers", "middleware.workers")

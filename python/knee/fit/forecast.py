@@ -1,4 +1,4 @@
-"""What a fitted model predicts for loads that were not measured, with prediction intervals."""
+"""Predictions of a fitted model for loads that were not measured, with prediction intervals."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from knee.queueing import Network
 from knee.stats.intervals import Floats, Interval
 
 _TAIL = 0.05
-"""Share of the resamples beyond each quantile from which an interval is extrapolated. Further out, too few resamples
-lie."""
+"""Share of the resamples beyond each quantile from which an interval is extrapolated. Further out, there are too few
+resamples."""
 
 _RESAMPLE_TOLERANCE = 1e-4
 """Tolerance of the search for each resample: far below the differences between resamples."""
@@ -26,11 +26,11 @@ _RESAMPLE_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What a model predicts for a scenario in one configuration.
+    """The prediction of a model for a scenario in one configuration.
 
     throughput   requests/s, with a prediction interval for one further run that includes the model's own error
     response_ms  in the curve's view (client or middleware)
-    outside      clauses that say in which quantities the scenario extrapolates; empty if in none
+    outside      a clause for each quantity in which the scenario extrapolates
     """
 
     scenario: Scenario
@@ -43,7 +43,7 @@ class Forecast:
 class FittedSystem:
     """The models of one configuration.
 
-    label       the configuration in words; empty if only the load and the slots varied
+    label       the levels of the configuration; empty if only the load and the slots varied
     parameters  of the chosen model, with their intervals
     draws       the chosen model's parameters in every resample, shape (resamples, parameters)
     misfit      logarithmic residuals of throughput and response time at the points, widened, shape (points, 2)
@@ -199,7 +199,7 @@ def fitted(
 
 def _stretch(curve: Curve, parameters: int, level: float) -> float:
     """Ratio of an interval of this level to the interval between the resamples' _TAIL quantiles. The tails beyond are
-    assumed normal, and Student's t replaces z, as the residuals' spread is itself uncertain."""
+    assumed normal, and Student's t replaces z, because the residuals' spread is itself uncertain."""
     spare = max(1, curve.facts_a_point * np.unique(curve.point).size - parameters)
     return float(stats.t.ppf((1 + level) / 2, spare) / stats.norm.ppf(1 - _TAIL))
 

@@ -24,7 +24,7 @@ _LIGHT = 1e-3
 class Model(ABC):
     """A model of a closed loop with positive parameters.
 
-    name         as the field calls it
+    name         the usual name in the literature
     parameters   their names, with their units
     needs_slots  whether it takes the number of worker slots
     """
@@ -188,7 +188,7 @@ class LoadDependentNetwork(Model):
         start = [slot, slot, min(1.0, max(1e-4, 1 / busy))]
         if not self.onset:
             return [np.array(start)]
-        # Contention starts either where throughput stops rising, or with two busy slots.
+        # Contention starts at the load from which throughput stops rising, or with two busy slots.
         return [np.array([*start, onset]) for onset in (max(busy, 1.0), 1.0)]
 
     def network(self, values: Floats, customers: int, think_ms: float, slots: float) -> Network:
@@ -249,9 +249,9 @@ def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool 
     """The models for which a curve has enough data: without any one client count, at least as many measurements as
     parameters.
 
-    Models with fewer parameters come first. Among models with equally many, closed networks come before approximations
-    of them. If the number of worker slots differs, or `slots_matter` (a prediction is for another number), only models
-    with slots remain. The universal scalability law has neither slots nor think times.
+    Models with fewer parameters come first. Among models with equally many, closed networks come before their
+    approximations. If the number of worker slots differs, or `slots_matter` (a prediction is for another number), only
+    models with slots remain. The universal scalability law has neither slots nor think times.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
     one_think = not np.ptp(curve.think_ms) and not think_matters

@@ -37,7 +37,7 @@ class Outlook:
     """One fitted system at one number of worker slots and one think time.
 
     label      distinguishes this outlook from others; empty if there is only one
-    forecasts  by customers, ascending; those beyond the measured counts have `outside`
+    forecasts  by customers, ascending; forecasts beyond the measured counts have `outside`
     """
 
     label: str
@@ -64,7 +64,8 @@ def outlooks(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Outlooks:
-    """Fit at most `configurations_max` configurations, where the data suffice (see :func:`fit_systems`)."""
+    """Fit at most `configurations_max` configurations (see :func:`fit_systems`); a sentence names the reason if one
+    fails."""
     systems: list[FittedSystem] = []
     reasons: dict[str, str] = {}
     try:
@@ -85,7 +86,7 @@ def outlooks(
     if len(groups) > configurations_max:
         unfitted.append(
             f"The first {configurations_max} of {counted(len(groups), 'configuration')} have a model here; "
-            "`knee predict` fits every one."
+            "`knee predict` fits all of them."
         )
     shown = tuple(outlook for system in systems for outlook in _outlooks(system, level, seed))
     return Outlooks(tuple(systems), shown, tuple(unfitted))

@@ -81,7 +81,7 @@ class Assumptions:
 class Plan:
     """A simulated scenario. Every interval covers only the noise of the simulation.
 
-    trial             the model whose network this is
+    trial             the model that has the simulated network
     instead           why the chosen model was not simulated; empty if it was
     assumptions       distributions and waiting places; `thinking` is set if clients think
     slot_ms           service time of a slot at this load, ms; None if it does not depend on the load
@@ -144,7 +144,7 @@ def simulate_plan(
 
     A flow-equivalent station gives the rate of all slots, not the service time of one. So the simulation has one server
     a slot, with the service time that reproduces the model's throughput at this load. The delay outside is constant. A
-    client starts by thinking. A client that finds no place thinks again.
+    client starts by thinking, and thinks again if it finds no place.
 
     Raises
     ------
@@ -246,12 +246,12 @@ def _refuse_long(
         tries = round(rounds * max(1.0, 1000 * (customers - limit) / away_ms / throughput))
     if tries > ROUNDS_MAX:
         refused = (
-            f", as most of those without a place come again after {away_ms:,.3g} ms: give clients a longer think time, "
-            "more places,"
+            f", because most refused clients retry after {away_ms:,.3g} ms: give clients a longer think time, more "
+            "places,"
             if tries > rounds
             else ": take"
         )
-        spread = "" if thinking.scv == 1 else f", or think times of {'less' if thinking.scv > 1 else 'more'} spread"
+        spread = "" if thinking.scv == 1 else f", or think times with {'less' if thinking.scv > 1 else 'more'} spread"
         raise FitError(
             f"the simulation would take about {tries:,} tries, and {ROUNDS_MAX:,} are allowed{refused} fewer "
             f"rounds or replications{spread}"
@@ -273,7 +273,7 @@ def _simulated(system: FittedSystem, scenario: Scenario) -> tuple[Trial, Network
         if math.isfinite(scenario.slots):
             slots, each_ms = _slots_of(network, flow, round(scenario.slots), round(scenario.customers))
             return trial, slots, each_ms, "".join(reasons[:1])
-        reasons.append(f"the {trial.model.name} does not know how many slots there are, without a column workers")
+        reasons.append(f"the {trial.model.name} needs the number of slots, in a column workers")
     raise FitError(f"there is no network to simulate: {'; '.join(reasons)}")
 
 

@@ -40,8 +40,8 @@ Setting = int | float | str | bool
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load, and the worker slots or connections (whichever are fewer) that serve it. `slots` is NaN if unknown;
-    `servers` says whether these are slots or connections.
+    """A load, and the number of worker slots, or of connections if these are fewer. `slots` is NaN if unknown;
+    `servers` names the counted servers.
     """
 
     clients: float
@@ -100,7 +100,7 @@ def setting(asked: Mapping[str, Setting], names: Sequence[str]) -> float | None:
     if not given:
         return None
     if len(given) > 1:
-        raise FitError(f"{' and '.join(given)} are the same: set one of them")
+        raise FitError(f"{' and '.join(given)} are the same setting: give one")
     name, value = given[0], asked[given[0]]
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if names is THINK:
@@ -134,7 +134,7 @@ def as_curve(curve: Curve, scenarios: Sequence[Scenario]) -> Curve:
 
 
 def outside_of(curve: Curve, pipelines: Sequence[float], scenario: Scenario) -> list[str]:
-    """Clauses that say in which quantities a scenario extrapolates; empty if in none."""
+    """A clause for each quantity in which a scenario extrapolates."""
     found = []
     # Compare client counts only with rows that have these slots and this think time.
     alike = curve.slots == scenario.slots if curve.knows_slots else np.ones(len(curve), dtype=bool)

@@ -15,8 +15,8 @@ RANGE = 1e5
 """Largest factor between a parameter and its starting point."""
 
 SURELY = 0.999
-"""A later search replaces the best one only if its error is below this multiple of the best error. So rounding decides
-nothing."""
+"""A later search replaces the best one only if its error is below this multiple of the best error, so that rounding
+does not decide."""
 
 TOLERANCE = 1e-8
 """Relative change of squares and parameters at which the search ends."""
@@ -40,11 +40,11 @@ class Fit:
 
 
 def fit_model(model: Model, curve: Curve, start: Floats | None = None, tolerance: float = TOLERANCE) -> Fit:
-    """The parameters that minimise the squares of ln(predicted / measured), of throughput and response time alike.
+    """The parameters that minimise the squares of ln(predicted / measured), equally for throughput and response time.
 
     Relative errors weigh all client counts equally, unlike absolute errors. The search runs over logarithms of the
-    parameters, so these stay positive (trust region reflective: Branch, Coleman & Li 1999). It begins at `start`, or
-    else at each of the model's starting points.
+    parameters, so these stay positive (trust region reflective: Branch, Coleman & Li 1999). It begins at `start`,
+    by default at each of the model's starting points.
     """
     measured = np.log(np.concatenate([curve.throughput, curve.response_ms]))
 

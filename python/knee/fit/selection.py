@@ -28,22 +28,22 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A model's cross-validation: each client count but the smallest left out in turn and predicted from the others.
+    """A model's cross-validation: each client count but the smallest is hidden in turn and predicted from the others.
 
     The largest count is extrapolated from the smaller ones, like most later predictions. The smallest count is never
-    left out, as only it shows the response time without contention.
+    hidden, because only it shows the response time without contention.
 
     Attributes
     ----------
     fit
         The fit to all client counts.
     left_out
-        The client count of every point that was left out, ascending: several points share one where the slots differ.
+        The client count of every hidden point, ascending. Points that differ in slots share a client count.
     throughput_error, response_error
         Relative errors of the predictions, predicted / measured − 1; geometric means over the runs of each point.
     squares
-        For each left-out count, the mean over its points of the squared mean logarithmic errors of throughput and
-        response time. The scatter of runs within a point is excluded, as it is equal for every model.
+        For each hidden count, the mean over its points of the squared mean logarithmic errors of throughput and
+        response time. The scatter of runs within a point is excluded, because it is equal for every model.
     """
 
     fit: Fit
@@ -59,7 +59,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Root mean square of the logarithmic errors, with equal weight for each left-out count."""
+        """Root mean square of the logarithmic errors, with equal weight for each hidden count."""
         return math.sqrt(float(self.squares.mean()))
 
     @property
@@ -77,8 +77,8 @@ class Trial:
 
         Two models tie in any of three cases. (1) The mean difference of their squares is at most one standard error,
         and the scores differ by at most TIE (Breiman, Friedman, Olshen & Stone 1984, §3.4.3: the one-standard-error
-        rule; paired by client count, as all models meet the same outliers). (2) The scores differ by at most ALIKE.
-        (3) This score is at most NEGLIGIBLE.
+        rule; paired by client count, because all models meet the same outliers). (2) The scores differ by at most
+        ALIKE. (3) This score is at most NEGLIGIBLE.
         """
         worse = self.squares - best.squares
         error = float(worse.std(ddof=1)) / math.sqrt(worse.size)
@@ -109,12 +109,12 @@ class Selection:
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
-    """Fit every model, and choose by the error of predictions for client counts left out one at a time. Raises FitError
-    if no model can be fitted.
+    """Fit every model, and choose by the error of predictions for hidden client counts. Raises FitError if no model can
+    be fitted.
     """
     tried = [trial for model in (candidates(curve) if models is None else models) if (trial := _try(model, curve))]
     if not tried:
-        raise FitError("no model could be fitted: the throughputs and response times suit none of them")
+        raise FitError("no model could be fitted: none describes these throughputs and response times")
     best = min(tried, key=lambda trial: trial.score)
     tied = [trial for trial in tried if trial is best or trial.ties_with(best)]
     fewest = min(len(trial.model.parameters) for trial in tied)

@@ -48,7 +48,7 @@ def stage_demands(
 ) -> Stages:
     """The stages of one configuration, client counts and repetitions together.
 
-    A network's demand is the time that the caller waits less the time that the callee measures: R − R_middleware, and a
+    A network's demand is the difference of the times at its two ends: R − R_middleware, and a
     slot's service time − the servers' own. A connection's demand is a slot's service time − the wait for a connection.
     The CPU time per request of net-threads and servers is U m / X (service demand law). The intervals are bootstraps
     over repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
@@ -58,7 +58,7 @@ def stage_demands(
     rows
         :mod:`knee.data.observations`, or a foreign table with some of its columns.
     stations
-        :mod:`knee.laws.stations` of the same runs; without it there are no CPU times.
+        :mod:`knee.laws.stations` of the same runs, for the CPU times.
     """
     rows = rows.filter(pl.col("throughput") > 0)
     needs = dict(NEEDS)
@@ -110,7 +110,7 @@ NEEDS = {
 
 _NEEDS_OF_RUN = {
     "net-threads": "there is no middleware, or some middleware does not report the CPU time of its threads",
-    "servers": "there are none, or some do not report the CPU time of their threads",
+    "servers": "there is no server, or some server does not report the CPU time of its threads",
 }
 """Reasons why a stage can be missing although there is a run folder."""
 

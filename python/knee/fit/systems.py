@@ -52,7 +52,7 @@ def fit_systems(
         `clients`, `workers`, `connections`, `think_ms` or `pipeline` (under these or the experiment file's names) to
         any value, and other factors to one of their measured levels. Without settings there are only fits, no scenario.
     constant
-        Values of settings that were the same in every row; `settings` may name them too.
+        Settings that are equal in every row, with their values; `settings` may name them too.
     stations
         :mod:`knee.laws.stations` of a run folder, for the CPU times of the stages.
 

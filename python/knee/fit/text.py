@@ -124,7 +124,7 @@ def render_plan(system: FittedSystem, plan: Plan) -> str:
     what = f"Simulated: the {model.name}{_slots_words(plan)}"
     if plan.instead:
         error = f"{plan.trial.score:.1%} instead of {chosen.score:.1%}"
-        what += f", as {plan.instead}; its error on hidden client counts is {error}"
+        what += f", because {plan.instead}; its error on hidden client counts is {error}"
     lines = [f"{what}."]
     times = f"{_shape_words(assumed.service)} service times"
     if assumed.thinking is not None:
@@ -137,7 +137,7 @@ def render_plan(system: FittedSystem, plan: Plan) -> str:
     )
     if not assumed.exact:
         lines.append("The exact solution assumes exponential service times and a place for every client.")
-    where = ", seen by the middleware" if system.selection.curve.view == "middleware" else ""
+    where = ", as the middleware saw it" if system.selection.curve.view == "middleware" else ""
     throughput, response = (number(value, _DIGITS) for value in plan.exact)
     rows = [
         ("throughput (requests/s)", f"{_fine(plan.throughput)}; exact {throughput}"),
@@ -195,8 +195,8 @@ def selection_sentence(selection: Selection) -> str:
         head = f"Best model: {chosen.model.name}."
     else:
         head = (
-            f"Best model: {chosen.model.name}. The {best.model.name} has more parameters and predicts no better, or "
-            "hardly better."
+            f"Best model: {chosen.model.name}. The {best.model.name} has more parameters, and predicts about equally "
+            "well."
         )
     errors = (chosen.throughput_error, chosen.response_error)
     largest = np.array(chosen.left_out) == chosen.left_out[-1]
@@ -244,7 +244,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
         load += f", {scenario.slots:,.10g} {servers}"
     if scenario.think_ms:
         load += f", {number(scenario.think_ms)} ms of thinking"
-    where = " (seen by the middleware)" if system.selection.curve.view == "middleware" else ""
+    where = " (as the middleware saw it)" if system.selection.curve.view == "middleware" else ""
     throughput = quantity_between(forecast.throughput, "requests/s")
     response = quantity_between(forecast.response_ms, "ms")
     lines = [
@@ -260,7 +260,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
 
 
 def quantity_between(interval: Interval, unit: str = "") -> str:
-    """An estimate with its interval, whose ends are cut at a thousandth and a thousand times the estimate."""
+    """An estimate with its interval. Ends beyond a thousandth or a thousand times the estimate are cut off."""
     estimate = f"{number(interval.estimate)} {unit}".rstrip()
     if interval.low is None or interval.high is None:
         return estimate
