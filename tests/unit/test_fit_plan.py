@@ -212,7 +212,7 @@ def test_unknown_shapes_are_named(text: str) -> None:
             scenario(10**5, 9.0),
             Assumptions(thinking=Erlang(10**5)),
             {},
-            "take fewer .*, or think times with more spread",
+            "fewer .*, or think times with more spread",
         ),
         (
             scenario(10**5, 1e4),

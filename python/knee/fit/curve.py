@@ -187,7 +187,7 @@ def _check_loop(curve: Curve) -> None:
     if off > np.log(LAW_FACTOR) or (curve.view == "client" and off < -np.log(LAW_FACTOR)):
         raise FitError(
             f"clients, throughput and response time do not fit one closed loop: response time plus think time is "
-            f"{np.exp(off):.2g} times clients / throughput (median): check the units, think_ms, and the view of each time"
+            f"{np.exp(off):.2g} times clients / throughput (median): check the units, think_ms, and the view of times"
         )
 
 
