@@ -65,7 +65,7 @@ def test_many_missing_cells_are_counted() -> None:
         ({"throughput": pl.lit(1e-300)}, "a value out of range"),
         ({"throughput": pl.lit(math.nan), "line": pl.int_range(2, pl.len() + 2)}, "lines 2, 3, 4, 5, 6 and 19 more"),
         ({"throughput": pl.lit("fast")}, r"text \('fast'\) instead of a number"),
-        ({"servers": pl.lit(3)}, "factor servers: has the one level 3"),
+        ({"servers": pl.lit(3)}, "factor servers: has the level 3 in all rows"),
         (
             {"servers": pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise("servers")},
             "servers: row 5 has no level",

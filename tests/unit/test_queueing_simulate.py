@@ -533,7 +533,7 @@ def test_non_numbers_are_named(argument: str, call: Callable[[Any], object], wro
 )
 def test_times_below_the_clock_are_refused(service_time: float, think_time: float) -> None:
     network = Network([Queue("q", service_time)], think_time=think_time)
-    with pytest.raises(ArgumentError, match=r"^network: a round of 'customers' asks for"):
+    with pytest.raises(ArgumentError, match=r"^network: a round of 'customers' takes"):
         simulate(network, populations=3, warmup=0, rounds=20_000, replications=2)
 
 

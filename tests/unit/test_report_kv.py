@@ -40,7 +40,7 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
 
 def test_unjudged_response_time_has_no_residual(page: str) -> None:
     """A put's own response time is what remains of a cycle."""
-    assert "not judged by the response time of a single type" in unescape(page)
+    assert "no verdict on response times of a single request type" in unescape(page)
     puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
     assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 

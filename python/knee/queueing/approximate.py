@@ -171,7 +171,7 @@ class _Model:
         demands = network.demands
         for name, time in zip(network.classes, demands.sum(axis=0) + network.think_times, strict=True):
             if time == 0:
-                raise ArgumentError("network", f"no station and no thinking takes any time of {name!r}")
+                raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
         queued = np.array(
             [
                 demand / station.servers if isinstance(station, Queue) else 0 * demand

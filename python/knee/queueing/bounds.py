@@ -1,7 +1,7 @@
 """Bounds on the throughput of a closed network of one class, without solving it.
 
 The asymptotic bounds hold for any distributions; the balanced-job and geometric bounds are tighter and require a
-product-form network (exponential service where customers queue first come, first served). Docs:
+product-form network (exponential service at queues with first come, first served). Docs:
 docs/methods/demands-and-bounds.md, docs/methods/closed-networks.md.
 """
 
@@ -46,15 +46,16 @@ def throughput_bounds(
     bounds N / (D + Z + (N − 1) D_max / (1 + Z / (N D))) and N / (D + Z + (N − 1) D_avg / (1 + Z / D)) (Zahorjan,
     Sevcik, Eager & Galler 1982; Lazowska et al. 1984, table 5.2; Jain 1991, §34.4).
 
-    A station with m servers counts for the upper bounds as a delay with capacity m / D, and for the lower ones as one
-    server of demand D / m behind a delay of D (m − 1) / m (Seidmann, Schweitzer & Shalev-Oren 1987): throughput is
-    monotone in the rates of a product-form network. The first replacement is never slower, the second never faster.
+    For the upper bounds, a station with m servers counts as a delay with capacity m / D. For the lower bounds, it
+    counts as one server of demand D / m behind a delay of D (m − 1) / m (Seidmann, Schweitzer & Shalev-Oren 1987). The
+    first replacement is never slower, and the second never faster; throughput grows with the rates of a product-form
+    network.
 
     Parameters
     ----------
     elsewhere_ms
-        Response time without any waiting that is spent at none of the stations: for the upper bounds a delay, for
-        the lower ones queues that are less loaded than the busiest station.
+        Response time without waiting outside the stations. For the upper bounds it is a delay; for the lower bounds it
+        is in queues that are less loaded than the busiest station.
 
     Raises
     ------
@@ -90,10 +91,10 @@ def throughput_bounds(
 
 @dataclass(frozen=True)
 class ClosedBounds:
-    """Bounds on X at a population; the geometric ones are None where a queue has several servers.
+    """Bounds on X at a population. The geometric bounds are None if a queue has several servers.
 
-    Without think time their lower end is the tightest; elsewhere the balanced-job bounds may be tighter at small
-    populations.
+    Without think time, the geometric lower bound is the tightest. With think time, the balanced-job bounds may be
+    tighter at small populations.
     """
 
     population: int
@@ -127,9 +128,7 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     servers = [station.servers for station in network.stations if isinstance(station, Queue)]
     queued = demands[~delays]
     if not queued.any():
-        raise ArgumentError(
-            "network", "no queue takes any time, so that N/Z is the throughput and there is nothing to bound"
-        )
+        raise ArgumentError("network", "all queues have zero demand, so the throughput is N/Z and needs no bounds")
 
     # In milliseconds and per second, which differ by a factor that cancels.
     both = throughput_bounds(population, list(zip(queued.tolist(), servers, strict=True)), think_time)
@@ -142,10 +141,11 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
 
 
 def _geometric(demands: Floats, think_time: float, population: int) -> Interval:
-    """Casale, Muntz & Serazzi (2008): the recursion of mean values once, from bounds on queue lengths with N − 1.
+    """Casale, Muntz & Serazzi (2008): one step of mean value analysis, from bounds on queue lengths with N − 1
+    customers.
 
-    With D_max the largest demand, R(N) = D + D_max (N − 1 − Z X(N − 1)) − Σ_k (D_max − D_k) Q_k(N − 1), where the
-    queues grow no slower and no faster than geometric sums, and X(N) (N − 1)/N ≤ X(N − 1) ≤ X(N).
+    With D_max the largest demand, R(N) = D + D_max (N − 1 − Z X(N − 1)) − Σ_k (D_max − D_k) Q_k(N − 1). The queue
+    lengths lie between two geometric sums, and X(N) (N − 1)/N ≤ X(N − 1) ≤ X(N).
     """
     most, total = demands.max(), demands.sum()
     fewer = population - 1
@@ -164,6 +164,6 @@ def _geometric(demands: Floats, think_time: float, population: int) -> Interval:
 
 
 def _geometric_sum(ratios: Floats, terms: int) -> Floats:
-    """y + y² + … + y^n, where y may have been rounded to 1."""
+    """y + y² + … + y^n; y may be 1 by rounding."""
     apart = 1 - ratios
     return np.asarray(ratios * np.where(apart > 0, (1 - ratios**terms) / np.where(apart > 0, apart, 1), terms))

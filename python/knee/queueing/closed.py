@@ -37,8 +37,8 @@ class ClosedSolution:
     queue_length
         Q_k, the mean number of customers at each station, waiting or served, (N, K).
     utilisation
-        Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
-        any customer is there, of a delay NaN, (N, K).
+        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
+        for a delay NaN, (N, K).
     """
 
     stations: tuple[str, ...]
@@ -64,7 +64,7 @@ class LatticeSolution:
     """A network with several classes of customers, for every combination of populations from 0 on.
 
     The first axes are the populations of each class: `throughput[3, 2, 0]` is class 0's with three customers of class
-    0 and two of class 1. Every array is NaN where a class without customers has no value.
+    0 and two of class 1. Values of a class without customers are NaN.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class LatticeSolution:
     residence_time
         V_kc W_kc, (N_1 + 1, …, N_C + 1, K, C).
     utilisation
-        As of a `ClosedSolution`, of all classes together, (N_1 + 1, …, N_C + 1, K).
+        As in `ClosedSolution`, for all classes together, (N_1 + 1, …, N_C + 1, K).
     """
 
     stations: tuple[str, ...]
@@ -120,7 +120,7 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     population = checked_population("population", population)
     demands, think_time = network.demands[:, 0], float(network.think_times[0])
     if not (demands.any() or think_time):
-        raise ArgumentError("network", "no station and no thinking takes any time, so the throughput has no bound")
+        raise ArgumentError("network", "all demands and the think time are zero, so the throughput is unlimited")
 
     _refuse_size(population, (population, len(demands)), "take fewer customers or stations")
     speeds = [station.speeds(population) for station in network.stations]
@@ -210,7 +210,7 @@ def solve_states(
     """
     idle = [name for name, time in zip(classes, think_times + demands.sum(axis=0), strict=True) if time == 0]
     if idle:
-        raise ArgumentError("network", f"no station and no thinking takes any time of {', '.join(map(repr, idle))}")
+        raise ArgumentError("network", f"all demands and the think time are zero for {', '.join(map(repr, idle))}")
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
     delays = [index for index, speed in enumerate(speeds) if speed is None]
     shape = tuple(population + 1 for population in populations)
@@ -241,7 +241,8 @@ def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> 
 
 
 def residence_times(arrival: Floats, demands: Floats) -> Floats:
-    """The values at an arrival: those with one customer of its class less, (…, K, C); NaN without a customer."""
+    """The residence times from the values at an arrival, with one customer of its class less, (…, K, C); NaN without a
+    customer."""
     found = np.full((*arrival.shape, demands.shape[1]), np.nan)
     for index in range(demands.shape[1]):
         fewer = (slice(None),) * index + (slice(None, -1),)
@@ -257,7 +258,7 @@ def shares(network: Network, throughput: Floats, busy: Floats) -> Floats:
 
 
 def servers(network: Network) -> Floats:
-    """m_k, (K); NaN where the utilisation is not the busy share of servers."""
+    """m_k of queues, (K); NaN for other stations."""
     return np.array([station.servers if isinstance(station, Queue) else np.nan for station in network.stations])
 
 

@@ -33,7 +33,7 @@ class UnstableError(QueueingError):
     def __init__(self, rho: float, station: str | None = None) -> None:
         where = f"station {station!r}" if station is not None else "the station"
         super().__init__(
-            f"rho = {rho:.6g}: {where} is unstable, as more arrives than its servers can do; rho must be below 1"
+            f"rho = {rho:.6g}: {where} is unstable, because arrivals exceed its capacity; rho must be below 1"
         )
         self.rho = rho
         self.station = station

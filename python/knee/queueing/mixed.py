@@ -1,13 +1,13 @@
 """Exact solution of mixed networks: some classes closed, some open.
 
-The customers of open classes take a part of every station, and what is left is a load-dependent station to the
-closed ones (Bolch, Greiner, de Meer & Trivedi 2006, ch. 8; Lazowska et al. 1984, ch. 7). Let f(x) = Σ_j x^j / Π μ(i) be
+Customers of open classes take a part of every station. The rest is a load-dependent station for the closed classes
+(Bolch, Greiner, de Meer & Trivedi 2006, ch. 8; Lazowska et al. 1984, ch. 7). Let f(x) = Σ_j x^j / Π μ(i) be
 the station's series, and let a be the load that open classes offer. Then n closed customers have the weight
 
     E_n = Σ_l (n + l choose l) a^l / Π_{i≤n+l} μ(i) = f⁽ⁿ⁾(a) / n!
 
 Closed customers therefore see the rates E_{n−1}/E_n. The E_n are the coefficients of f about a instead of 0; computing
-them only adds positive numbers. Of a single server the rate 1 − ρ remains.
+them only adds positive numbers. For a single server, the rate 1 − ρ remains.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def solve_mixed(
     SizeError
         For more states than are solved exactly.
     UnstableError
-        For the first station that open classes alone give more work than it can do.
+        For the first station whose load from open classes alone exceeds its capacity.
     """
     classes = len(network.classes)
     if any(
@@ -117,7 +117,8 @@ def _left(network: Network, index: int, load: float) -> list[float] | None:
     refuse_unstable(station.name, load, speeds[-1])
     if len(speeds) > RATES_MAX:
         raise ArgumentError(
-            station.name, f"expected at most {RATES_MAX} servers or rates where open classes come, not {len(speeds)}"
+            station.name,
+            f"expected at most {RATES_MAX} servers or rates at stations that open classes visit, not {len(speeds)}",
         )
     left = left_speeds(np.array(speeds), load)
     if left is None:

@@ -1,12 +1,12 @@
 """The description of a queueing network: its stations, and how often customers visit them.
 
-Stations are named, and a customer of class c visits station k V_ck times on its way around (closed) or through
-(open), for S_ck each time, so that its demand there is D_ck = V_ck S_ck. Times are in any unit, if the caller uses it
+Stations have names. In a round, a customer of class c visits station k V_ck times, for S_ck each time, so its demand
+there is D_ck = V_ck S_ck. Times are in any unit, if the caller uses it
 throughout; rates are per that unit.
 
 Every solver of this package but the simulator assumes a product-form network (Baskett, Chandy, Muntz & Palacios 1975):
-where customers queue first come, first served, service is exponential with the same mean for every class; under
-processor sharing, and at delays, only the mean matters and it may differ between classes.
+at queues with first come, first served, service is exponential with the same mean for every class. With processor
+sharing, and at delays, only the mean matters, and it may differ between classes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ SERVERS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class Station(ABC):
-    """A place that customers visit V = `visits` times; one that is alone there is served for S = `service_time`."""
+    """A place that customers visit V = `visits` times. A customer that is alone there is served for S =
+    `service_time`."""
 
     name: str
     service_time: PerClass
@@ -55,7 +56,7 @@ class Station(ABC):
 
 @dataclass(frozen=True)
 class Queue(Station):
-    """One queue before one or more equal servers; S is that of one server."""
+    """One queue for one or more equal servers; S is the service time of one server."""
 
     servers: int = field(default=1, kw_only=True)
 
@@ -79,7 +80,8 @@ class Delay(Station):
 
 @dataclass(frozen=True)
 class LoadDependent(Station):
-    """A queue that is served at `rates[j - 1]` per unit of time with j customers there, at the last rate with more."""
+    """A queue with the service rate `rates[j - 1]` per unit of time if j customers are there, and the last rate for
+    more."""
 
     service_time: PerClass = field(init=False)
     rates: Sequence[float]
@@ -106,22 +108,22 @@ def _refuse_times(argument: str, times: Floats) -> None:
 
 @dataclass(frozen=True)
 class Network:
-    """Stations, and what customers do between two rounds.
+    """Stations, and the think time of customers between two rounds.
 
     Parameters
     ----------
     stations
         One or more, with different names.
     think_time
-        Z, the mean time that a customer of a closed class spends outside of every station, for all classes or each.
+        Z, the mean time that a customer of a closed class spends outside all stations: for all classes, or for each.
     classes
-        Their names. One class if none are named.
+        Names of the classes; by default there is one class.
 
     Raises
     ------
     ArgumentError
-        For a network without stations, names that occur twice, per-class values that are not one for each class,
-        and for times that are negative, not finite, or overflow when multiplied by the visits.
+        For a network without stations, duplicate names, a wrong number of per-class values, and times that are
+        negative, not finite, or overflow when multiplied by the visits.
     """
 
     stations: Sequence[Station]
@@ -142,7 +144,7 @@ class Network:
         if not self.classes:
             raise ArgumentError("classes", "expected one or more")
         _refuse_times("think_time", checked_numbers("think_time", self.think_time))
-        # Their lengths are checked where they are taken.
+        # The properties check the number of values.
         _ = self.think_times
         for station, row in zip(self.stations, self.demands, strict=True):
             visits = self._each(f"{station.name}.visits", station.visits)

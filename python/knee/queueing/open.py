@@ -31,8 +31,8 @@ class OpenSolution:
     queue_length
         Q_kc, the mean number of each class at each station, (K, C).
     utilisation
-        Of a queue ρ, the mean share of its servers that are busy; of a load-dependent station the share of time that
-        any customer is there; of a delay NaN, (K).
+        For a queue ρ, the mean share of busy servers; for a load-dependent station the share of time with any customer;
+        for a delay NaN, (K).
     """
 
     stations: tuple[str, ...]

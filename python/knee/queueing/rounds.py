@@ -16,7 +16,7 @@ from knee.queueing.network import Floats, Network, PerClass
 from knee.queueing.routing import visits_from_routing
 
 PASSES_MAX = 100_000
-#: Visits that come from a matrix and those of the network may differ by this share.
+#: Largest relative difference between the visits of a matrix and those of the network.
 VISITS_TOLERANCE = 1e-6
 
 Value = TypeVar("Value")
@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 class Route:
     """A Markov chain of positions; position 0 is the outside.
 
-    steps   of every position, its step
+    steps   the step of every position
     ways    from every position, the probabilities to go to others
     """
 
@@ -81,7 +81,7 @@ def _by_class(argument: str, given: Value | Mapping[str, Value], network: Networ
         return dict.fromkeys(network.classes, given)
     unknown = [name for name in given if name not in network.classes]
     if unknown:
-        raise ArgumentError(argument, f"{unknown[0]!r} is none of the classes {list(network.classes)}")
+        raise ArgumentError(argument, f"no class {unknown[0]!r}: expected one of {list(network.classes)}")
     return {name: given.get(name) for name in network.classes}
 
 
@@ -91,7 +91,7 @@ def per_class(network: Network, values: Sequence[PerClass]) -> Floats:
 
 
 def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
-    """The stations of every step, in the network's order; a fork is where its first station is."""
+    """The stations of every step, in the network's order. A fork has the place of its first station."""
     names = list(network.names)
     forked: dict[int, list[int]] = {}
     if not isinstance(forks, Collection):
@@ -101,7 +101,7 @@ def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
             raise ArgumentError("forks", f"expected two or more stations to fork to, not {fork!r}")
         for name in fork:
             if name not in names:
-                raise ArgumentError("forks", f"{name!r} is none of the stations {names}")
+                raise ArgumentError("forks", f"no station {name!r}: expected one of {names}")
             if names.index(name) in forked or list(fork).count(name) > 1:
                 raise ArgumentError("forks", f"{name!r} occurs more than once")
         group = [names.index(name) for name in fork]
@@ -113,7 +113,7 @@ def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
 
 
 def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
-    """Every step as often as its visits say, one step after the other: ⌊V⌋ times, and once more with V − ⌊V⌋."""
+    """The steps in order: each ⌊V⌋ times, and once more with probability V − ⌊V⌋."""
     passes: list[tuple[int, float]] = []
     for number, count in zip(numbers, visits.tolist(), strict=True):
         whole = math.floor(count)
@@ -134,7 +134,7 @@ def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
 
 
 def _routed(names: Sequence[str], matrix: Floats, numbers: Sequence[int], visits: Floats) -> Route:
-    """The chain of a routing matrix, whose visits must be the network's."""
+    """The chain of a routing matrix. Its visits must equal the network's."""
     if matrix.shape != (len(names) + 1, len(names) + 1):
         raise ArgumentError("routing", f"expected a row and a column for the outside and {names}, not {matrix.shape}")
     visited = [place for place, count in enumerate(visits.tolist()) if count > 0]

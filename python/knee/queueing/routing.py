@@ -16,7 +16,7 @@ RETURN_TOLERANCE = 1e-4
 
 
 def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: str | None = None) -> dict[str, float]:
-    """V_k, the visits to each station for one to the reference: V_j = Σ_i V_i P_ij, V_reference = 1.
+    """V_k, the visits to each station per visit to the reference: V_j = Σ_i V_i P_ij, V_reference = 1.
 
     (Jain 1991, ch. 33; Lazowska et al. 1984, ch. 3.) The reference is a station or the outside. The outside is the
     source and sink of an open network, and the place of thinking in a closed one.
@@ -24,10 +24,10 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     Parameters
     ----------
     routing
-        P_ij, the probability that a customer goes from i to j. Without `reference` (stations + 1, stations + 1), the
-        first row and column being the outside; with it (stations, stations).
+        P_ij, the probability that a customer goes from i to j. Without `reference`, (stations + 1, stations + 1) with
+        the outside as first row and column; with `reference`, (stations, stations).
     reference
-        The station that is visited once.
+        The station with one visit.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     probabilities = checked_numbers("routing", routing)
     _refuse(names, probabilities)
     if reference is not None and reference not in names:
-        raise ArgumentError("reference", f"{reference!r} is none of the stations {names}")
+        raise ArgumentError("reference", f"no station {reference!r}: expected one of {names}")
     start = names.index(reference) if reference is not None else 0
 
     steps = probabilities > 0
@@ -61,9 +61,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
             visits[others] = np.inf
     # A customer that leaves the start returns to it, except for rounding errors.
     if not ((visits > 0) & np.isfinite(visits)).all() or abs(visits @ probabilities[:, start] - 1) > RETURN_TOLERANCE:
-        raise ArgumentError(
-            "routing", f"so few customers come back to {names[start]!r} that the visits are lost in rounding"
-        )
+        raise ArgumentError("routing", f"so few customers return to {names[start]!r} that rounding hides the visits")
     return dict(zip(stations, visits[0 if reference is not None else 1 :].tolist(), strict=True))
 
 

@@ -52,7 +52,7 @@ class Deterministic(Shape):
 
 @dataclass(frozen=True)
 class Erlang(Shape):
-    """`stages` exponential stages, one after the other; c² = 1 / stages."""
+    """The sum of `stages` exponential times; c² = 1 / stages."""
 
     stages: int
     scv: float = field(init=False)
@@ -69,7 +69,7 @@ class Erlang(Shape):
 class HyperExponential(Shape):
     """One of two exponentials, a slow and a fast one, with half of the work in each (Whitt 1982, "balanced means").
 
-    The slow one's probability is p = (1 − √((c² − 1) / (c² + 1))) / 2, its mean 1 / 2p.
+    The slow one has the probability p = (1 − √((c² − 1) / (c² + 1))) / 2 and the mean 1 / 2p.
     """
 
     scv: float
@@ -80,13 +80,13 @@ class HyperExponential(Shape):
 
     def for_kernel(self) -> KernelShape:
         root = math.sqrt((self.scv - 1) / (self.scv + 1))
-        # (1 − r) / 2 without cancellation, as 1 − r² = 2 / (c² + 1).
+        # (1 − r) / 2 without cancellation, because 1 − r² = 2 / (c² + 1).
         return ("hyperexponential", [1 / ((self.scv + 1) * (1 + root))], [])
 
 
 @dataclass(frozen=True)
 class Lognormal(Shape):
-    """e to the power of a normal number, whose standard deviation is √ln(1 + c²)."""
+    """e to the power of a normal number with the standard deviation √ln(1 + c²)."""
 
     scv: float
 
@@ -159,5 +159,5 @@ def _times(argument: str, times: Sequence[float] | Floats) -> Floats:
     # Sums of neighbours make the mean of quantiles: no more than twice the sum of all.
     with np.errstate(over="ignore"):
         if not ((values >= 0).all() and math.isfinite(2 * values.sum())):
-            raise ArgumentError(argument, "expected times from 0, and a finite sum of them")
+            raise ArgumentError(argument, "expected times from 0 with a finite sum")
     return values

@@ -29,18 +29,18 @@ ShapePerClass = Shape | Sequence[Shape]
 
 Number = TypeVar("Number", int, float)
 
-# #: Default number of observed rounds.
+#: Default number of observed rounds.
 ROUNDS = 100_000
 REPLICATIONS_MAX = 10_000
 ROUNDS_MAX = 10_000_000_000
 PLACES_MAX = 2**32 - 2
 PLACES_UNLIMITED = 2**32 - 1
 SEED_MAX = 2**64 - 1
-#: The last bit of the clock is at most this share of what a round asks for.
+#: Largest last bit of the clock, as a share of the demand of a round.
 CLOCK_TOLERANCE = 1e-3
 
 PILOTS = 5
-# Streams that no replication takes.
+# First of the streams that no replication uses.
 PILOTS_FIRST_STREAM = 2**32
 
 
@@ -64,8 +64,8 @@ def simulate(
 ) -> Simulation:
     """Simulates a network in independent replications, on all processors.
 
-    A round of a customer goes through the network's stations in their order, V times to each, and once more with the
-    probability of V's fraction; or along `routing`. Queues and load-dependent stations serve first come, first served.
+    A round of a customer visits the network's stations in their order, each ⌊V⌋ times, and once more with probability
+    V − ⌊V⌋; or it follows `routing`. Queues and load-dependent stations serve first come, first served.
     Closed customers start thinking, and stations empty.
 
     Parameters
@@ -83,13 +83,13 @@ def simulate(
         By station, its capacity, including customers in service. A full station refuses arrivals. A refused customer
         loses its round, and leaves (open) or thinks before its next try (closed).
     forks
-        Stations that are visited at the same time, a sibling at each, wherever the first of them stands in the
-        network; the customer goes on when the last sibling is done. If one is refused the others do their work, and
-        then the round is lost. For all classes, or by class.
+        Groups of stations that siblings of a customer visit at the same time. A group has the place of its first
+        station in the network. The customer continues when the last sibling is done. If a sibling is refused, the
+        others complete their work, and then the round is lost. For all classes, or by class.
     routing
-        P_ij, the probability to go from i to j, with the outside as first row and column, then the stations in order,
-        of a fork only the first, (K + 1, K + 1). For all classes, or by class; those that are not named go in order.
-        Its visits must be the network's.
+        P_ij, the probability to go from i to j. The first row and column are the outside, the others the stations in
+        order; a fork counts as its first station, (K + 1, K + 1). For all classes, or by class; other classes visit the
+        stations in order. Its visits must equal the network's.
     rounds
         Completed rounds of all classes that each replication observes; 100,000 unless `time` is given. The simulation
         stops with an error if over a million rounds are lost, and over 1000 for each completed one.
@@ -101,10 +101,10 @@ def simulate(
     replications
         R; one gives no intervals.
     seed
-        Of the random numbers, 0 to 2⁶⁴ − 1. Replication i has a stream of its own, so the answers depend on the seed
+        Seed of the random numbers, 0 to 2⁶⁴ − 1. Replication i has its own stream, so the results depend on the seed
         alone. They may change with the version of this package.
     level
-        Of the confidence intervals.
+        Level of the confidence intervals.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def simulate(
             lost, completed = error.args
             raise QueueingError(
                 f"{100 * lost / (lost + completed):.7g} % of the rounds were lost, {lost:,} while {completed:,} were "
-                "completed, so that so many would take too long: give time= instead of rounds, or more places"
+                "completed: this many rounds would take too long; give time= instead of rounds, or more places"
             ) from None
         except ValueError as error:
             raise QueueingError(str(error)) from None
@@ -211,7 +211,7 @@ def _found_warmup(pilots: Sequence[_Replication], in_time: bool) -> float:
     shortest = min(len(mean) for mean in means)
     truncation = mser5(np.mean([mean[:shortest] for mean in means], axis=0))
     if truncation.windows is None:
-        raise ArgumentError("warmup", "a run is too short to find it: simulate 20 rounds or more, or give it")
+        raise ArgumentError("warmup", "a run is too short for MSER-5: simulate 20 rounds or more, or give a warmup")
     if truncation.boundary:
         raise QueueingError(
             "response times still drift in the second half of the pilot replications: simulate more rounds or time, "
@@ -258,7 +258,7 @@ def _station(station: Station, limit: int) -> tuple[int, list[float], int]:
         case LoadDependent():
             return 1, station.speeds(UNBOUNDED) or [], limit
         case _:
-            raise ArgumentError("network", f"{station.name!r} is no station that can be simulated")
+            raise ArgumentError("network", f"{station.name!r}: expected a Queue, Delay or LoadDependent station")
 
 
 def _populations(
@@ -319,7 +319,7 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
         if not is_whole(limit, least, PLACES_MAX):
             raise ArgumentError(
                 "places",
-                f"expected a whole number from {least}, who are served at once at {station.name!r}, not {limit!r}",
+                f"expected a whole number from {least}, the servers of {station.name!r}, not {limit!r}",
             )
         limits[index] = int(limit)
         for name, population, think, count in zip(
@@ -327,7 +327,8 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
         ):
             if population is not None and think == 0 and count > 0:
                 raise ArgumentError(
-                    "places", f"{name!r} would try {station.name!r} again at once, without end: give it a think_time"
+                    "places",
+                    f"{name!r} would retry {station.name!r} forever: give it a think_time",
                 )
     return limits
 
@@ -337,31 +338,30 @@ def _refuse_strangers(argument: str, named: Mapping[str, object], network: Netwo
         raise ArgumentError(argument, f"expected stations by name, not {named!r}")
     unknown = [name for name in named if name not in network.names]
     if unknown:
-        raise ArgumentError(argument, f"{unknown[0]!r} is none of the stations {list(network.names)}")
+        raise ArgumentError(argument, f"no station {unknown[0]!r}: expected one of {list(network.names)}")
 
 
 def _refuse_timeless(network: Network, populations: Sequence[int | None]) -> None:
     takes = network.think_times + network.demands.sum(axis=0)
     for name, population, time in zip(network.classes, populations, takes, strict=True):
         if population is not None and time == 0:
-            raise ArgumentError("network", f"no station and no thinking takes any time of {name!r}")
+            raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
 
 
 def _refuse_coarse(network: Network, until: float) -> None:
-    """Raise ArgumentError for times below the resolution of the clock's 53 bits, which would be observed as zero or too
-    long."""
+    """Raise ArgumentError for times below the resolution of the clock's 53 bits: they would become zero or too long."""
     for name, time in zip(network.classes, network.demands.sum(axis=0), strict=True):
         # NaN if the clock overflowed.
         if time > 0 and not np.spacing(until) <= CLOCK_TOLERANCE * time:
             raise ArgumentError(
                 "network",
-                f"a round of {name!r} asks for {time:g}, too little for a clock that comes to {until:g}: simulate "
-                "less, or times that are closer together",
+                f"a round of {name!r} takes {time:g}, below the resolution of a clock that reaches {until:g}: simulate "
+                "fewer rounds, or times of similar size",
             )
 
 
 def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> None:
-    """Raises UnstableError. Losses before a station are not taken into account."""
+    """Raises UnstableError. The check ignores losses before a station."""
     for station, offered, limit in zip(network.stations, network.demands @ rates, limits, strict=True):
         speeds = station.speeds(UNBOUNDED)
         if speeds is not None and limit == PLACES_UNLIMITED:

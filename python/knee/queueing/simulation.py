@@ -26,7 +26,7 @@ class Estimates:
     replications
         The value of each replication, (R, …).
     level
-        Of confidence.
+        Confidence level.
     """
 
     estimate: Floats
@@ -56,7 +56,7 @@ class Estimates:
         return self.estimate + self.half_width
 
     def interval(self, *index: int) -> Interval:
-        """One of them, by its indices."""
+        """One estimate, by its indices."""
         estimate, half_width = float(self.estimate[index]), float(self.half_width[index])
         known = math.isfinite(half_width)
         low, high = (estimate - half_width, estimate + half_width) if known else (None, None)
@@ -78,16 +78,16 @@ class Simulation:
     throughput
         X_c, completed rounds per unit of time, (C).
     lost
-        The share of rounds that ended at a station without a place, (C).
+        The share of rounds that ended because a station refused the customer, (C).
     response_time
         R_c of completed rounds, (C).
     residence_time
-        V_kc times the mean time of a visit, waiting and served, (K, C). With forks their sum is more than R.
+        V_kc times the mean time of a visit, waiting included, (K, C). With forks, the sum over stations exceeds R.
     queue_length
-        Q_kc, the mean number at each station, waiting or served, (K, C); siblings count one by one.
+        Q_kc, the mean number at each station, waiting or served, (K, C). Each sibling counts.
     utilisation
-        Of a queue the mean share of its servers that are busy, of a load-dependent station the share of time that
-        any customer is there, of a delay NaN, (K).
+        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
+        for a delay NaN, (K).
     refused
         The share of arrivals at a station that find no place, (K, C).
     """
@@ -103,7 +103,7 @@ class Simulation:
     queue_length: Estimates
     utilisation: Estimates
     refused: Estimates
-    #: By replication and class: (buckets, 3), where each begins, where it ends, how many response times are in it.
+    #: By replication and class, (buckets, 3): begin, end and number of response times of each bucket.
     histograms: Sequence[Sequence[Floats]]
 
     def response_quantile(self, probability: float) -> Estimates:
@@ -128,13 +128,13 @@ class Simulation:
 
 
 def _quantile(histogram: Floats, probability: float) -> float:
-    """Interpolated within its bucket; buckets may come in any order and more than once."""
+    """The quantile, interpolated within its bucket. Buckets may be in any order, and occur more than once."""
     if not len(histogram):
         return math.nan
     begins, ends, counts = histogram[np.argsort(histogram[:, 0])].T
     below = np.cumsum(counts)
     rank = probability * below[-1]
-    # All pieces of a bucket that came more than once count as one.
+    # Equal buckets count as one.
     begin = begins[np.searchsorted(below, rank)]
     first, last = np.searchsorted(begins, begin, "left"), np.searchsorted(begins, begin, "right") - 1
     before = below[first] - counts[first]

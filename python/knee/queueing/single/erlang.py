@@ -1,7 +1,7 @@
 """Erlang's formulas, and the occupancy of a birth–death station from which they follow.
 
-Neither factorials nor powers appear: every weight is a product of ratios below one, starting from the most likely
-state. So only negligible probabilities underflow, and nothing is subtracted.
+Every weight is a product of ratios below one, starting from the most likely state. So there are no factorials, powers
+or subtractions, and only negligible probabilities underflow.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def erlang_b(servers: int, offered_load: float) -> float:
     Raises
     ------
     ArgumentError
-        Naming the argument.
+        If an argument is invalid; the error names it.
 
     References
     ----------
-    Erlang 1917; Kleinrock 1975, §3.7. The recursion B(n) = a B(n − 1) / (n + a B(n − 1)) that is usual for it (Jagerman
-    1974) is the same sum of products, term by term.
+    Erlang 1917; Kleinrock 1975, §3.7. The usual recursion B(n) = a B(n − 1) / (n + a B(n − 1)) (Jagerman 1974) is the
+    same sum of products, term by term.
     """
     _check(servers, offered_load)
     weights = occupancy_weights(offered_load, servers, servers)
@@ -44,9 +44,9 @@ def erlang_b(servers: int, offered_load: float) -> float:
 
 
 def erlang_c(servers: int, offered_load: float) -> float:
-    """C(m, a), the share of customers of an M/M/m station that have to wait.
+    """C(m, a), the share of customers that wait at an M/M/m station.
 
-    Relative error as of :func:`erlang_b`, however close a is to m.
+    The relative error is that of :func:`erlang_b`, even if a is close to m.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ def erlang_c(servers: int, offered_load: float) -> float:
     Raises
     ------
     ArgumentError
-        Naming the argument.
+        If an argument is invalid; the error names it.
     UnstableError
-        Where a is m or more.
+        If a is m or more.
 
     References
     ----------
@@ -70,7 +70,7 @@ def erlang_c(servers: int, offered_load: float) -> float:
     if offered_load >= servers:
         raise UnstableError(offered_load / servers)
     weights = occupancy_weights(offered_load, servers, servers)
-    # All states from m on together weigh w(m) / (1 − ρ).
+    # The weights of all states from m on sum to w(m) / (1 − ρ).
     idle = (servers - offered_load) / servers
     return float(weights[-1] / (weights[-1] + idle * weights[:-1].sum()))
 
@@ -78,7 +78,7 @@ def erlang_c(servers: int, offered_load: float) -> float:
 def occupancy_weights(offered_load: float, servers: int, most: int) -> Floats:
     """Weights of 0 to `most` customers, p(n) / p(n − 1) = a / min(n, m), so that the largest is 1.
 
-    The ratios fall with n, hence the weights rise up to a peak and fall from there.
+    The ratios fall with n, so the weights rise to a peak and then fall.
     """
     ratios = offered_load / np.minimum(np.arange(1, most + 1), servers)
     peak = int(np.count_nonzero(ratios >= 1))

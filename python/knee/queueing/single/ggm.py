@@ -13,10 +13,10 @@ from knee.queueing.single.station import SingleStation
 
 @dataclass(frozen=True)
 class GGm(SingleStation):
-    """m servers, any arrivals and service times, by their first two moments: an approximation.
+    """An approximation of m servers with any arrivals and service times, from their first two moments.
 
-    Exact for M/M/m and M/G/1. With the exact delay probability of M/M/m in place of the estimate that is printed with
-    it. Allen 1990, ch. 5; Bolch et al. 2006, ch. 6. Docs: docs/methods/single-stations.md says how far off it is.
+    Exact for M/M/m and M/G/1. It uses the exact delay probability of M/M/m instead of the estimate in the sources
+    (Allen 1990, ch. 5; Bolch et al. 2006, ch. 6). docs/methods/single-stations.md gives its errors.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class GGm(SingleStation):
     Raises
     ------
     ArgumentError
-        Naming the argument.
+        If an argument is invalid; the error names it.
     UnstableError
-        Where ρ = λ / (m μ) is 1 or more.
+        If ρ = λ / (m μ) is 1 or more.
     """
 
     arrival_rate: float
@@ -59,7 +59,7 @@ class GGm(SingleStation):
 
     @property
     def probability_waiting(self) -> float:
-        """C(m, a) as of M/M/m: what the approximation takes it to be, whatever the variation."""
+        """C(m, a) of M/M/m; the approximation assumes it for any variation."""
         return self._exponential.probability_waiting
 
     @property

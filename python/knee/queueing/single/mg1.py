@@ -16,7 +16,7 @@ from knee.queueing.single.station import SingleStation
 class MG1(SingleStation):
     """One server with independent service times of any distribution. Kleinrock 1975, §5.5 to 5.7; Jain 1991, ch. 31.
 
-    Means take the first two moments of the service time, variances also the third.
+    Means need the first two moments of the service time, and variances also the third.
 
     Parameters
     ----------
@@ -27,15 +27,15 @@ class MG1(SingleStation):
     service_scv
         c² = Var[S] / S²: 0 for constant, 1 for exponential service.
     service_skewness
-        γ = E[(S − E S)³] / Var[S]^{3/2}, 2 for exponential service; None where it is not known. For times, which
-        are not negative, it is c − 1 / c or more. With constant service it is without meaning and left out.
+        γ = E[(S − E S)³] / Var[S]^{3/2}, 2 for exponential service; None if unknown. Times are not negative, so it is
+        c − 1 / c or more. Constant service has none.
 
     Raises
     ------
     ArgumentError
-        Naming the argument; on asking for a variance without `service_skewness`, that.
+        If an argument is invalid, or if a variance needs a missing `service_skewness`; the error names the argument.
     UnstableError
-        Where ρ = λ / μ is 1 or more.
+        If ρ = λ / μ is 1 or more.
     """
 
     arrival_rate: float
@@ -54,13 +54,14 @@ class MG1(SingleStation):
 
     def _check_skewness(self, skewness: float) -> None:
         if self.service_scv == 0:
-            raise ArgumentError("service_skewness", "constant service (service_scv = 0) has none; leave it out")
+            raise ArgumentError("service_skewness", "constant service (service_scv = 0) has no skewness; leave it out")
         variation = math.sqrt(self.service_scv)
         least = variation - 1 / variation
-        # Two-valued service from 0 is at the limit, and its skewness may have been rounded below it.
+        # Service with the two values 0 and x is at the limit; rounding may put its skewness below it.
         if not least - 1e-9 * max(1.0, abs(least)) <= checked_number("service_skewness", skewness) < math.inf:
             raise ArgumentError(
-                "service_skewness", f"expected c − 1 / c = {least:.6g} or more, as no time is negative, not {skewness}"
+                "service_skewness",
+                f"expected c − 1 / c = {least:.6g} or more, because times are not negative; not {skewness}",
             )
 
     @property
@@ -74,7 +75,7 @@ class MG1(SingleStation):
 
     @property
     def probability_waiting(self) -> float:
-        """ρ: arrivals see what time sees (Wolff 1982)."""
+        """ρ: Poisson arrivals see time averages (Wolff 1982)."""
         return self.utilisation
 
     @property
@@ -95,15 +96,15 @@ class MG1(SingleStation):
 
     @property
     def variance_queue(self) -> float:
-        """Var[N_q] = λ W + λ² Var[W]: who begins service leaves those waiting who came since it did.
-
-        (Keilson & Servi 1988.)
+        """Var[N_q] = λ W + λ² Var[W]: a customer that begins service leaves the arrivals of its waiting time in the
+        queue (Keilson & Servi 1988).
         """
         return self.mean_queue + self.arrival_rate**2 * self.variance_waiting
 
     @property
     def variance_customers(self) -> float:
-        """Var[N] = λ R + λ² Var[R], likewise of who departs (Keilson & Servi 1988)."""
+        """Var[N] = λ R + λ² Var[R]: a departing customer leaves the arrivals of its response time (Keilson & Servi
+        1988)."""
         return self.mean_customers + self.arrival_rate**2 * self.variance_response
 
     @property

@@ -1,4 +1,4 @@
-"""M/H_2/1: one server, service of one of two exponential kinds, such as hits and misses."""
+"""M/H_2/1: one server, and two kinds of exponential service, such as hits and misses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from knee.queueing.single.station import SolvedStation
 
 @dataclass(frozen=True)
 class MH21(SolvedStation):
-    """One server whose customers are served at the rate μ₁ with probability p and at μ₂ otherwise.
+    """One server, with service rate μ₁ with probability p, and μ₂ otherwise.
 
     The waiting time's transform is rational: W*(s) = (1 − ρ) (s + μ₁) (s + μ₂) / ((s + r₁) (s + r₂)), from Pollaczek's
     and Khinchine's (Kleinrock 1975, §5.7). Hence P(W > t) = w₁ exp(−r₁ t) + w₂ exp(−r₂ t) with positive weights.
@@ -33,9 +33,9 @@ class MH21(SolvedStation):
     Raises
     ------
     ArgumentError
-        Naming the argument.
+        If an argument is invalid; the error names it.
     UnstableError
-        Where ρ = λ (p / μ₁ + (1 − p) / μ₂) is 1 or more.
+        If ρ = λ (p / μ₁ + (1 − p) / μ₂) is 1 or more.
     """
 
     arrival_rate: float
@@ -55,7 +55,9 @@ class MH21(SolvedStation):
 
     @classmethod
     def balanced(cls, arrival_rate: float, service_rate: float, service_scv: float) -> MH21:
-        """Of mean 1 / μ and c² from 1, each kind being half of the work: p / μ₁ = (1 − p) / μ₂ (Whitt 1982)."""
+        """A station with mean service 1 / μ and c² of at least 1. Each kind is half of the work: p / μ₁ = (1 − p) / μ₂
+        (Whitt 1982).
+        """
         check_rate("service_rate", service_rate)
         if not 1 <= checked_number("service_scv", service_scv) < math.inf:
             raise ArgumentError("service_scv", f"expected a finite number from 1, not {service_scv}")
@@ -80,10 +82,10 @@ class MH21(SolvedStation):
 
     @cached_property
     def _terms(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(w₁, r₁) and (w₂, r₂), without a difference of near numbers.
+        """(w₁, r₁) and (w₂, r₂), without differences of nearly equal numbers.
 
-        r₁ and r₂ solve r² − (μ₁ + μ₂ − λ) r + μ₁ μ₂ (1 − ρ) = 0. With μ₁ > μ₂ they lie apart, r₁ < μ₂ < r₂ < μ₁, and
-        their distances multiply to (μ₁ − r₁) (μ₁ − r₂) = λ p (μ₁ − μ₂) and (μ₂ − r₁) (r₂ − μ₂) = λ (1 − p) (μ₁ − μ₂).
+        r₁ and r₂ solve r² − (μ₁ + μ₂ − λ) r + μ₁ μ₂ (1 − ρ) = 0. With μ₁ > μ₂ they are distinct, r₁ < μ₂ < r₂ < μ₁, and
+        products of distances are (μ₁ − r₁) (μ₁ − r₂) = λ p (μ₁ − μ₂) and (μ₂ − r₁) (r₂ − μ₂) = λ (1 − p) (μ₁ − μ₂).
         """
         shares = self.first_probability, 1 - self.first_probability
         (slow, rarely), (fast, often) = sorted(zip(self.service_rates, shares, strict=True))
@@ -106,7 +108,7 @@ class MH21(SolvedStation):
         return self.utilisation
 
     def probability(self, customers: int) -> float:
-        """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ: those that arrived during a customer's stay."""
+        """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ, the arrivals during a customer's response time."""
         check_customers(customers)
         rate = self.arrival_rate
         return float(sum(weight * pole / rate * (rate / (rate + pole)) ** customers for weight, pole in self._terms))

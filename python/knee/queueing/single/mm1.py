@@ -24,9 +24,9 @@ class MM1(SolvedStation):
     Raises
     ------
     ArgumentError
-        Where a rate is not positive and finite.
+        If a rate is not positive and finite.
     UnstableError
-        Where ρ = λ / μ is 1 or more.
+        If ρ = λ / μ is 1 or more.
     """
 
     arrival_rate: float
@@ -44,7 +44,7 @@ class MM1(SolvedStation):
 
     @property
     def probability_waiting(self) -> float:
-        """ρ: arrivals see what time sees (Wolff 1982)."""
+        """ρ: Poisson arrivals see time averages (Wolff 1982)."""
         return self.utilisation
 
     def probability(self, customers: int) -> float:

@@ -1,4 +1,4 @@
-"""M/M/∞: a delay centre, where every customer has a server of its own."""
+"""M/M/∞: a delay centre with a server for every customer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from knee.queueing.single.station import SolvedStation
 class MMInfinity(SolvedStation):
     """Infinitely many exponential servers: no customer waits. Kleinrock 1975, §3.4; Jain 1991, ch. 31.
 
-    The number of customers, and all means, are those of any service time with the same mean (M/G/∞); the quantiles
-    of the response time are those of exponential service.
+    The number of customers and all means hold for any service time with the same mean (M/G/∞). Quantiles of the
+    response time hold for exponential service only.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class MMInfinity(SolvedStation):
     Raises
     ------
     ArgumentError
-        Where a rate is not positive and finite.
+        If a rate is not positive and finite.
     """
 
     arrival_rate: float

@@ -11,13 +11,13 @@ from knee.queueing.single.arguments import check_count, check_customers, check_r
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
-#: exp(−x) is 0 for a float from here on, where x may be infinite.
+#: exp(−x) is 0 for a float if x is at least this, or infinite.
 NOBODY_LEFT = 1e4
 
 
 @dataclass(frozen=True)
 class MMm(SolvedStation):
-    """m exponential servers that share a queue without limit. Kleinrock 1975, §3.5; Jain 1991, box 31.2.
+    """m exponential servers that share an unlimited queue. Kleinrock 1975, §3.5; Jain 1991, box 31.2.
 
     C is Erlang's delay probability (Jain's ϱ), θ = m μ − λ.
 
@@ -33,9 +33,9 @@ class MMm(SolvedStation):
     Raises
     ------
     ArgumentError
-        Where a rate is not positive and finite or `servers` is no whole number from 1.
+        If a rate is not positive and finite or `servers` is not a whole number from 1.
     UnstableError
-        Where ρ = λ / (m μ) is 1 or more.
+        If ρ = λ / (m μ) is 1 or more.
     """
 
     arrival_rate: float
@@ -70,7 +70,7 @@ class MMm(SolvedStation):
         return float(self._probabilities[-1]) / self._idle()
 
     def probability(self, customers: int) -> float:
-        """p(n) = p(0) aⁿ / n! up to m customers, and p(m) ρⁿ⁻ᵐ from there."""
+        """p(n) = p(0) aⁿ / n! up to m customers, and p(m) ρⁿ⁻ᵐ beyond."""
         check_customers(customers)
         if customers <= self.servers:
             return float(self._probabilities[customers])
@@ -106,7 +106,8 @@ class MMm(SolvedStation):
     def response_tail(self, time: float) -> float:
         """P(R > t) = (1 − C) exp(−μ t) + C (θ exp(−μ t) − μ exp(−θ t)) / (θ − μ).
 
-        The second term is written so that nothing cancels where θ is close or equal to μ, as one server more makes it.
+        The code computes the second term in a form without cancellation if θ is close or equal to μ. One more server
+        can make them equal.
         """
         check_time(time)
         slow, fast = sorted((self.service_rate, self._spare_rate))

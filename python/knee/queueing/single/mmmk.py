@@ -21,7 +21,7 @@ from knee.queueing.single.station import SolvedStation
 class MMmK(SolvedStation):
     """m exponential servers and K − m places to wait. Kleinrock 1975, §3.6 and 3.7; Jain 1991, ch. 31.
 
-    It is stable at any arrival rate. Waiting and response times are for admitted customers.
+    The station is stable at any arrival rate. Waiting and response times are those of admitted customers.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class MMmK(SolvedStation):
     Raises
     ------
     ArgumentError
-        Where a rate is not positive and finite, or a number not whole or out of its range.
+        If a rate is not positive and finite, or a number not whole or out of its range.
     """
 
     arrival_rate: float
@@ -68,7 +68,8 @@ class MMmK(SolvedStation):
 
     @cached_property
     def _arrivals_behind(self) -> Floats:
-        """Shares of the admitted customers that find m, m + 1, …, K − 1 there: k − 1 wait before the k-th of them."""
+        """Shares of the admitted customers that find m, m + 1, …, K − 1 customers; with the k-th share, k − 1 customers
+        wait."""
         shares: Floats = self._probabilities[self.servers : -1] / self._probabilities[:-1].sum()
         return shares
 
@@ -79,7 +80,7 @@ class MMmK(SolvedStation):
 
     @property
     def loss_probability(self) -> float:
-        """p(K), the share of the arriving customers that are lost: arrivals see what time sees (Wolff 1982)."""
+        """p(K), the share of lost arrivals; Poisson arrivals see time averages (Wolff 1982)."""
         return float(self._probabilities[-1])
 
     @property
@@ -99,7 +100,8 @@ class MMmK(SolvedStation):
 
     @property
     def mean_waiting(self) -> float:
-        """W: who finds all servers busy and k − 1 waiting waits for k departures at the rate m μ."""
+        """W: a customer that finds all servers busy and k − 1 customers waiting waits for k departures at the rate m
+        μ."""
         return float(self._arrivals_behind @ self._waiting_places) * self.service_time / self.servers
 
     @property
@@ -150,7 +152,7 @@ class MMmK(SolvedStation):
         if not math.isfinite(events):
             return 0.0
         places = self.capacity - self.servers
-        # Outside, every term is below the least float beside the largest one, or by itself.
+        # Other terms are below the smallest float, absolutely or relative to the largest term.
         spread = 40 * math.sqrt(events) + 100
         least = max(1, math.floor(stays * events - spread))
         most = min(math.ceil(events + spread), places + 745 * self.servers)

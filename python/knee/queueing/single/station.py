@@ -2,8 +2,8 @@
 
 Symbols: λ arrival rate, μ service rate of one server, S = 1 / μ service time, m servers, a = λ S offered load,
 ρ = a / m, X throughput, R response time, W waiting time, N customers there, N_q of them waiting. Times are in any unit,
-if the caller uses it throughout; rates are per that unit. Customers arrive in a Poisson process unless a model says
-otherwise and are served first come, first served.
+if the caller uses it throughout; rates are per that unit. Unless a model says otherwise, arrivals are a Poisson
+process. Service is first come, first served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SingleStation(ABC):
     """Means of a station in its steady state.
 
     arrival_rate  λ, customers that arrive per unit of time, lost ones included
-    servers       m; infinity where no customer ever waits
+    servers       m; infinite if no customer ever waits
     """
 
     arrival_rate: float
@@ -32,7 +32,7 @@ class SingleStation(ABC):
     @property
     @abstractmethod
     def _service(self) -> Fraction:
-        """S without any rounding."""
+        """S without rounding."""
 
     @property
     def service_time(self) -> float:
@@ -62,7 +62,7 @@ class SingleStation(ABC):
     @property
     @abstractmethod
     def mean_waiting(self) -> float:
-        """W, the mean time before service begins, over all served customers, those that need not wait included."""
+        """W, the mean time before service begins, over all served customers; customers that do not wait count as 0."""
 
     @property
     def mean_response(self) -> float:
@@ -76,13 +76,13 @@ class SingleStation(ABC):
 
     @property
     def mean_customers(self) -> float:
-        """N = X R, the mean number of customers, those in service included (Little 1961)."""
+        """N = X R, the mean number of customers, waiting or in service (Little 1961)."""
         return self.throughput * self.mean_response
 
     def _idle(self) -> float:
         """1 − ρ, rounded once: near saturation a difference of rounded numbers would have no digits left.
 
-        Raises UnstableError where ρ is 1 or more.
+        Raises UnstableError if ρ is 1 or more.
         """
         rho = Fraction(self.arrival_rate) * self._service / Fraction(self.servers)
         if rho >= 1:
@@ -95,11 +95,11 @@ class SolvedStation(SingleStation):
 
     @abstractmethod
     def probability(self, customers: int) -> float:
-        """p(n), the share of the time that n customers are there; 0 where it is too small for a float."""
+        """p(n), the share of time with n customers; 0 if too small for a float."""
 
     @property
     def probability_idle(self) -> float:
-        """p(0), the share of the time that no customer is there."""
+        """p(0), the share of time without a customer."""
         return self.probability(0)
 
     @property
@@ -124,7 +124,7 @@ class SolvedStation(SingleStation):
 
     @property
     def variance_response(self) -> float:
-        """Var[R] = Var[W] + Var[S]: how long a customer waits does not depend on its own service."""
+        """Var[R] = Var[W] + Var[S]: a customer's waiting time does not depend on its own service."""
         return self.variance_waiting + self.variance_service
 
     @abstractmethod
@@ -133,7 +133,7 @@ class SolvedStation(SingleStation):
 
     @abstractmethod
     def response_tail(self, time: float) -> float:
-        """P(R > t), the share of the served customers that are there longer than `time`."""
+        """P(R > t), the share of the served customers with a response time above `time`."""
 
     def waiting_quantile(self, share: float) -> float:
         """Quantile of the waiting time: a `share` of customers waits at most this long; 0 if so many do not wait."""
@@ -141,13 +141,13 @@ class SolvedStation(SingleStation):
         return _inverted(self.waiting_tail, share, self.service_time)
 
     def response_quantile(self, share: float) -> float:
-        """The quantile of the response time: a `share` of the served customers is present at most this long."""
+        """Quantile of the response time: a `share` of the served customers takes at most this long."""
         check_share(share)
         return _inverted(self.response_tail, share, self.service_time)
 
 
 def _inverted(tail: Callable[[float], float], share: float, scale: float) -> float:
-    """The time at which a falling tail comes down to 1 − share, to the last digits of a float."""
+    """The time at which a falling tail reaches 1 − share, to the last digits of a float."""
     excess = 1 - share
     if tail(0.0) <= excess:
         return 0.0
