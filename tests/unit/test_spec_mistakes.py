@@ -70,16 +70,16 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             "seconds = 70",
             "seconds = 4",
-            "x.toml:22: measure.seconds: should be more than warmup_s (5 unless given) and cooldown_s (5 unless given) "
-            "together, not 4: that leaves nothing to measure; give warmup_s = 1 and cooldown_s = 1, or at least "
+            "x.toml:22: measure.seconds: should be more than warmup_s (5 by default) and cooldown_s (5 by default) "
+            "together, not 4, which leaves no time to measure; give warmup_s = 1 and cooldown_s = 1, or at least "
             "seconds = 11",
         ),
         (
             CACHE,
             "seconds = 70",
             "seconds = 10\nwarmup_s = 2\ncooldown_s = 8",
-            "x.toml:22: measure.seconds: should be more than warmup_s (2) and cooldown_s (8) together, not 10: that "
-            "leaves nothing to measure; give warmup_s = 2 and cooldown_s = 4, or at least seconds = 11",
+            "x.toml:22: measure.seconds: should be more than warmup_s (2) and cooldown_s (8) together, not 10, which "
+            "leaves no time to measure; give warmup_s = 2 and cooldown_s = 4, or at least seconds = 11",
         ),
         (CACHE, 'name = "throughput-for-writes"', "", "x.toml:1: experiment.name: missing"),
         # Factors: the level that is wrong, by its line.
@@ -98,7 +98,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             CACHE,
             '"load.clients" =',
             "load.clients =",
-            'x.toml:17: load: a factor\'s name has to be quoted: "load.…" = […]',
+            'x.toml:17: load: a factor\'s name needs quotes: "load.…" = […]',
         ),
         # What only several fields together make wrong.
         (
@@ -130,7 +130,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             "keys = 1000",
             'set_get = "1:1"',
-            'x.toml:13: workload.set_get: does not apply to protocol = "kv": its requests are those of mix',
+            'x.toml:13: workload.set_get: does not apply to protocol = "kv": mix sets its requests',
         ),
         (
             VERSIONED,
@@ -144,7 +144,7 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             "store = {",
             "middleware = { workers = 1 }\nstore = {",
-            'x.toml:6: middleware: cannot stand before protocol = "kv": its clients talk to the stores themselves',
+            'x.toml:6: middleware: does not apply to protocol = "kv": its clients call the stores directly',
         ),
         (
             VERSIONED,
@@ -169,13 +169,13 @@ from specs import CACHE, GRAPH, VERSIONED, changed, problems
             VERSIONED,
             '"read:3,bulk_put:1"',
             '"put:3,put:1"',
-            "x.toml:10: workload.mix: should name each operation once, not put several times",
+            "x.toml:10: workload.mix: should name each operation once; put occurs several times",
         ),
         (
             VERSIONED,
             "keys = 1000",
             'interface = "memcached"',
-            'x.toml:10: workload.mix: cannot hold bulk_put with interface = "memcached": that protocol has none',
+            'x.toml:10: workload.mix: cannot contain bulk_put with interface = "memcached": that protocol has none',
         ),
         (
             VERSIONED,

@@ -82,7 +82,7 @@ def test_settings_of_postgresql_apply_to_no_other_store(kind: str, field: str, r
 
 def test_there_is_one_file_for_one_middleware() -> None:
     found = reasons("store.kind=sqlite", "middleware.hosts=2")
-    assert 'middleware.hosts: should be 1: a file of "sqlite" is one middleware\'s' in found
+    assert 'middleware.hosts: should be 1: only one middleware can open a file of "sqlite"' in found
 
 
 @pytest.mark.parametrize(("durability", "refused"), [(None, True), ("memory", True), ("none", False)])
@@ -124,7 +124,7 @@ def test_pgbench_asks_the_database_itself() -> None:
         read(alone, "store.kind=null")
     with pytest.raises(SpecError, match=r'store\.threads: does not apply to "postgresql"'):
         read(alone, "store.threads=4")
-    with pytest.raises(SpecError, match=r'store\.hosts: should be 1: kind = "pgbench" asks one database'):
+    with pytest.raises(SpecError, match=r'store\.hosts: should be 1: kind = "pgbench" calls one database'):
         read(alone, "store.hosts=2")
 
 

@@ -1,8 +1,8 @@
-"""The experiment file: what is measured, on what, under which load.
+"""The experiment file: the measured system, and its load.
 
-:func:`load` reads the file and the overrides of a command line. Either everything in them is right, at
-every point of the grid, or :class:`~knee.errors.SpecError` names each problem: the line (or the override),
-the field, what was expected, and the nearest right spelling.
+:func:`load` reads the file and the overrides of a command line, and validates every point of the grid.
+:class:`~knee.errors.SpecError` names each problem: the line (or the override), the field, the expected value, and the
+nearest right spelling.
 """
 
 from knee.spec.reader import load, parse, parse_overrides, read

@@ -9,7 +9,7 @@ from knee.spec.positions import Path
 from knee.spec.tables import TIERS, Configuration, Graph, Store, System, Workload, settings
 
 _OF_MEMCACHED = {
-    "set_get": "its requests are those of mix",
+    "set_get": "mix sets its requests",
     "multiget": "each read has one key",
     "pipeline": "each client has one request in flight",
 }
@@ -29,7 +29,7 @@ Problem = tuple[Path, str]
 
 
 def check_applicable(point: Configuration) -> Iterator[Problem]:
-    """The fields of a point that do not apply to its protocol or its store, and what its protocol needs."""
+    """Problems: fields of a point that do not apply to its protocol or its store, and missing fields."""
     system, workload = point.system, point.workload
     yield from _check_fields(workload)
     if system.store is not None:
@@ -45,7 +45,7 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
 def inapplicable(point: Configuration) -> set[str]:
     """Settings without an explicit value that do not apply at a point, or whose tier is external."""
     system, workload = point.system, point.workload
-    # A field that may not be given does not apply where it is left out.
+    # A field that is refused if given does not apply if left out either.
     every = Configuration.model_validate(point.model_dump())
     names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
     names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}
@@ -77,7 +77,7 @@ def _check_fields(workload: Workload) -> Iterator[Problem]:
 def _check_kv(point: Configuration) -> Iterator[Problem]:
     system, workload = point.system, point.workload
     if system.middleware is not None:
-        yield ("system", "middleware"), 'cannot stand before protocol = "kv": its clients talk to the stores themselves'
+        yield ("system", "middleware"), 'does not apply to protocol = "kv": its clients call the stores directly'
     if system.store is not None and system.store.kind != "knee-kv":
         yield ("system", "store", "kind"), f'should be "knee-kv" with protocol = "kv", not "{system.store.kind}"'
     yield from _check_mix(workload)
@@ -94,7 +94,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if "level" in workload.model_fields_set:
         yield ("workload", "level"), 'applies to kind = "pgbench" alone: knee-load has a loop'
     if middleware is None:
-        yield ("system", "middleware"), 'missing: protocol = "queue" is answered by middlewares'
+        yield ("system", "middleware"), 'missing: protocol = "queue" needs a middleware'
         return
     if store is None or middleware.address is not None:
         return
@@ -120,16 +120,16 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         if store.address is not None:
             yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
     if store.kind == "sqlite" and middleware.hosts > 1:
-        yield ("system", "middleware", "hosts"), 'should be 1: a file of "sqlite" is one middleware\'s'
+        yield ("system", "middleware", "hosts"), 'should be 1: only one middleware can open a file of "sqlite"'
     if middleware.connections is not None and middleware.connections % middleware.hosts:
         connections: Path = ("system", "middleware", "connections")
         yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
     yield from _check_database(store, "all middlewares share one database")
     if workload.backlog and store.kind == "null":
-        yield ("workload", "backlog"), 'cannot be kept by "null"'
+        yield ("workload", "backlog"), 'does not apply to "null": it keeps no messages'
     if workload.backlog and store.kind == "sqlite" and not store.on_disk:
-        # Another middleware sends it, and would take a file in memory with it.
-        yield ("workload", "backlog"), 'needs a file that keeps it: give "sqlite" a durability of "always" or "none"'
+        # A separate middleware sends the backlog; a file in memory would end with it.
+        yield ("workload", "backlog"), 'needs a file on disk: give "sqlite" a durability of "always" or "none"'
 
 
 def _check_database(store: Store, why_one: str) -> Iterator[Problem]:
@@ -143,13 +143,13 @@ def _check_database(store: Store, why_one: str) -> Iterator[Problem]:
 
 def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
     if system.middleware is not None:
-        yield ("system", "middleware"), 'cannot stand before kind = "pgbench", which asks the database itself'
+        yield ("system", "middleware"), 'does not apply to kind = "pgbench": it calls the database directly'
     if system.load.hosts > 1:
         yield ("system", "load", "hosts"), 'should be 1 with kind = "pgbench"'
     if system.store is not None and (system.store.kind != "postgresql" or system.store.address is not None):
         yield ("system", "store", "kind"), 'should be "postgresql", started here, with kind = "pgbench"'
     elif system.store is not None:
-        yield from _check_database(system.store, 'kind = "pgbench" asks one database')
+        yield from _check_database(system.store, 'kind = "pgbench" calls one database')
     for field in _OF_KNEE_LOAD:
         if field in workload.model_fields_set:
             yield ("workload", field), 'does not apply to kind = "pgbench": it repeats its level'
@@ -194,12 +194,12 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
     path: Path = ("workload", "mix")
     names = [name for name, _ in workload.operations]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        yield path, f"should name each operation once, not {twice[0]} several times"
+        yield path, f"should name each operation once; {twice[0]} occurs several times"
     if not any(weight for _, weight in workload.operations):
         yield path, f'should have a share above 0, not "{workload.mix}"'
     lacking = [name for name, weight in workload.operations if weight and name in _OF_GRPC]
     if workload.interface == "memcached" and lacking:
-        yield path, f'cannot hold {lacking[0]} with interface = "memcached": that protocol has none'
+        yield path, f'cannot contain {lacking[0]} with interface = "memcached": that protocol has none'
     appends = any(weight for name, weight in workload.operations if name == "append")
     if workload.interface == "grpc" and workload.ttl_s is not None and appends:
         yield (

@@ -28,7 +28,7 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
         yield from _check_middleware(middleware)
         yield from _check_address(("system", "middleware"), middleware)
     if store is None and (middleware is None or middleware.address is None):
-        yield ("system", "store"), "missing: there has to be a store"
+        yield ("system", "store"), "missing: give a store"
     if store is not None and store.address is None and middleware is not None and middleware.address is not None:
         yield (
             ("system", "store"),

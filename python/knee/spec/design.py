@@ -1,7 +1,7 @@
-"""Which points are measured, and in which order. Pure: a spec in, a plan out.
+"""The plan of an experiment: its points, and the order of their runs. Pure: a spec in, a plan out.
 
-The order of all runs (point × repetition) is random by default, so that a drift of the machine over time
-becomes noise in every point rather than an effect of whichever factor varied with it (Jain 1991, §16.1).
+The order of all runs (point × repetition) is random by default. So a drift of the machine over time becomes noise at
+every point, not an effect of a factor that varied with it (Jain 1991, §16.1).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from knee.spec.tables import Configuration, Level, Spec
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement to make: a point of the grid, once.
+    """One planned measurement: a point of the grid, once.
 
     point       the point's number in the order of the file's factors (the last factor varies fastest),
                 from 0; it does not depend on the order of the runs
@@ -30,9 +30,9 @@ class Run:
 
 
 def runs(spec: Spec, seed: int) -> list[Run]:
-    """All runs of an experiment in the order in which they are to be made.
+    """All runs of an experiment, in the order of their measurement.
 
-    With `order = "given"` a repetition goes through the whole grid before the next one starts.
+    With `order = "given"`, a repetition covers the whole grid before the next repetition starts.
     """
     names = list(spec.factors)
     grid = [dict(zip(names, levels, strict=True)) for levels in product(*spec.factors.values())]

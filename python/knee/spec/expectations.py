@@ -13,7 +13,8 @@ from knee.spec.tables import OPERATIONS, Graph, Load, Middleware, Store, System,
 
 
 def depth(loc: tuple[int | str, ...], prefix: Path) -> int:
-    """The part of pydantic's location that is a path in the document: unions append the alternative's name."""
+    """Length of the part of pydantic's location that is a path in the document; unions append the alternative's
+    name."""
     nested = loc[0] == "system" or tuple(loc[:2]) == ("workload", "graph")
     return min(len(loc), (1 if prefix else 3 if nested else 2))
 
@@ -28,7 +29,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 _NOT_REPEATED = ("address", "user", "database")
-"""Fields whose wrong values no message repeats, as these may contain a password."""
+"""Fields whose wrong values no message repeats, because they may contain a password."""
 
 _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
@@ -77,7 +78,7 @@ def but_is(path: Iterable[str | int], value: object) -> str:
 
 
 def _fields(table: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The fields of the table that stands at a path below another one."""
+    """The fields of the table at a path below another one."""
     tables: dict[str, type[BaseModel]] = {
         "system": System,
         "workload": Workload,

@@ -50,9 +50,9 @@ GRID_POINTS_MAX = 10_000
 
 
 def load(file: FilePath, overrides: Sequence[str] = ()) -> Spec:
-    """Read an experiment file, with `name=value` overrides laid over it.
+    """Read an experiment file, and replace values by `name=value` overrides.
 
-    Raises SpecError naming every problem.
+    Raises SpecError that names every problem.
     """
     return parse(read(file), str(file), parse_overrides(overrides))
 
@@ -77,10 +77,10 @@ def parse(text: str, source: str, overrides: Mapping[str, Any] | None = None) ->
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """Read `--set name=value` arguments; a value that is not TOML is read as text.
+    """Read `--set name=value` arguments; a value that is not TOML counts as text.
 
-    Raises SpecError for an argument without a name or an equals sign. The message does not repeat the argument: it may
-    be an address with a password in it.
+    Raises SpecError for an argument without a name or an equals sign. The message does not repeat the argument, because
+    it may contain a password.
     """
     assignments = list(assignments)
     overrides: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Turns a document into a Spec, collecting every problem on the way."""
+    """Converts a document to a Spec, and collects all problems."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class _Reader:
         self._overrides = overrides
         self._set_by: dict[Path, str] = {}
         self._taken_as_text: set[str] = set()
-        """Overrides whose text looks like TOML but is not."""
+        """Overrides that look like TOML but are not."""
         self._problems: dict[str, int] = {}
-        """Each problem's text, with its line in the file; 0 where it has none."""
+        """The text of each problem, with its line in the file; 0 without a line."""
 
     def read(self) -> Spec:
         self._check_tables()
@@ -155,11 +155,11 @@ class _Reader:
                 self._problem(("system", name), "should be a table")
 
     def _apply_overrides(self) -> None:
-        """Lay the overrides over the document.
+        """Replace values of the document by the overrides.
 
-        A list makes the name a factor; a single value fixes it, even where the file has a factor.
-        Shortening the file's seconds shortens its warm-up and cool-down in proportion, rounded up to
-        whole seconds, unless they are overridden as well.
+        A list makes the name a factor. A single value fixes it, even if the file has a factor. Fewer seconds than in
+        the file shorten warm-up and cool-down in proportion, rounded up to whole seconds, unless an override sets
+        these.
         """
         factors = self._document.setdefault("factors", {})
         measure = self._document.setdefault("measure", {})
@@ -201,7 +201,7 @@ class _Reader:
         for name, levels in self._document.get("factors", {}).items():
             path: Path = ("factors", name)
             if isinstance(levels, dict):
-                self._problem(path, f'a factor\'s name has to be quoted: "{name}.…" = […]')
+                self._problem(path, f'a factor\'s name needs quotes: "{name}.…" = […]')
             elif name in names_of_one_value():
                 self._problem(path, "cannot vary: it has one value for all points; make an experiment for each")
             elif name not in names:
@@ -230,9 +230,9 @@ class _Reader:
         return tier if isinstance(tier, dict) else {}
 
     def _read_configuration(self, factors: dict[str, tuple[Level, ...]]) -> Configuration | None:
-        """Validate the first point, then each further level, then whatever depends on several fields.
+        """Validate the first point, then each further level, then the checks across several fields.
 
-        This order reports a wrong level once, at its own place, instead of once per point.
+        This order reports a wrong level once, at its own line, instead of once per point.
         """
         names = list(factors)
         first = {name: levels[0] for name, levels in factors.items()}
@@ -253,7 +253,7 @@ class _Reader:
         return base
 
     def _configuration(self, levels: Mapping[str, Level], blamed: Mapping[str, int]) -> Configuration | None:
-        """Validate one point; problems in a blamed factor's field are put at that factor's level."""
+        """Validate one point. A problem in the field of a `blamed` factor gets the line of the factor's level."""
         document = {
             "system": {
                 name: dict(tier) if isinstance(tier, dict) else tier for name, tier in self._document["system"].items()
@@ -330,12 +330,12 @@ def _trims_all(measure: Measure) -> str | None:
     if sum(trimmed.values()) < measure.seconds:
         return None
     given = " and ".join(
-        f"{name} ({value}{'' if name in measure.model_fields_set else ' unless given'})"
+        f"{name} ({value}{'' if name in measure.model_fields_set else ' by default'})"
         for name, value in trimmed.items()
     )
     half = (measure.seconds - 1) // 2
     shorter = " and ".join(f"{name} = {min(value, half)}" for name, value in trimmed.items())
     return (
-        f"should be more than {given} together, not {measure.seconds}: that leaves nothing to measure; "
+        f"should be more than {given} together, not {measure.seconds}, which leaves no time to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )

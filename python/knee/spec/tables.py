@@ -28,7 +28,7 @@ _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(gt=0, le=1_000_000)]
 _ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
-"""Any sign of a folder's name but "#%&,:;<=>?@ behind which another part of a URL might stand."""
+"""An escaped character of a folder's name, except "#%&,:;<=>?@, which could begin another part of a URL."""
 _Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPED})+):[0-9]{{1,5}}$")]
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
@@ -40,7 +40,7 @@ class Table(BaseModel):
 
 
 class Experiment(Table):
-    """What the run is called and which question it answers."""
+    """The name of the experiment, and the question that it answers."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     question: str = ""
@@ -49,7 +49,7 @@ class Experiment(Table):
 class Load(Table):
     """The load hosts: one client process each.
 
-    kind      knee-load, or Debian's pgbench, which asks a PostgreSQL without a middleware
+    kind      knee-load, or Debian's pgbench, which calls a PostgreSQL without a middleware
     clients   virtual clients over all load hosts, dealt evenly
     threads   OS threads of each client process
     """
@@ -70,12 +70,12 @@ class Middleware(Table):
     Of the memcached protocol:
 
     pipelined every thread shares one pipelined connection per store, instead of worker slots
-    multiget  a multi-get goes to one store whole, or is sharded over all of them
+    multiget  whether a multi-get goes whole to one store, or is sharded over all stores
 
     Of protocol "queue":
 
-    connections of all middlewares to their database, dealt evenly: as many as workers unless given
-    combine     largest number of waiting requests that go to the database as one
+    connections of all middlewares to their database, dealt evenly; by default one for each worker
+    combine     largest number of waiting requests that go to the database as one call
     """
 
     hosts: _Hosts = 1
@@ -98,15 +98,15 @@ class Store(Table):
     address     stores that already run elsewhere; the lab starts none
     user        of a PostgreSQL there; libpq's files and variables have the password, an experiment never
     database    of that PostgreSQL, in which the lab makes the schema knee_queue for each run and removes it again
-    reset       drop a schema knee_queue that is in that database already; without it the run is refused
-    durability  when a write is on the disk; "memory": never, data are gone with the process
+    reset       drop a schema knee_queue that is already in that database; otherwise Knee refuses the run
+    durability  when a write is on disk; "memory": never, the data end with the process
     cpus        whole processors that a PostgreSQL is pinned to
-    indexes     of a PostgreSQL's messages: those that are needed, none, or one more on the time of arrival
-    consistency whether versions order all writes, or those of each key
+    indexes     of a PostgreSQL's messages: the needed ones, none, or the needed ones and one on the time of arrival
+    consistency whether versions order all writes, or only the writes of each key
     history_s   retention of old versions: seconds, or "all"
     trace       a line for every request in the store's log
 
-    With `durability`, `consistency` or `history_s`, or behind gRPC, knee-kv keeps versions; else it is a cache.
+    With `durability`, `consistency` or `history_s`, or over gRPC, knee-kv keeps versions; otherwise it is a cache.
     """
 
     hosts: _Hosts = 1
@@ -127,7 +127,7 @@ class Store(Table):
 
     @property
     def on_disk(self) -> bool:
-        """Whether it keeps its data in a directory."""
+        """Whether the store keeps its data in a directory."""
         if self.kind == "postgresql":
             return self.address is None
         return self.durability not in (None, "memory")
@@ -144,10 +144,10 @@ class System(Table):
 class Graph(Table):
     """A synthetic follower graph that every store is loaded with: keys are users, values their followers.
 
-    users     including those without followers, who have no key
+    users     all users; a user without followers has no key
     largest   followers of the most followed user
-    exponent  a user has k followers with a probability proportional to k to the minus this; Twitter's unless given.
-              Smaller values make fewer edges beside those of the largest list
+    exponent  a user has k followers with a probability proportional to k to the power of minus this; by default
+              Twitter's. Smaller values make fewer edges, apart from the largest list
     """
 
     users: Annotated[int, Field(ge=2, le=1_000_000_000)]
@@ -158,23 +158,23 @@ class Graph(Table):
 class Workload(Table):
     """The requests of the clients.
 
-    think_ms  mean think time of a closed loop, distributed as `think` says
+    think_ms  mean think time of a closed loop; `think` is its distribution
     rate      requests per second over all load hosts; makes the loop an open one
     populated share of the keys that are set before each point
-    ttl_s     seconds after which what was stored, populating included, expires; never unless given
-    verify    clients check what comes back, and count what is wrong
+    ttl_s     seconds after which stored values expire, populated ones too; by default never
+    verify    clients check answers, and count wrong ones
 
     Of the memcached protocol:
 
     set_get   S:G, S sets for every G retrievals
     multiget  keys per retrieval
-    pipeline  requests in flight per client: by default one in a closed loop, as many as are due in an open one
+    pipeline  requests in flight per client; by default one in a closed loop, and knee-load's limit in an open loop
 
     Of protocol "kv", the operations of a store that keeps versions:
 
-    interface   through which of the store's interfaces
+    interface   the interface of the store that clients use
     mix         operations and their weights
-    own_keys    every client has keys of its own, its share of `keys`; otherwise all clients share all keys
+    own_keys    every client has its own part of `keys`; otherwise all clients share all keys
     key_draws   length of the sequence of drawn keys, which every client repeats
     scan_keys   keys of a scan
     bulk_keys   keys of a bulk put
@@ -186,10 +186,10 @@ class Workload(Table):
     loop        the requests that each client repeats, one of each type in turn
     characters  of a message
     receivers   a client sends to itself, or to any client
-    backlog     messages in the queues before each point, between clients as `receivers` says; middlewares that
-                run elsewhere keep those of earlier points as well
-    level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so that nothing grows;
-                3 sends ten messages to one queue or removes its top, by chance, counted apart; 4 sends and removes
+    backlog     messages in the queues before each point; `receivers` determines their receivers. Middlewares that run
+                elsewhere also keep the messages of earlier points
+    level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so no queue grows; 3 sends
+                ten messages to one queue or, at random, removes its first, counted separately; 4 sends and removes
     """
 
     protocol: Literal["memcached", "kv", "queue"] = "memcached"
@@ -230,15 +230,15 @@ class Workload(Table):
 
     @property
     def key_count(self) -> int:
-        """The number of keys: by default those of a graph, if there is one."""
+        """The number of keys; by default the users of a graph, if there is one."""
         return self.keys if self.graph is None or "keys" in self.model_fields_set else self.graph.users
 
 
 class Measure(Table):
-    """How long and how often.
+    """The length and the number of the measurements.
 
-    warmup_s, cooldown_s   trimmed on read; everything is recorded
-    seed                   of the run order and of the clients; drawn and recorded when not given
+    warmup_s, cooldown_s   trimmed when read; run folders keep all windows
+    seed                   of the run order and of the clients; by default drawn, and recorded
     """
 
     repetitions: Annotated[int, Field(ge=1, le=100)] = 3
@@ -250,7 +250,7 @@ class Measure(Table):
 
 
 class Configuration(Table):
-    """The system and the workload of one point: every factor has its level."""
+    """The system and the workload of one point, with a level for every factor."""
 
     system: System
     workload: Workload
@@ -268,12 +268,12 @@ class Configuration(Table):
 
     @property
     def middlewares(self) -> int:
-        """Number of middlewares, 0 when there is no such tier."""
+        """Number of middlewares; 0 without this tier."""
         return _size(self.system.middleware)
 
     @property
     def stores(self) -> int:
-        """Number of stores, 0 when they stand unnamed behind middlewares that run elsewhere."""
+        """Number of stores; 0 if they are unnamed, behind middlewares that run elsewhere."""
         return _size(self.system.store)
 
 
@@ -289,7 +289,7 @@ class Spec(Table):
     def at(self, levels: Mapping[str, Level]) -> Configuration:
         """The configuration in which the named factors have these levels.
 
-        Raises SpecError when the combination is not a valid one.
+        Raises SpecError for an invalid combination.
         """
         document = self.base.model_dump(exclude_unset=True)
         for name, level in levels.items():
@@ -316,7 +316,7 @@ def _size(tier: Middleware | Store | None) -> int:
 
 
 def field_path(name: str) -> tuple[str, ...]:
-    """Where a factor's dotted name stands in the document: `load.clients` is `system.load.clients`."""
+    """The path of a factor's dotted name in the document: `load.clients` is `system.load.clients`."""
     parts = tuple(name.split("."))
     return ("system", *parts) if parts[0] in TIERS else parts
 
@@ -341,7 +341,7 @@ _NO_FACTORS = ("address", "user", "database", "reset", "protocol", "graph")
 
 
 def factor_names() -> list[str]:
-    """Every name that may stand in `[factors]`."""
+    """Every name that `[factors]` may contain."""
     names = []
     for prefix, table in (
         ("load", Load),
@@ -363,7 +363,7 @@ def names_of_one_value() -> list[str]:
 
 
 def put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the field at a path, making the tables above it where they are missing."""
+    """Set the field at a path, and make missing tables above it."""
     for part in path[:-1]:
         document = document.setdefault(part, {})
     document[path[-1]] = value
