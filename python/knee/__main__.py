@@ -1,4 +1,4 @@
-"""The entry point of the command, which imports nothing that takes long."""
+"""The entry point of the command; it imports slow modules only when they are needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line. SIGTERM and a closed terminal end it as Ctrl-C does, with a line and no traceback."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # `nohup` has SIGHUP ignored.
+        # Under `nohup`, SIGHUP is ignored and stays so.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:

@@ -1,10 +1,10 @@
 """The exception tree of the package.
 
-KneeError                a problem that a person can solve; printed as text, never as a traceback
+KneeError                a problem that the user can solve; printed as a message, never as a traceback
 ├── SpecError            the experiment file or an override is wrong        (exit code 2)
 ├── DatasetError         a run folder cannot be read                        (exit code 2)
 ├── MeasurementsError    a CSV of measurements is wrong                     (exit code 2)
-├── DesignError          the observations are no factorial design           (exit code 2)
+├── DesignError          the observations are not a factorial design        (exit code 2)
 ├── FitError             a model cannot be fitted to the measurements       (exit code 2)
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
@@ -15,25 +15,25 @@ from __future__ import annotations
 
 
 class KneeError(Exception):
-    """The base of all; its text says what is wrong, where, and what to do."""
+    """The base of all errors. The message gives the problem, the place and the remedy."""
 
     exit_code = 1
 
 
 class SpecError(KneeError):
-    """The experiment is wrong; the message holds one line per problem."""
+    """The experiment is wrong; the message has one line per problem."""
 
     exit_code = 2
 
 
 class DatasetError(KneeError):
-    """A run folder is missing, incomplete or not one of ours."""
+    """A run folder is missing or incomplete, or not a folder of Knee."""
 
     exit_code = 2
 
 
 class MeasurementsError(KneeError):
-    """A CSV of measurements cannot be read; the message holds one line per problem."""
+    """A CSV of measurements cannot be read; the message has one line per problem."""
 
     exit_code = 2
 
@@ -45,20 +45,20 @@ class DesignError(KneeError):
 
 
 class FitError(KneeError):
-    """The measurements are too few, or of the wrong kind, for a model; the message says what is needed."""
+    """The measurements are too few, or of the wrong kind, for a model. The message names the missing data."""
 
     exit_code = 2
 
 
 class ProgramError(KneeError):
-    """A program that the lab has to start is not installed."""
+    """A program that the lab starts is not installed."""
 
     exit_code = 2
 
 
 class StorageError(KneeError):
-    """The run folder cannot be written: full, read-only, or not ours."""
+    """The run folder cannot be written: the disk is full or read-only, or permissions are missing."""
 
 
 class ProcessError(KneeError):
-    """A process did not start, was not ready in time, or ended too early or not at all."""
+    """A process did not start, was not ready in time, ended too early, or did not end."""

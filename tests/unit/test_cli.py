@@ -73,10 +73,10 @@ def fresh(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "/tmp"], "/tmp: is a folder; resume its run with `knee run --resume /tmp`"),
         (["laws", QUICKSTART], "is an experiment file: measure it with `knee run"),
         (["factorial", QUICKSTART], "is an experiment file: measure it with `knee run"),
-        (["run", "--resume", "/nowhere"], "/nowhere: there is no such run folder"),
+        (["run", "--resume", "/nowhere"], "/nowhere: no such run folder"),
         (["laws", "/tmp"], "/tmp: not a run folder: it has no experiment.toml"),
-        (["diagnose", "/nowhere"], "/nowhere: there is no such run folder"),
-        (["report", "/nowhere"], "/nowhere: there is no such run folder"),
+        (["diagnose", "/nowhere"], "/nowhere: no such run folder"),
+        (["report", "/nowhere"], "/nowhere: no such run folder"),
         (["factorial", "absent.csv"], "absent.csv: cannot be read: No such file or directory"),
         (["run", "my experiment (1).toml"], "my experiment (1).toml: cannot be read: No such file or directory"),
         (["run", "experiments/*.toml"], "experiments/*.toml: cannot be read: No such file or directory"),
@@ -265,7 +265,7 @@ def test_an_installed_experiment_is_found_by_name(knee: Knee, tmp_path: Path) ->
 def test_the_exit_code_of_a_process_is_that_of_its_command() -> None:
     done = fresh("laws", "/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "knee: /nowhere: there is no such run folder\n"
+    assert done.stderr == "knee: /nowhere: no such run folder\n"
 
 
 @pytest.mark.parametrize("command", ["diagnose", "report"])
@@ -337,16 +337,14 @@ def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:
     assert "throughput" in line and "rounding" not in line and "point" not in line
 
 
-@pytest.mark.parametrize(
-    ("column", "says"), [("servers", "expected clients"), ("clients", "there is none, as nothing varied")]
-)
+@pytest.mark.parametrize(("column", "says"), [("servers", "expected clients"), ("clients", "no factor varied")])
 def test_a_constant_column_is_no_factor(knee: Knee, column: str, says: str, tmp_path: Path) -> None:
     csv = tmp_path / "rows.csv"
     rows = "2,4,10\n2,8,20\n" if column == "servers" else "2,4,10\n2,4,20\n"
     csv.write_text(f"servers,clients,throughput\n{rows}")
     done = knee("factorial", str(csv), "--factor", "servers")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"knee: servers was 2 throughout, so it is no factor: {says}" in done.stderr
+    assert f"knee: servers was 2 throughout, so it is not a factor: {says}" in done.stderr
 
 
 def test_a_page_needs_its_directory(knee: Knee, tmp_path: Path) -> None:
@@ -402,4 +400,4 @@ def test_a_folder_without_a_complete_run_has_a_report(knee: Knee, tmp_path: Path
     assert "No run is complete: the first was interrupted" in (path / "report.html").read_text()
     none = without_a_complete_run(tmp_path)
     done = knee("laws", str(none))
-    assert done.returncode == 2 and "no run is complete, as none has ended" in done.stderr
+    assert done.returncode == 2 and "no run is complete: no run has ended" in done.stderr

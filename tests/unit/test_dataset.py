@@ -211,7 +211,7 @@ def test_a_folder_of_a_version_that_wrote_fewer_columns_is_read(folder: RunFolde
     assert stations["thinks"].to_list() == [None]
     points = folder.path / "tables" / "points" / "000-r1.parquet"
     pl.read_parquet(points).drop("load.clients").write_parquet(points)
-    with pytest.raises(DatasetError, match=r"000-r1\.parquet: .* it has no column load\.clients"):
+    with pytest.raises(DatasetError, match=r"000-r1\.parquet: .* it lacks column load\.clients"):
         _ = Dataset.open(folder.path).points
 
 

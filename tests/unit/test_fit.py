@@ -429,7 +429,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
         .alias("beside_cpu_s")
     )
     assert net_threads()[0] == []
-    assert "Net-threads: much of what the middlewares do is done beside their threads." in net_threads()[1]
+    assert "Net-threads: other threads do much of the middlewares' work." in net_threads()[1]
 
     # A process without any report: in some runs, where the others have one, or in all.
     unknown = pl.when(one & (pl.col("repetition") == 1)).then(None).otherwise(pl.col("threads")).alias("threads")

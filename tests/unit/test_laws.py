@@ -161,8 +161,8 @@ def test_all_threads_of_a_tier_are_stations_or_none(rows: pl.Expr, share: float,
     assert len(utilisations(dataset)) == (3 * 3 * 2 if tell else 0)
     report = laws_of_run(dataset)
     said = (
-        "The service demand of middleware-0's threads, middleware-1's threads is unknown: much of what the "
-        "middlewares do is done beside their threads."
+        "The service demand of middleware-0's threads, middleware-1's threads is unknown: other threads do "
+        "much of the middlewares' work."
     )
     assert (said in sentences(report)) != tell
     (demands,) = report.demands

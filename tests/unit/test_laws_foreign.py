@@ -206,7 +206,7 @@ def test_causes_in_both_directions_are_separate() -> None:
 
 def test_empty_think_time_is_a_named_open_loop() -> None:
     found = parse("clients,throughput,response_ms,think_ms\n10,1000,20.0,\n", "x")
-    assert found.notes == ("think_ms is empty in 1 of 1 rows: they count as an open loop.",)
+    assert found.notes == ("think_ms is empty in 1 of 1 rows: these count as an open loop.",)
     assert [check.verdict for check in laws_of_measurements(found).interactive] == ["does not apply"]
 
 

@@ -16,7 +16,7 @@ from knee.laws import check_laws
 
 NO_CSV = (
     "does not look like a CSV with a header: expected the names of its columns in the first line, separated by commas, "
-    "such as clients,throughput,response_ms, and below it rows of as many cells"
+    "such as clients,throughput,response_ms, and then rows with the same number of cells"
 )
 
 GOOD = """\
@@ -39,7 +39,7 @@ def test_unknown_columns_are_factors() -> None:
     assert found.table["point"].to_list() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert found.table["line"].to_list() == list(range(2, 10))
     assert found.table["utilization_cpu"].to_list()[4] is None
-    assert found.notes == ("No column think_ms: clients are taken not to think, Z = 0.",)
+    assert found.notes == ("No column think_ms: Knee assumes no think time, Z = 0.",)
 
 
 def test_the_laws_can_be_checked_on_it() -> None:
@@ -78,14 +78,14 @@ def test_rows_without_a_rate_beside_rates_are_closed_loop() -> None:
     assert found.factors == ("clients", "rate") and found.table["point"].to_list() == [0, 1, 2, 3]
     assert found.table["think_ms"].to_list() == [0, 0, None, None]
     assert found.notes[-2:] == (
-        "rate is empty in 2 of 4 rows: they count as a closed loop.",
-        "No column think_ms: clients are taken not to think, Z = 0.",
+        "rate is empty in 2 of 4 rows: these count as a closed loop.",
+        "No column think_ms: Knee assumes no think time, Z = 0.",
     )
     thinking = "8,,5,100\n,100,,100\n,200,,190\n"
     found = parse("clients,rate,think_ms,throughput\n" + thinking, "both.csv")
     assert found.factors == ("rate",), "the clients follow from whether there is a rate"
     assert found.table["think_ms"].to_list() == [5, None, None]
-    assert found.notes[-1] == "rate is empty in 1 of 3 rows: they count as a closed loop."
+    assert found.notes[-1] == "rate is empty in 1 of 3 rows: these count as a closed loop."
 
 
 def test_a_rate_is_an_open_loops_and_a_factor_where_it_varies() -> None:
@@ -119,7 +119,7 @@ def test_request_types_are_points_of_their_own() -> None:
 def test_constant_columns_are_left_out_with_a_note() -> None:
     found = parse("host,servers,throughput\nm3.large,1,10\nm3.large,3,20\n", "x")
     assert found.factors == ("servers",)
-    assert found.notes[0] == "The same in every row, so no factor: host = m3.large."
+    assert found.notes[0] == "Equal in every row, so not a factor: host = m3.large."
 
 
 def test_unknown_measurements_are_no_factors() -> None:
@@ -128,7 +128,7 @@ def test_unknown_measurements_are_no_factors() -> None:
     found = parse(text, "x")
     assert found.factors == ("clients",)
     assert "p99" in found.table.columns
-    assert found.notes[0].startswith("Taken for measurements") and "p99" in found.notes[0]
+    assert found.notes[0].startswith("Knee treats these columns as measurements") and "p99" in found.notes[0]
 
 
 def test_fractions_with_few_levels_are_factors() -> None:
@@ -180,7 +180,7 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("servers,throughput\n1,fast\n", "x:2: column throughput: 'fast' is not a number$"),
         (
             'servers,throughput\n1,"12,5"\n',
-            "x:2: column throughput: '12,5' is not a number; decimals are marked by a point",
+            "x:2: column throughput: '12,5' is not a number; write decimals with a point",
         ),
         ("servers,throughput\n1,NaN\n", "x:2: column throughput: 'NaN' is not a number"),
         ("servers,throughput\n1,inf\n", "x:2: column throughput: 'inf' is not a number"),
@@ -204,7 +204,7 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("clients,throughput\n99999999999999999999,5\n", "x:2: column clients: expected a whole number from 1, not 9"),
         ("pipeline,throughput\non,5\n", "x:2: column pipeline: 'on' is not a number"),
         ("servers_db,throughput\n0,5\n", "x:2: column servers_db: expected at least one server"),
-        ("utilization_db,throughput\n50%,5\n", "'50%' is not a number; shares are written from 0 to 1"),
+        ("utilization_db,throughput\n50%,5\n", "'50%' is not a number; write a share from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
         (
@@ -256,7 +256,7 @@ def test_factor_that_sets_clients_is_no_configuration() -> None:
 def test_constant_factor_of_a_run_is_left_out_with_a_note() -> None:
     found = of_run(synthetic_dataset(System(), (4, 64), workers=(8,)))
     assert found.factors == ("load.clients",)
-    assert found.notes[0] == "The same in every row, so no factor: middleware.workers = 8."
+    assert found.notes[0] == "Equal in every row, so not a factor: middleware.workers = 8."
     assert found.constant["middleware.workers"] == 8
 
 
@@ -353,7 +353,7 @@ def test_a_text_is_no_published_effects(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["throughput", "response_ms", "service_ms_db"])
 def test_value_beyond_any_measurement_is_refused(column: str, value: str) -> None:
     row = {"throughput": "100", "response_ms": "10", "service_ms_db": "0.5"} | {column: value}
-    with pytest.raises(MeasurementsError, match=rf"theirs\.csv:3: column {column}: {value} is beyond any measurement"):
+    with pytest.raises(MeasurementsError, match=rf"theirs\.csv:3: column {column}: {value} is out of range"):
         parse(f"clients,{','.join(row)}\n1,90,9,0.4\n2,{','.join(row.values())}\n", "theirs.csv")
 
 

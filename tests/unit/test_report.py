@@ -631,7 +631,7 @@ def test_table_without_repetitions_has_lenths_margins() -> None:
     assert words.count("No model: a model needs 3 client counts or more") == 1
     assert "Only 2 client counts were measured" in words
     assert words.count("Cannot tell the bottleneck: no utilisation was measured.") == 1
-    assert "No column think_ms: clients are taken not to think, Z = 0." in words
+    assert "No column think_ms: Knee assumes no think time, Z = 0." in words
     specs = specifications(page)
     draw(specs)
     margins = [layer for layer in specs["factorial-throughput-effects"]["layer"] if "strokeDash" in layer["mark"]]

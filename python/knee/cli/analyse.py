@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_report(findings: Findings, path: Path) -> None:
-    """Write the page; replace only a page of ours. Raises StorageError."""
+    """Write the page; replace only a report of Knee. Raises StorageError."""
     from knee import report
 
     with writing(path):
@@ -40,7 +40,7 @@ def print_report(path: Path, renames: list[str] | None, out: Path | None) -> Non
 
 
 def print_diagnosis(path: Path, renames: list[str] | None) -> None:
-    """Print where the knee is, and the bottleneck."""
+    """Print the knee and the bottleneck."""
     from knee import verdict
 
     findings = verdict.analyse(_opened(path, renames, maybe_empty=True))
@@ -85,8 +85,8 @@ def print_factorial(
     chosen = factors or list(found.factors)
     if same := [name for name in chosen if name in found.constant]:
         raise MeasurementsError(
-            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is no factor: "
-            + (f"expected {' or '.join(found.factors)}" if found.factors else "there is none, as nothing varied")
+            f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is not a factor: "
+            + (f"expected {' or '.join(found.factors)}" if found.factors else "no factor varied")
         )
     if resolution is not None and (effects is None or not 0 < resolution < math.inf):
         raise MeasurementsError("--resolution: expected a number above 0, with --effects")
@@ -113,7 +113,7 @@ def print_factorial(
 
 
 def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None) -> None:
-    """Print published effects against the responses of the table, after the factors' letters."""
+    """Print the factors' letters, and compare published effects with the responses of the table."""
     from knee import factorial
 
     columns = {name: published for name, published in csv.read_effects(effects).items() if published}
@@ -225,9 +225,9 @@ def _print_layered(source: Dataset, asked: Mapping[str, Setting | Sequence[Setti
 
 
 def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:
-    """A run folder, or a table from a file, whose assumptions are printed.
+    """The run folder or the table at a path. Prints the assumptions about a table.
 
-    Raises DatasetError for a folder without a complete run; with `maybe_empty` that is printed instead.
+    Raises DatasetError for a folder without a complete run; with `maybe_empty`, it prints this instead.
     """
     if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
         if renames:

@@ -1,6 +1,6 @@
-"""The command line: parses, calls and prints. Each command loads what it needs when it runs.
+"""The command line: parses, calls and prints. Each command imports its modules when it runs.
 
-Exit codes: 0, all is well; 1, something failed; 2, the input was wrong; 130, interrupted.
+Exit codes: 0, success; 1, failure; 2, wrong input; 130, interrupted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TablePath = Annotated[
     typer.Argument(metavar="RUN", help="A run folder, or a CSV with a row per observation.", show_default=False),
 ]
 _Renames = Annotated[
-    list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="Rename a column of the CSV to a known one.")
+    list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="Rename a column of the CSV to a known name.")
 ]
 _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 
@@ -101,7 +101,7 @@ def run_command(
     ] = Path("runs"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
 ) -> None:
-    """Measure an experiment. Print where its knee is and why, and write the report."""
+    """Measure an experiment. Print its knee and the bottleneck, and write the report."""
     from knee.cli import measure
 
     measure.measure(file, overrides, resume, runs_dir, no_report=no_report)
@@ -145,7 +145,8 @@ def factorial_command(
     path: _TablePath,
     renames: _Renames = None,
     factors: Annotated[
-        list[str] | None, typer.Option("--factor", metavar="NAME", help="Factor to analyse; by default all that vary.")
+        list[str] | None,
+        typer.Option("--factor", metavar="NAME", help="Factor to analyse; by default all varied ones."),
     ] = None,
     responses: Annotated[
         list[str] | None,
@@ -168,7 +169,7 @@ def factorial_command(
         ),
     ] = None,
 ) -> None:
-    """Rank the factors by their effects. Or audit published effects."""
+    """Rank the factors by their effects, or audit published effects."""
     from knee.cli import analyse
 
     analyse.print_factorial(

@@ -21,13 +21,13 @@ from knee.spec.design import Run, runs
 from knee.stats.intervals import counted
 
 _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
-"""The experiments that are installed with Knee."""
+"""Folder of the installed experiments."""
 
 
 def measure(
     file: Path | None, overrides: list[str] | None, resume: Path | None, runs_dir: Path, *, no_report: bool
 ) -> None:
-    """Make the runs of a file, or those that are missing in a run folder. Raises typer.Exit when some failed."""
+    """Make the runs of a file, or the missing runs of a run folder. Raises typer.Exit if a run failed."""
     if (file is None) == (resume is None):
         raise SpecError("expected either an experiment file or --resume RUN")
     if resume is not None and overrides:
@@ -36,7 +36,7 @@ def measure(
     if file is not None:
         if file.is_dir():
             raise SpecError(f"{file}: is a folder; resume its run with `knee run --resume {file}`")
-        # Read once: the kept text is the measured one, also when it comes through a pipe.
+        # Read the file once: the folder keeps the measured text, even if the file changes or is a pipe.
         text = spec.read(_found(file))
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
         found = check_programs(experiment)
@@ -67,13 +67,13 @@ def measure(
 
 
 def _found(file: Path) -> Path:
-    """The file, or the experiment of that name that is installed with Knee."""
+    """The file, or the installed experiment of this name."""
     installed = _EXPERIMENTS / f"{file.name}.toml"
     return installed if file.parent == Path() and not file.exists() and installed.is_file() else file
 
 
 def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: LocalHost) -> Tally:
-    """Make the runs that are missing, and print which failed. Raises typer.Exit when it has to stop."""
+    """Make the missing runs, and print the failed ones. Raises typer.Exit if the lab must stop."""
     seed = manifest["seed"]
     commands = manifest["commands"]
     assert isinstance(seed, int) and isinstance(commands, dict)

@@ -76,8 +76,8 @@ elapsed_s second − the point's start second: 0 is the first second of the meas
 seconds   the part of the second that the window covers
 op        "set", "get", "multiget", "delete", "other"; for a versioned store also "read", "insert", "update", "put",
           "append", "scan", "atomic_scan", "bulk_put", and for its clients "read_missing" (a read that found nothing)
-          and "read_large" (a read of at least the experiment's size of a large one)
-response  the window's histogram (:mod:`knee.data.hdr`), service time for a store; null where absent
+          and "read_large" (a read of at least `workload.large_bytes`)
+response  the window's histogram of response times, for a store of service times (:mod:`knee.data.hdr`); null if absent
 connection_sum_ns  message middleware only: the wait for a connection to its database, part of the service
 Sums of stages that the role does not have are null.
 """
@@ -169,7 +169,7 @@ PROBES = pl.Schema(
 """One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
 
 target      "host", or the name of a process as in WINDOWS ("store-0"), or "knee" for the lab itself
-seconds     length of the sample; CPU seconds and bytes are those used within it
+seconds     length of the sample; CPU seconds and bytes are within it
 cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor ran another guest)
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads
 thread_cpu_max_s  CPU seconds of the process's busiest thread; null for the host
@@ -205,8 +205,8 @@ SUMMARIES = pl.Schema(
 
 bottleneck_* load only: why the generator was the bottleneck ("cpu" or "late"); null if it was not
 losses       load only: lost connections; reconnects, the number of reopened ones
-unsent       load only: requests of an open loop that were due and never sent, as all connections were full or missing
-servers_*    middleware only: ejections of servers and errors on servers, over all its servers
+unsent       load only: requests of an open loop that were due and never sent, because all connections were full or
+missing servers_*    middleware only: ejections of servers and errors on servers, over all its servers
 """
 
 TOTALS = pl.Schema(

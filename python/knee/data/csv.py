@@ -64,7 +64,7 @@ _RESERVED = (
     "reconnects",
     "unsteady",
 )
-"""Columns of a run folder's observations that a file cannot have."""
+"""Columns of a run folder's observations that a file may not have."""
 
 _UTILIZATION_MAX = 1.05
 """Largest utilisation: a value slightly above one is a rounding error, a much larger one a percentage."""
@@ -73,7 +73,7 @@ _EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "t
 """Quantities that are settings, not measurements, and so are not rounded."""
 _PROBLEMS_MAX = 10
 _HEADER_MAX = 100
-"""Characters of a header that an error message quotes: the file may be anything."""
+"""Most characters of a header that an error message quotes: the file may not be a CSV."""
 _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 
@@ -120,7 +120,7 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
 def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     """Published effects: a CSV with a column `effect` (I, A, B, AB, …) and one column per response.
 
-    Empty cells were not published. The digits are kept as text, since their number shows the rounding. Raises
+    An empty cell is an unpublished effect. Decimals keep the number of digits, which shows the rounding. Raises
     MeasurementsError that lists the problems with their lines.
     """
     source = str(path)
@@ -183,20 +183,20 @@ def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[i
     except csv.Error as error:
         raise MeasurementsError(f"{source}:{line}: not a CSV: {error}") from error
     if not header or not rows:
-        raise MeasurementsError(f"{source}: expected a header and a row per observation, but there are none")
+        raise MeasurementsError(f"{source}: expected a header and a row per observation, but found none")
     if len(header) == 1 and any(mark in header[0] for mark, _ in _OTHER_SEPARATORS):
         raise _no_csv(header[0], source, example)
     return header, rows
 
 
 def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
-    """The error for a text whose first line is one cell and not a known column."""
+    """The error for a text with a single cell in its first line that is not a known column."""
     for mark, name in _OTHER_SEPARATORS:
         if mark in header:
             return MeasurementsError(f"{source}: the cells are separated by {name}: expected commas")
     return MeasurementsError(
         f"{source}: does not look like a CSV with a header: expected the names of its columns in the first line, "
-        f"separated by commas, such as {example}, and below it rows of as many cells"
+        f"separated by commas, such as {example}, and then rows with the same number of cells"
     )
 
 
@@ -261,7 +261,7 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
     elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
     elif number > _NUMBER_MAX or 0 < number < 1 / _NUMBER_MAX:
-        problems.append(f"{line}: column {name}: {cell} is beyond any measurement: expected 0, or 1e-15 to 1e15")
+        problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-15 to 1e15")
     else:
         return int(number) if name in _WHOLE else float(number)
     return None
@@ -297,8 +297,8 @@ def _half_digit(cell: str) -> float | None:
 
 def _hint(cell: str) -> str:
     if cell.endswith("%"):
-        return "; shares are written from 0 to 1, without a percent sign"
-    return "; decimals are marked by a point, and thousands are not marked" if re.fullmatch(r"[\d.,' ]+", cell) else ""
+        return "; write a share from 0 to 1, without a percent sign"
+    return "; write decimals with a point, and thousands without a mark" if re.fullmatch(r"[\d.,' ]+", cell) else ""
 
 
 def _shortened(problems: list[str]) -> list[str]:
@@ -319,8 +319,8 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     factors = [name for name in varied if name not in measured]
     if measured:
         notes.append(
-            f"Taken for measurements, because they differ in most rows and are fractions: {', '.join(measured)}; "
-            "--map NAME=OURS names what they measure, knee factorial --factor NAME makes one a factor."
+            f"Knee treats these columns as measurements, not factors: {', '.join(measured)}. They have fractions, "
+            "different in most rows. --map NAME=OURS gives one a meaning, knee factorial --factor NAME makes one a factor."
         )
     for name in ("rate", "clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
@@ -330,18 +330,18 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     if "repetition" not in table.columns:
         table = table.with_columns(pl.int_range(1, pl.len() + 1).over("point").alias("repetition"))
         if (most := int(table["repetition"].max())) > 1:  # type: ignore[arg-type]
-            notes.append(f"No column repetition: rows with the same levels count as repetitions, up to {most} of them.")
+            notes.append(f"No column repetition: rows with the same levels count as repetitions ({most} at most).")
     elif twice := _twice(table, source):
         raise MeasurementsError("\n".join(_shortened(twice)))
     open_loop = pl.col("rate").is_not_null() if "rate" in table.columns else pl.lit(value=False)
     if closed := table.filter(~open_loop).height if "rate" in table.columns else 0:
-        notes.append(f"rate is empty in {closed} of {table.height} rows: they count as a closed loop.")
+        notes.append(f"rate is empty in {closed} of {table.height} rows: these count as a closed loop.")
     if "think_ms" not in table.columns:
         table = table.with_columns(pl.when(~open_loop).then(0.0).alias("think_ms"))
         if "clients" in table.columns and table["think_ms"].is_not_null().any():
-            notes.append("No column think_ms: clients are taken not to think, Z = 0.")
+            notes.append("No column think_ms: Knee assumes no think time, Z = 0.")
     elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
-        notes.append(f"think_ms is empty in {empty} of {table.height} rows: they count as an open loop.")
+        notes.append(f"think_ms is empty in {empty} of {table.height} rows: these count as an open loop.")
     responses = tuple(name for name in RESPONSES if name in table.columns)
     return Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
 
@@ -365,15 +365,15 @@ def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
         wrong += [(line, f"column think_ms: {said}") for line in thinking]
         neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
         said = (
-            "no value, and none in column rate: a closed loop needs a think time (0 without any), an open loop a rate"
+            "no value, and none in column rate: a closed loop needs a think time (which may be 0), an open loop a rate"
         )
         wrong += [(line, f"column think_ms: {said}") for line in neither]
     return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
-    """Unknown columns that are measurements, not settings: fractions that differ in most rows, if there are other
-    factors."""
+    """Unknown columns that are measurements, not settings: fractions that differ in most rows. None if there are no
+    other factors."""
     suspects = [
         name
         for name in varied
@@ -386,7 +386,7 @@ def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:
 
 
 def _settled(table: pl.DataFrame, factors: Sequence[str], name: str) -> bool:
-    """Whether the factors determine a column, as clients per host determines the clients."""
+    """Whether the factors determine a column, such as clients per host, which determines the clients."""
     if not factors:
         return False
     return bool(table.group_by(factors).agg(pl.col(name).n_unique())[name].max() == 1)

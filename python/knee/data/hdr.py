@@ -1,8 +1,8 @@
 """HdrHistogram V2: decodes, merges and evaluates the histograms that the programs print.
 
 The format is that of HdrHistogram's `encodeIntoCompressedByteBuffer` (Tene, hdrhistogram.org): base64 of a
-cookie, a length and a zlib stream; in it a header of 40 bytes and the counts as ZigZag LEB128. A negative number
-stands for that many zeros. Percentiles are never averaged: merge the histograms first.
+cookie, a length and a zlib stream. The stream has a header of 40 bytes and the counts as ZigZag LEB128; a negative
+number −n is a run of n zeros. Percentiles are never averaged: merge the histograms first.
 """
 
 from __future__ import annotations
@@ -188,12 +188,12 @@ def _content(text: str) -> _Content:
     except (ValueError, struct.error, zlib.error) as error:
         raise HistogramError(f"not an HdrHistogram: {error}") from error
     if cookie != _COOKIE or offset != 0 or not 0 <= digits <= 5 or lowest < 1:
-        raise HistogramError("not an HdrHistogram V2 as the programs write it")
+        raise HistogramError("not an HdrHistogram V2 of Knee's programs")
     payload = content[_HEADER.size : _HEADER.size + size]
     if len(payload) != size:
-        raise HistogramError("an HdrHistogram that ends too early")
+        raise HistogramError("an HdrHistogram that is cut off")
     if payload and payload[-1] >= 0x80:
-        raise HistogramError("an HdrHistogram that ends within a number")
+        raise HistogramError("an HdrHistogram that is cut off within a number")
     return _Content(payload, (digits, lowest), highest)
 
 

@@ -67,7 +67,7 @@ class Measurements:
     factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` if
                other factors do not determine these; in the file's order
     responses  which of RESPONSES were measured
-    constant   values of settings that were the same in every row: constant columns, and all settings of an experiment
+    constant   settings that are equal in every row, with their values: constant columns, and settings of an experiment
                file
     notes      sentences on assumptions and omissions
     """
@@ -93,8 +93,8 @@ def of_run(dataset: Dataset) -> Measurements:
 
 def configuration(found: Measurements | Dataset) -> list[str]:
     """The factors that distinguish configurations: all but the request type and the factors that determine the clients.
-    Such factors stay if rows with equal clients differ in them, as 2 hosts of 4 clients and 4 hosts of 2. In a run
-    folder the factor that sets the clients is known, so all others stay.
+    Such factors stay if rows with equal clients differ in them, such as 2 hosts of 4 clients and 4 hosts of 2. In a
+    run folder the factor that sets the clients is known, so all others stay.
     """
     if not isinstance(found, Measurements):
         return [name for name in found.factors if name != CLIENTS]
@@ -118,7 +118,7 @@ def is_open_loop(table: pl.DataFrame) -> bool:
 
 
 def label_of(factors: Mapping[str, int | float | str | bool | None]) -> str:
-    """A combination of levels in words; empty without factors. Some levels may be missing in an open or a closed
+    """A combination of levels as text; empty without factors. Some levels may be missing in an open or a closed
     loop."""
     return ", ".join(f"{name} = {'none' if level is None else level}" for name, level in factors.items())
 
@@ -136,7 +136,7 @@ def is_known(name: str) -> bool:
 
 def left_out(constant: Mapping[str, object]) -> str:
     """The note on constant columns, which are not factors."""
-    return f"The same in every row, so no factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
+    return f"Equal in every row, so not a factor: {', '.join(f'{name} = {level}' for name, level in constant.items())}."
 
 
 def constant_in_words(name: str, level: object) -> str:

@@ -1,6 +1,6 @@
 """One row per point and repetition: the table that every analysis reads.
 
-Its columns are those of a CSV, so the laws, the knee and the models do not depend on the source. All values come from
+It has the columns of a CSV, so the laws, the knee and the models do not depend on the source. All values come from
 the trimmed windows, except the totals for the conservation check, which agree only over whole runs.
 """
 
@@ -33,12 +33,12 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     clients                N, virtual clients over all load hosts
     pipeline               requests that each client keeps in flight: N · pipeline wait or think at any time
     think_ms               Z, mean of the actual think times; null in an open loop
-    declared_think_ms      mean think time in the experiment file; the actual ones may be a random sample
+    declared_think_ms      mean think time in the experiment file; the actual think times may be a random sample
     rate                   declared arrival rate, requests per second; null in a closed loop
     workers, middlewares   worker slots of each middleware (null when pipelined), number of them
     stores                 number of stores
     connections            connections of all middlewares to a database; null if requests share them or if unknown
-    connections_follow     whether there is one for each worker, by default; null as `connections` is
+    connections_follow     whether the number is the default, one for each worker; null if `connections` is null
     observed_s             length that the clients' windows cover after trimming
     throughput             X, requests per second, in the clients' view
     response_ms            R, mean, in the clients' view
@@ -46,7 +46,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     middleware_response_ms received → replied, mean over all requests
     queueing_ms            received → dequeued
     service_ms             dequeued → answered
-    connection_ms          the wait for a connection to a database, part of service_ms; null where unknown
+    connection_ms          the wait for a connection to a database, part of service_ms; null if unknown
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
     store_service_ms       the stores' own service time; null for a foreign store
@@ -58,7 +58,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
                            run; null in a closed loop, and if the load generators do not report it
     late_sends, clients_connected
                            reports of the load generators
-    connections_lost       by the clients, whether or not reopened; null if unknown
+    connections_lost       by the clients, reopened ones included; null if unknown
     reconnects             connections reopened by the clients; both over the whole run if only totals are known
     connections_missing, outage_s, outage_share
                            of the clients' connections (:func:`knee.data.outages.outages`)
@@ -107,7 +107,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
 
 
 def _pipeline(dataset: Dataset) -> pl.Expr:
-    """Requests in flight per client; null for an open loop, as the setting is only a bound there."""
+    """Requests in flight per client; null for an open loop, in which the setting is only a bound."""
     each = dataset.setting("workload.pipeline")
     return pl.when(pl.col("rate").is_null()).then(each.cast(pl.Int64).fill_null(1)).alias("pipeline")
 

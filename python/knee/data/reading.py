@@ -48,7 +48,7 @@ class Dataset:
         """Read a run folder. Raises DatasetError if the path is not a run folder."""
         path = Path(path)
         if not path.is_dir():
-            raise DatasetError(f"{path}: there is no such run folder")
+            raise DatasetError(f"{path}: no such run folder")
         try:
             text = (path / EXPERIMENT).read_text(encoding="utf-8")
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
@@ -115,12 +115,12 @@ class Dataset:
 
     @property
     def why_empty(self) -> str | None:
-        """Why there is nothing to analyse, and the remedy; None if there is a complete run."""
+        """Why no run is complete, and the remedy; None if a run is complete."""
         if (self.points["status"] == "done").any():
             return None
         resume = f"`knee run --resume {self.path}`"
         if self.points.is_empty():
-            return f"no run is complete, as none has ended; {resume} makes them"
+            return f"no run is complete: no run has ended; {resume} makes them"
         # A failed run has a reason, an interrupted one does not. Runs are not in the order of points.
         failed = self.points.filter(pl.col("status") == "failed")
         if failed.is_empty():
@@ -162,7 +162,7 @@ class Dataset:
             frame = pl.read_parquet(part)
             needed = {"point", "repetition", "status", *self.factors} & set(schema)
             if missing := needed - set(frame.columns):
-                raise DatasetError(f"{part}: not a part of this run's tables: it has no column {min(missing)}")
+                raise DatasetError(f"{part}: not a part of this run's tables: it lacks column {min(missing)}")
             # Older versions wrote fewer columns; the missing ones are null.
             absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
             return frame.with_columns(absent).select(list(schema)).cast(schema)

@@ -30,7 +30,7 @@ _SCRATCH = ".scratch"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """The end of a run.
 
     status        "done", "failed" or "interrupted"
     start_unix_s  the agreed start second; None if the run failed before it
@@ -53,7 +53,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
-        """Make `runs_dir/NAME/UTC-TIME` with the experiment's text in it."""
+        """Make `runs_dir/NAME/UTC-TIME` with a copy of the experiment file."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         with writing(runs_dir):
             for suffix in ("", *(f"-{n}" for n in range(2, 100))):
@@ -64,7 +64,7 @@ class RunFolder:
                     continue
                 break
             else:
-                raise StorageError(f"{path}: too many runs began within this second")
+                raise StorageError(f"{path}: too many runs began within one second; try again")
             folder = cls(path)
             _write_atomically(path / EXPERIMENT, text.encode())
         return folder
@@ -82,7 +82,7 @@ class RunFolder:
                 f"{self.path}: another `knee run` uses this folder, or removes a killed run's leftovers; wait for it"
             ) from error
         except OSError:
-            # A file system without locks: users have to avoid concurrent runs.
+            # The file system has no locks; users must avoid concurrent runs.
             return
 
     def fingerprint(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class RunFolder:
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
 
     def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
-        """Add a run to the tables; `points` goes last and makes the run count.
+        """Add a run to the tables. The row in `points` comes last; with it the run is complete.
 
         For an unfinished run only the row in `points` is written, so a partial measurement never looks complete. Its
         lines stay in its folder.

@@ -23,9 +23,9 @@ def threads(dataset: Dataset) -> pl.DataFrame:
     Returns
     -------
     `point, repetition, role, process, servers, utilization, busiest, untold`: number of threads, their mean
-    utilisation, the utilisation of the busiest thread, and the reason why these do not show how busy the process is;
-    null if they do. They do not if other threads do much of the work. `untold` applies to all processes of a tier and
-    all runs of a configuration, so that a demand covers all of them.
+    utilisation, the utilisation of the busiest thread, and the reason why these do not show the load of the process,
+    for example because other threads do much of the work; null if they do. `untold` applies to all processes of a tier
+    and all runs of a configuration, so that each demand has one meaning.
     """
     tier = ["role", *configuration(dataset)]
     samples = trim(dataset.stations, dataset.points).join(
@@ -38,7 +38,7 @@ def threads(dataset: Dataset) -> pl.DataFrame:
         .group_by(tier)
         .agg(pl.col("_beside").any())
     )
-    why = "much of what the " + pl.col("role") + "s do is done beside their threads"
+    why = "other threads do much of the " + pl.col("role") + "s' work"
     return (
         samples.group_by(*RUN, *tier, "process")
         .agg(

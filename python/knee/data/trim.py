@@ -1,6 +1,6 @@
-"""Warm-up and cool-down, cut off on read, and a test whether what remains is a steady state.
+"""Trims warm-up and cool-down, and tests whether the rest is in a steady state.
 
-The raw windows stay whole in the run folder, so a run can be trimmed anew without measuring it again.
+The run folder keeps all windows, so a run can be trimmed again without a new measurement.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import polars as pl
 from knee.stats.mser5 import mser5
 
 RUN = ["point", "repetition"]
-"""What identifies one measured run."""
+"""The key of a measured run."""
 
 RELEVANT_BIAS = 0.01
 """MSER-5 suggests a longer warm-up only if it changes the mean by more than this share.
 
-On pure noise MSER cuts a batch or two in about one run of six; those cuts do not move the mean.
+On pure noise MSER cuts a batch or two in about one run of six; these cuts hardly change the mean.
 """
 
 COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
@@ -60,7 +60,7 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
 def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     """MSER-5 on the clients' throughput and mean response time in every finished run.
 
-    The series starts with the run and ends where cool-down begins, so that warm-up has something to show.
+    The series begins at the start of the run, so that it contains the warm-up, and ends at the cool-down.
 
     Returns
     -------
