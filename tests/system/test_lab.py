@@ -336,7 +336,7 @@ def test_a_server_that_dies_fails_its_run_only(lab: Lab, running: Callable[[str]
     assert process.returncode == 1
     dataset = lab.dataset()
     assert dataset.points.select("repetition", "status").rows() == [(1, "failed"), (2, "done")]
-    assert "ended in mid-run: killed by SIGKILL" in said and "killed by SIGKILL" in dataset.points["reason"][0]
+    assert "ended during the run: killed by SIGKILL" in said and "killed by SIGKILL" in dataset.points["reason"][0]
     # It is repeated with a store that does not start; the other result is reported.
     (lab.folder / "bin").mkdir()
     for name in ("knee-load", "knee-proxy"):
@@ -345,7 +345,7 @@ def test_a_server_that_dies_fails_its_run_only(lab: Lab, running: Callable[[str]
     code, said = lab.run("--resume", str(dataset.path), report=True, KNEE_BIN_DIR=str(lab.folder / "bin"))
     assert code == 1
     assert "1 of 1 measurement failed" in said
-    assert "resumed at" in said and "another programs than it began with" in said
+    assert "resumed at" in said and "different values of programs" in said
     assert dataset.report_path.is_file()
 
 

@@ -122,7 +122,7 @@ def test_a_database_that_is_not_there_is_reported(tmp_path: Path) -> None:
         said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, said
     (reason,) = dataset(tmp_path).points["reason"]
-    assert reason.startswith("store.address: the schema knee_queue cannot be made there: exit code 2"), reason
+    assert reason.startswith("store.address: cannot make the schema knee_queue: exit code 2"), reason
     assert PASSWORD not in said
 
 

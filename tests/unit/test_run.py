@@ -116,7 +116,7 @@ def test_a_missing_program_is_reported_with_its_package(
     for name, text in (("psql", asked_by_pgbench), ("postgres", DATABASE), ("initdb", DATABASE)):
         (tmp_path / name).unlink(missing_ok=True)
         with pytest.raises(
-            ProgramError, match=f"^{name} is not installed; on Debian, `apt-get install postgresql` does"
+            ProgramError, match=f"^{name} is not installed; on Debian, install it with `apt-get install postgresql`"
         ):
             check_programs(spec.parse(text, "x.toml"))
     # The command reports it as well, and begins nothing.
@@ -126,7 +126,7 @@ def test_a_missing_program_is_reported_with_its_package(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "initdb is not installed; on Debian, `apt-get install postgresql` does" in capsys.readouterr().err
+    assert "initdb is not installed; on Debian, install it with `apt-get install postgresql`" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -163,7 +163,7 @@ def test_a_resumed_manifest_has_what_differs() -> None:
     assert (same["seed"], same["commands"], same["notes"]) == (7, {"0-r1": {}}, ["a note"])
     assert same["resumed"] == [{"started": "later"}]
     other = resumed_manifest(same, {**now, "programs": "new"})
-    assert other["notes"][1] == ("resumed at later with another programs than it began with; the manifest has both")
+    assert other["notes"][1] == ("resumed at later with different values of programs; the manifest has both")
     assert other["resumed"] == [{"started": "later"}, {"started": "later", "programs": "new"}]
     del begun["seed"]
     with pytest.raises(DatasetError, match="has no seed"):

@@ -25,7 +25,7 @@ LEFT = "the schema knee_queue is left there{}; remove it with DROP SCHEMA knee_q
         ([0, 0], 0, [0], None),
         ([INTERRUPT[0], 0], 0, [0], "first"),
         ([INTERRUPT[0], 3], 0, [], "first"),
-        ([INTERRUPT[0], INTERRUPT[1]], 0, [], "did not end; look whether it is left there"),
+        ([INTERRUPT[0], INTERRUPT[1]], 0, [], "did not end; check whether the schema knee_queue is left"),
         ([0, 0], STAYS, [0], "a middleware stays"),
         ([0, 0], INTERRUPT[1], [0], "second"),
         ([0, 0], STAYS, [3], LEFT.format(": exit code 3")),

@@ -144,4 +144,4 @@ def test_the_manifest_has_the_place_of_the_data(tmp_path: Path, monkeypatch: pyt
     assert "scratch" not in new_manifest(read(), 1, LocalHost(), {}, room)
     monkeypatch.setattr(LocalHost, "filesystem", lambda *_: "tmpfs")
     (note,) = new_manifest(read("store.durability=always"), 1, LocalHost(), {}, room)["notes"]
-    assert "tmpfs, which is memory" in note
+    assert "tmpfs, which is in memory" in note

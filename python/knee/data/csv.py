@@ -320,7 +320,7 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
     if measured:
         notes.append(
             f"Knee treats these columns as measurements, not factors: {', '.join(measured)}. They have fractions, "
-            "different in most rows. --map NAME=OURS gives one a meaning, knee factorial --factor NAME makes one a factor."
+            "different in most rows. --map NAME=OURS gives one a meaning; `knee factorial --factor NAME` uses it."
         )
     for name in ("rate", "clients", "pipeline", "request_type"):
         if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):

@@ -1,6 +1,6 @@
 """Resource use of every process and of the host, sampled from outside once a second.
 
-A thread of the lab takes the samples, so that their cost (some 0.1 ms for each process) counts for the target "knee".
+A thread of the lab takes the samples, so that their cost (about 0.1 ms for each process) counts for the target "knee".
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _host_totals() -> Sample:
 
 @dataclass(frozen=True)
 class _Thread:
-    """Resource use of a thread: CPU time, voluntary context switches, and time that it was ready without a CPU."""
+    """Resource use of a thread: CPU time, voluntary context switches, and time that it waited for a CPU."""
 
     cpu_s: float
     wakeups: float
@@ -137,9 +137,9 @@ def _threads(process: psutil.Process) -> dict[int, _Thread]:
 
 
 def _scheduled(task: Path) -> tuple[float, float]:
-    """Voluntary context switches and run-queue wait of a thread (proc(5)); NaN where the kernel does not count them.
+    """Voluntary context switches and run-queue wait of a thread (proc(5)); NaN if the kernel does not count them.
 
-    Raises OSError when the thread has ended.
+    Raises OSError if the thread has ended.
     """
     status = (task / "status").read_text(encoding="ascii", errors="replace")
     found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)

@@ -30,15 +30,15 @@ def find(name: str) -> Path:
             return folder / name
     raise ProgramError(
         f"{name} is not installed (looked in {', '.join(str(folder) for folder in folders)}); "
-        "`make build` builds it, and KNEE_BIN_DIR says where it is if it is elsewhere"
+        "build it with `make build`, or set KNEE_BIN_DIR to its folder"
     )
 
 
 def find_foreign(name: str, package: str) -> Path:
-    """The path of a program of the distribution. Raises ProgramError naming its Debian package."""
+    """The path of a program of the distribution. Raises ProgramError that names its Debian package."""
     found = shutil.which(name)
     if found is None:
-        raise ProgramError(f"{name} is not installed; on Debian, `apt-get install {package}` does")
+        raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install {package}`")
     return Path(found)
 
 
@@ -51,7 +51,7 @@ def find_postgresql(name: str) -> Path:
         return Path(found)
     installed = [path for path in _POSTGRESQL.glob(f"*/bin/{name}") if os.access(path, os.X_OK)]
     if not installed:
-        raise ProgramError(f"{name} is not installed; on Debian, `apt-get install postgresql` does")
+        raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install postgresql`")
     return max(installed, key=lambda path: _version(path.parts[-3]))
 
 

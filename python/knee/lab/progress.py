@@ -1,4 +1,4 @@
-"""Progress of a run: a live line on a terminal, else a plain line per measurement."""
+"""Progress of a run: a live line on a terminal; otherwise a plain line per measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LATE_S = 2, 3
 
 
 class PlainProgress(Progress):
-    """A line when a measurement is over: for logs and pipes."""
+    """A line at the end of each measurement, for logs and pipes."""
 
     def __init__(self, console: Console, measure: Measure) -> None:
         self._console = console
@@ -53,7 +53,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A line that is rewritten, and a line for each failure. To be used as a context."""
+    """A line that it rewrites, and a line for each failure. Use it as a context."""
 
     def __init__(self, console: Console, seconds: int) -> None:
         self._seconds = seconds
@@ -98,7 +98,7 @@ class LiveProgress(Progress):
 
 
 def name_of(run: Run) -> str:
-    """A run in words: the levels of its factors and its repetition."""
+    """The levels of a run's factors, and its repetition."""
     levels = [f"{name}={level}" for name, level in run.levels.items()]
     return "  ".join([*levels, f"repetition {run.repetition}"])
 

@@ -1,7 +1,7 @@
-"""The runs of a plan, one after the other: deploy, populate, start together, collect, stop.
+"""The runs of a plan, in sequence: deploy, populate, start together, collect, stop.
 
-Each run has fresh processes (:mod:`knee.lab.deploy`), so that none inherits a filled cache, a warmed allocator or an
-ejected server from the one before it.
+Each run has fresh processes (:mod:`knee.lab.deploy`), so no run inherits a filled cache, a warm allocator or an ejected
+server from the previous one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Lab:
         self._host = host
         self._progress = progress
         self._common: list[Command] = []
-        """Commands that ran once for all runs."""
+        """Commands that run once, for all runs."""
 
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
         """Make the runs; a failed run is recorded, and the next one starts. Call this from the main thread. Raises
@@ -76,7 +76,7 @@ class Lab:
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
     def _make_graph(self, graph: Graph, room: Scratch) -> Command:
-        """Write the graph that every store of this lab loads; a resumed lab makes the same."""
+        """Write the graph that every store of this lab loads. A resumed lab makes the same graph."""
         command = kv.graph("graph", graph, self._seed, room.graph_path)
         lines, log = (room.path / f"graph.{what}" for what in ("lines", "log"))
         try:
@@ -158,7 +158,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _reasons(error: BaseException) -> tuple[bool, list[str]]:
-    """Whether an interrupt is in the chain of an error, where a later failure hides it, and every message there."""
+    """Whether the chain of an error contains an interrupt, even behind a later failure; and all messages of the
+    chain."""
     chain = list(_chain(error))
     messages = (str(one) for one in chain if isinstance(one, KneeError))
     return any(isinstance(one, KeyboardInterrupt) for one in chain), list(dict.fromkeys(messages))
@@ -189,7 +190,7 @@ def check_programs(spec: Spec) -> dict[str, Path]:
 
 
 def _find_postgresql(spec: Spec) -> dict[str, Path]:
-    """The programs that make, serve and prepare a PostgreSQL cluster, and pgbench if it is the client."""
+    """The programs that make, serve and prepare a PostgreSQL cluster; and pgbench, if it is the client."""
     system = spec.base.system
     asks = system.load.kind == "pgbench"
     indexes = {*spec.factors.get("store.indexes", ()), *([system.store.indexes] if system.store else [])}
@@ -217,13 +218,13 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
     filesystem = host.filesystem(room.parent) if needs_scratch(spec) else None
     if filesystem in _IN_MEMORY and keeps_data(spec):
         notes.append(
-            f"the stores kept their data on {filesystem}, which is memory: what durability costs there is not what it "
-            "costs on a disk; choose another place with --runs-dir"
+            f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
+            "a folder on a disk with --runs-dir"
         )
     if spec.wants_links and not host.emulates_links:
         notes.append(
             "link_mbit was not emulated: processes on this machine share its loopback interface, "
-            "so results that depend on a link's rate are not those of the experiment"
+            "so results that depend on a link's rate do not answer the experiment's question"
         )
     checkout = Path(__file__).resolve().parents[3]
     describe = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -249,7 +250,7 @@ def _scratch_note(room: Path, filesystem: str | None) -> dict[str, Any]:
     return {
         "path": str(room),
         "filesystem": filesystem,
-        "lifetime": "each store's directory was made anew for every run and removed after it; a graph was made once",
+        "lifetime": "every run made a new directory for each store and removed it; a graph was made once",
     }
 
 
@@ -264,7 +265,7 @@ def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, An
     notes = list(begun["notes"])
     if changed:
         notes.append(
-            f"resumed at {now['started']} with another {', '.join(changed)} than it began with; the manifest has both"
+            f"resumed at {now['started']} with different values of {', '.join(changed)}; the manifest has both"
         )
     resumed = [*begun.get("resumed", ()), {"started": now["started"], **changed}]
     return {**begun, "notes": notes, "resumed": resumed}

@@ -1,11 +1,11 @@
 """Temporary files of a lab: the stores' data and the files that they load.
 
-.UTC-TIME.scratch/          beside the run folder, on its disk; removed when the lab ends, or, if the lab was killed,
-                            when the next one of the same experiment begins
-    graph.txt               what stores load, made once
-    password, pgpass        of the databases that the lab starts, readable by its user only: plain, and for libpq
-    NAME.sql                scripts that prepare a database, and those of pgbench
-    data/STORE/             a store's directory, made anew for every run and removed after it
+.UTC-TIME.scratch/          beside the run folder, on its disk; removed when the lab ends. After a killed lab, the next
+                            lab of the same experiment removes it
+    graph.txt               the graph that stores load, made once
+    password, pgpass        the password of the lab's databases, plain and for libpq, readable by its user only
+    NAME.sql                scripts that prepare a database, and pgbench's scripts
+    data/STORE/             a store's directory; each run makes and removes its own
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Scratch:
         return self.path / _DATA / _PGBENCH
 
     def data_path(self, process: str) -> Path:
-        """Path of a store's directory, which the store makes."""
+        """Path of a store's directory; the store makes it."""
         return self.path / _DATA / process
 
     def remove_data(self) -> None:

@@ -21,9 +21,9 @@ def deployment_of(configuration: Configuration) -> type[Deployment]:
 
 
 def start_lead_s(configuration: Configuration) -> float:
-    """Seconds from the start of the clients to the agreed start, at least: time to connect.
+    """Least number of seconds from the start of the clients to the agreed start, for connecting.
 
-    Clients of a queue also register, which a database has to store.
+    Clients of a queue also register, which takes a write to the database.
     """
     clients = configuration.clients
     return 1.0 + clients / 100 if configuration.workload.protocol == "queue" else 0.5 + clients / 5000

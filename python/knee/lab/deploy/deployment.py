@@ -1,4 +1,4 @@
-"""The processes of one run: started from the store outwards, measured together, stopped from the client inwards.
+"""The processes of one run. They start from the store outwards, and stop from the client inwards.
 
 Each tier is stopped after the tier that calls it. So the middlewares count exactly the requests that the clients count.
 Populating does not go through the measured middlewares, which start after it.
@@ -32,7 +32,8 @@ DRAIN_S = 30
 """Extra seconds for a client at its end, to finish requests in flight and print histograms."""
 _POLL_S = 0.1
 _SEEDS_PER_REPETITION = 1000
-"""Distance between the seeds of repetitions: above the largest number of load hosts, as each host has its own seed."""
+"""Distance between the seeds of repetitions: above the largest number of load hosts, because each host has its own
+seed."""
 
 
 class LateStartError(Exception):
@@ -69,14 +70,15 @@ class Progress:
         """A run starts: the `index`-th of `total`, from 1."""
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
-        """Called about once a second while clients run, and once after; None while no rate is known."""
+        """Called about once a second while clients run, and once at the end. The rate is None while unknown."""
 
     def end(self, run: Run, outcome: Outcome) -> None:
         """The run is recorded."""
 
 
 class Deployment(ABC):
-    """The processes of one run. `cleanup` removes what the run makes outside of the host and the scratch directory."""
+    """The processes of one run. `cleanup` removes data that the run makes outside the host and the scratch
+    directory."""
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class Deployment(ABC):
         """Wait until a client has populated its servers and printed its summary."""
         finished(process, timeout_s)
         if "populate" not in self._summaries.get(process.command.process, {}):
-            raise ProcessError(f"{process.command.process}: printed no summary of what it stored: {process.describe()}")
+            raise ProcessError(f"{process.command.process}: no summary of the stored keys: {process.describe()}")
 
     def _watch(self, clients: list[Process], servers: list[Process], start_at: int, progress: Progress) -> list[Sample]:
         """Probe and wait until every client has ended; a server that ends before them fails the run."""
@@ -185,9 +187,9 @@ class Deployment(ABC):
                     process.check()
                     code = process.poll()
                     if code is not None and (process in servers or code != 0):
-                        raise ProcessError(f"{process.command.process} ended in mid-run: {process.describe()}")
+                        raise ProcessError(f"{process.command.process} ended during the run: {process.describe()}")
                 if time.monotonic() > deadline:
-                    raise ProcessError(f"the clients had not finished {DRAIN_S} s after their time was over")
+                    raise ProcessError(f"the clients were still running {DRAIN_S} s after their end")
                 elapsed_s = time.monotonic() - starts
                 if elapsed_s >= next_s:
                     progress.second(elapsed_s, self._throughput.latest())
@@ -205,7 +207,7 @@ class Deployment(ABC):
         for process, code in zip([*clients, *servers], codes, strict=True):
             process.check()
             if code != 0:
-                raise ProcessError(f"{process.command.process} did not end well: {process.describe()}")
+                raise ProcessError(f"{process.command.process} ended with an error: {process.describe()}")
             if process.command.serves is None and process.command.process not in self._summaries:
                 raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")
 
@@ -221,5 +223,5 @@ def address_of(process: Process) -> str:
     """Wait until a server is ready; return its address. Raises ProcessError without one."""
     address = process.wait_ready(READY_TIMEOUT_S)
     if address is None:
-        raise ProcessError(f"{process.command.process}: printed no address on which it listens")
+        raise ProcessError(f"{process.command.process}: printed no listening address")
     return address

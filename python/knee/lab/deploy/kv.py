@@ -72,7 +72,7 @@ class KvDeployment(StoresDeployment):
         return processes, [], addresses
 
     def _load_graph(self, addresses: list[str]) -> None:
-        """Load the graph into one store after the other, as the stores share a disk."""
+        """Load the graph into one store after the other, because the stores share a disk."""
         assert self._room is not None, "a graph lies in the scratch directory"
         for index, address in enumerate(addresses):
             process = self._start(init(f"init-{index}", address, self._room.graph_path))

@@ -168,7 +168,7 @@ def _transactions(log: Path, scripts: int) -> pl.DataFrame:
 
 
 def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -> _Line:
-    """Counts of a script's transactions, whose mean over the whole run is `mean_us`, None where none was timed."""
+    """Counts of a script's transactions. `mean_us` is their mean over the whole run; None without timed ones."""
     took_us = transactions["took_us"]
     failed = took_us.null_count()
     # pgbench does not time failed transactions; each counts in its second.
@@ -274,7 +274,7 @@ class PgbenchDeployment(QueueDeployment):
     def _start_clients(
         self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
     ) -> list[Process]:
-        """Start pgbench at the agreed second, as pgbench has no delayed start."""
+        """Start pgbench at the agreed second; pgbench has no delayed start."""
         assert self._room is not None, "the servers were started"
         time.sleep(max(0.0, start_at - time.time()))
         (url,), seconds = targets, self._spec.measure.seconds
@@ -283,7 +283,7 @@ class PgbenchDeployment(QueueDeployment):
         return [self._start(pgbench("load-0", configuration, url, self._room, files, seconds, self._seed))]
 
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:
-        """Turn pgbench's logs into the lines of a load generator."""
+        """Convert pgbench's logs to the lines of a load generator."""
         (client,) = clients
         client.wait(DRAIN_S)
         assert self._room is not None, "the servers were started"

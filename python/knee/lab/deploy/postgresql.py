@@ -31,7 +31,7 @@ class Cluster:
 
 
 def initdb(process: str, cluster: Cluster) -> Command:
-    """Makes the files of a cluster. Raises ProgramError when PostgreSQL is not installed."""
+    """Makes the files of a cluster. Raises ProgramError if PostgreSQL is not installed."""
     argv = [
         *_unprivileged(),
         str(programs.find_postgresql("initdb")),
@@ -69,7 +69,7 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
         tuple(argv),
         serves=address,
         asks="postgresql",
-        # A fast shutdown: it disconnects its clients and writes what is in memory.
+        # A fast shutdown: PostgreSQL disconnects its clients, and writes its memory to disk.
         ends_by=signal.SIGINT,
         grace_s=CHECKPOINT_S,
         is_family=True,

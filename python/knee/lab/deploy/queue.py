@@ -23,7 +23,8 @@ from knee.lab.hosts import Process
 from knee.spec import Configuration, Middleware, Store
 
 _MIDDLEWARE_CONNECTIONS_OWN = 5
-"""A middleware's connections beside those for requests: one for LISTEN, three for maintenance, one for new waiters."""
+"""A middleware's other connections, besides those for requests: one for LISTEN, three for maintenance, one for new
+waiters."""
 _AS_MAX = 5_000
 """Largest number of clients in one --as: Linux limits an argument to 128 KiB, and a client and its queue may have ten
 digits each."""
@@ -98,9 +99,9 @@ def load(
     seed: int,
     registered: Sequence[Identity] = (),
 ) -> Command:
-    """The clients of one load host, dealt to the middlewares in turn, each host beginning with another one.
+    """The clients of one load host, dealt to the middlewares in turn; each host begins with another middleware.
 
-    `registered` are the clients of all hosts that a backlog has registered; each host has its share of them.
+    `registered` are the clients that a backlog has registered for all hosts; each host takes its part.
     """
     tier, workload = configuration.system.load, configuration.workload
     first, clients = index % len(servers), configuration.clients // tier.hosts
@@ -153,7 +154,7 @@ class QueueDeployment(Deployment):
             return [], [], list(tier.address)
         assert store is not None, "the experiment file was checked"
         databases, url, password = self._start_database(configuration, store)
-        # Before the first message, as each message adds to the indexes.
+        # Before the first message, because each message adds to the indexes.
         if wanted := postgresql.indexes(store.indexes):
             self._ask_database("indexes", url, "\n".join([*wanted, ""]), MADE_S)
         interface = self._host.free_address().rpartition(":")[0]
@@ -195,18 +196,18 @@ class QueueDeployment(Deployment):
         self._cleanup.callback(self._drop_schema, url, making)
         if making.wait(MADE_S) != 0:
             raise ProcessError(
-                f"store.address: the schema knee_queue cannot be made there: {making.describe()}; Knee needs a "
-                "database without this schema, or store.reset = true to drop what is in it"
+                f"store.address: cannot make the schema knee_queue: {making.describe()}; give a database without this "
+                "schema, or store.reset = true, which drops the existing one"
             )
 
     def _drop_schema(self, url: str, making: Process) -> None:
-        """Drop the schema if this run has made it, whatever else fails."""
+        """Drop the schema if this run has made it, even after other failures."""
         try:
             # An interrupt of the lab does not end psql, which may still make the schema.
             is_made = making.wait(MADE_S) == 0
         except (KeyboardInterrupt, ProcessError) as error:
             raise ProcessError(
-                "store.address: making the schema knee_queue did not end; look whether it is left there"
+                "store.address: psql did not end; check whether the schema knee_queue is left in the database"
             ) from error
         if not is_made:
             return

@@ -78,7 +78,7 @@ def _versions(tier: Store, process: str, room: Scratch | None) -> list[str]:
 
 
 def _loadable(graph: Graph, room: Scratch | None) -> list[str]:
-    """Let the store load a graph, whose values hold a line for every follower: a user's number and a line feed."""
+    """Flags to load a graph. A value has a line for every follower: a user's number and a line feed."""
     assert room is not None, "a store that loads a graph has a scratch directory"
     value_bytes = graph.largest * (len(str(graph.users)) + 1)
     return ["--init-dir", str(room.path), "--value-bytes-max", str(max(_VALUE_BYTES_MAX, value_bytes))]
@@ -129,9 +129,9 @@ def load(
     seed: int,
     requests: list[str],
 ) -> Command:
-    """The clients of one load host, dealt to the servers in turn, which make such requests.
+    """The clients of one load host, dealt to the servers in turn.
 
-    Each host starts with another server, so that few clients over many hosts do not all meet the first.
+    Each host begins with another server, so that few clients on many hosts do not all use the first.
     """
     tier, workload = configuration.system.load, configuration.workload
     first, clients = index % len(servers), configuration.clients // tier.hosts

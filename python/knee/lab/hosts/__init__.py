@@ -1,8 +1,8 @@
 """Hosts that run processes, behind one protocol. Only this package starts processes, for :mod:`knee.lab.deploy`.
 
 :class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. A host that is a network namespace or a
-machine of a cluster has to offer the same: start a command, report its address when it is ready, stop it, and leave no
-process behind.
+machine of a cluster must do the same: start a command, report its address once it is ready, stop it, and leave no
+process running.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Process(Protocol):
     pid: int
 
     def wait_ready(self, timeout_s: float) -> str | None:
-        """Block until the process is ready; return its address, None for a client. Raises ProcessError if it ends
-        before, or is not ready in time.
+        """Block until the process is ready; return its address, or None for a client. Raises ProcessError if it ends
+        first, or is not ready in time.
         """
 
     def poll(self) -> int | None:
@@ -55,12 +55,12 @@ class Host(Protocol):
 
     @property
     def processors(self) -> int:
-        """How many processors a process can be pinned to."""
+        """Number of processors that a process can be pinned to."""
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> Process:
         """Start a command; its JSON lines go to one file, its standard error to the other.
 
-        Raises ProcessError when it cannot be started at all.
+        Raises ProcessError if it cannot be started.
         """
 
     def free_address(self) -> str:
@@ -70,7 +70,7 @@ class Host(Protocol):
         """The environment of a measurement: kernel, CPU model, CPUs, memory."""
 
     def filesystem(self, path: Path) -> str | None:
-        """The kind of file system that a path lies on, such as "ext4"; None when unknown."""
+        """The type of a path's file system, such as "ext4"; None if unknown."""
 
     def output(self, argv: Sequence[str]) -> str | None:
         """The output of a short program, such as its version; None if it fails."""

@@ -1,8 +1,8 @@
 """Processes on this machine, which end with the lab.
 
 Knee's programs start with `--tied-to-parent`, foreign ones under `setpriv --pdeathsig`: if the lab is killed, the
-kernel ends them. They are in process groups of their own, so that Ctrl-C reaches only the lab, which stops them in
-order. The kernel ties a process to the *thread* that started it, so the main thread starts everything.
+kernel ends them. They have process groups of their own, so Ctrl-C reaches only the lab, which stops them in order. The
+kernel ties a process to the *thread* that started it, so the main thread starts everything.
 
 The lab is a subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): descendants whose parents crash become its children, and it
 kills them as well. PostgreSQL's backends call setsid, so a signal to the process group does not reach them.
@@ -124,7 +124,7 @@ class LocalProcess:
             if pump.is_alive():
                 raise ProcessError(
                     f"{self.command.process} ended, but its output was not complete on disk within {_PRINTED_S} s: "
-                    "a process that it has left can still print there, or the disk stalls"
+                    "a remaining child process may still print, or the disk stalls"
                 )
         return code
 
@@ -169,7 +169,7 @@ class LocalProcess:
                 pump.join(timeout=1)
         lines = self._stderr.decode(errors="replace").splitlines()
         said = " / ".join(line.strip() for line in lines[-_STDERR_LINES_KEPT:])
-        return f"{how}; it said: {said}" if said else f"{how}; it said nothing"
+        return f"{how}; last lines: {said}" if said else f"{how}; no output"
 
     def _pump_lines(self, pipe: IO[bytes], file: FileIO) -> None:
         with pipe, file:
@@ -201,7 +201,7 @@ class LocalProcess:
             return
         try:
             with writing(Path(file.name)):
-                # On a full disk, the first part of a line is written before the error.
+                # A full disk may take the first part of a line before the error.
                 rest = memoryview(line)
                 while rest:
                     rest = rest[file.write(rest) :]
@@ -228,7 +228,7 @@ class LocalHost:
         """See Host."""
         process = LocalProcess(command, lines, log, on_line)
         self._processes.append(process)
-        # Only now: after an interrupt, `close` kills a child that is in neither.
+        # Added last: after an interrupt, `close` kills a child that is in neither collection.
         _STARTED.add(process.pid)
         return process
 

@@ -1,6 +1,6 @@
-"""Ports of the loopback interface, for servers that cannot choose one.
+"""Ports of the loopback interface, for servers that cannot choose a port.
 
-The system may choose a closed port again at once, for another server or for a client's end of a connection. So leased
+The system may reuse a closed port at once, for another server or for a client's end of a connection. So leased
 ports lie below the system's range. An abstract socket leases each port: no other process can bind it, and it closes
 with this process. The Rust tests use the same names for leases.
 """
