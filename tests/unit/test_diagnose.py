@@ -420,10 +420,10 @@ def test_store_elsewhere_is_named_as_unmeasured() -> None:
     ("kind", "said"),
     [
         ("null", None),
-        ("sqlite", "Not measured: the database apart from the middleware that it is within."),
+        ("sqlite", "Not measured: the database, which runs within the middleware."),
         ("postgresql", "Not measured: the database."),
         ("postgresql elsewhere", "Not measured: the database (it runs elsewhere)."),
-        (None, "Not measured: the middlewares (they run elsewhere); whatever store is behind them."),
+        (None, "Not measured: the middlewares (they run elsewhere); the stores behind them."),
     ],
 )
 def test_no_store_is_missed_where_middlewares_have_none(kind: str | None, said: str | None) -> None:

@@ -218,7 +218,7 @@ def test_unknown_shapes_are_named(text: str) -> None:
             scenario(10**5, 1e4),
             Assumptions(thinking=Lognormal(1e3)),
             {},
-            "take fewer .*, or think times of less spread",
+            "take fewer .*, or think times with less spread",
         ),
         (scenario(20), Assumptions(), {"rounds": 10**9}, "fewer rounds or replications$"),
     ],

@@ -1,13 +1,13 @@
 """The report: one self-contained HTML page of a run folder or of a table.
 
     page         the frame: sections, style and script in one file
-    sheet        what the sections share
+    sheet        the state that the sections share
     verdict, clients, views, outcomes, model, factorial, laws, distributions, resources, timeline, provenance
-                 a section each: words, figures with captions, tables
+                 one section each: sentences, figures with captions, tables
     charts       the figures' specifications
     tables       numbers as HTML
 
-It takes findings (:mod:`knee.verdict`), computes nothing and draws. The page needs no network; its one script (Vega,
+It takes findings (:mod:`knee.verdict`), and computes nothing. The page needs no network; its one script (Vega,
 with Vega-Lite and Vega-Embed) is inlined from the bundle that vl-convert-python ships.
 """
 

@@ -1,4 +1,4 @@
-"""The verdict on a measurement: where the knee is, what causes it, and how far to trust that. Pure.
+"""The verdict on a measurement: the knee, its cause, and the confidence in both. Pure.
 
 analyse        applies every analysis to a run folder or a table, once
 findings       results of the analyses, as data
@@ -7,7 +7,7 @@ configuration  knee and bottleneck of one combination of the other factors
 knee, bottleneck, arrivals, levels, peak
                one analysis each
 health         warnings about the measurements
-details        what only a run folder shows: views, operations, outcomes, clusters, distributions, timeline, drift
+details        data that only a run folder has: views, operations, outcomes, clusters, distributions, timeline, drift
 naming         names of configurations and points
 words          every sentence
 text           the findings as text, for a terminal

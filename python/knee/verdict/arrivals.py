@@ -56,7 +56,7 @@ class AtRate:
 
     @property
     def throughput_reaches(self) -> bool:
-        """Whether throughput reaches the rate, whatever number of requests came due."""
+        """Whether throughput reaches the rate, without regard to the number of due requests."""
         return _reaches(self.throughput, self.rate)
 
 

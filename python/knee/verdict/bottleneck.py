@@ -74,7 +74,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """The verdict on what limits throughput, with its evidence.
+    """The verdict on the limit of throughput, with its evidence.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ def find_bottleneck(
     unmeasured: Sequence[str] = (),
     level: float = LEVEL,
 ) -> Bottleneck:
-    """What limits the throughput of one combination of the other factors.
+    """The bottleneck of one combination of the other factors.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def find_bottleneck_at_rate(
     unmeasured: Sequence[str] = (),
     level: float = LEVEL,
 ) -> Bottleneck:
-    """What limits the throughput of an open loop at one arrival rate. If throughput follows the rate, nothing does.
+    """The bottleneck of an open loop at one arrival rate. If throughput follows the rate, there is none.
 
     The parameters are those of :func:`find_bottleneck`, for runs at this rate. `keeps_up` is whether throughput follows
     the rate; None if unknown. `repetitions` is the number of repetitions behind `keeps_up`.

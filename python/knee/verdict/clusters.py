@@ -34,7 +34,7 @@ _Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cluster:
-    """Requests whose response times lie together.
+    """Requests with similar response times.
 
     share     share of all requests
     requests  number of requests of each type, over all clusters

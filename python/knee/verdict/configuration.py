@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def label(self) -> str:
-        """The combination in words; empty when the clients are the only factor."""
+        """The levels of the combination; empty if the clients are the only factor."""
         return label_of(self.factors)
 
 

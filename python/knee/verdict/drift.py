@@ -94,8 +94,7 @@ def drifts(dataset: Dataset, points: Collection[int], level: float = LEVEL) -> d
         .group_by(RUN)
         .agg(succeeded(pl.col("_from_s"), middle).alias("before"), succeeded(middle, pl.col("_until_s")).alias("after"))
     )
-    # Both halves are equally long, whether or not there are rows of all their seconds: the ratio of counts is that of
-    # rates.
+    # Both halves have the same length, even if seconds have no rows: so the ratio of counts is that of rates.
     spoke = (pl.col("before") > 0) & (pl.col("after") > 0)
     changes = (
         runs.join(halves, on=RUN, how="left")

@@ -133,12 +133,12 @@ def _stores_unmeasured(dataset: Dataset) -> list[str]:
     """The stores without any measurement. A message middleware may have no store, or one inside its own process."""
     store, is_queue = dataset.spec.base.system.store, dataset.spec.base.workload.protocol == "queue"
     if store is None:
-        return ["whatever store is behind them" if is_queue else "the stores (they run elsewhere)"]
+        return ["the stores behind them" if is_queue else "the stores (they run elsewhere)"]
     if store.address is not None:
         return ["the database (it runs elsewhere)" if is_queue else "the stores (they run elsewhere)"]
     if not is_queue:
         return ["the stores"]
     done = dataset.points.filter(pl.col("status") == "done")
-    words = {"sqlite": "the database apart from the middleware that it is within", "null": None}
+    words = {"sqlite": "the database, which runs within the middleware", "null": None}
     kinds = done.select(dataset.setting("store.kind").alias("kind"))["kind"].unique().sort().to_list()
     return [words_of for kind in kinds if (words_of := words.get(kind, "the database")) is not None]

@@ -63,7 +63,7 @@ class Unexplained:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Everything that the analyses found.
+    """The results of all analyses.
 
     verdicts     knee and bottleneck of each configuration
     arrivals     an entry per combination of the factors other than the arrival rate; empty in a closed loop
@@ -121,7 +121,7 @@ class Findings:
 
     @property
     def common_bottleneck(self) -> Bottleneck | None:
-        """The bottleneck verdict that several configurations share, if it names no resource; else None."""
+        """The bottleneck verdict that several configurations share, if it names no resource; otherwise None."""
         found = [verdict.bottleneck for verdict in self.verdicts]
         if len(found) < 2 or found[0].names or any(other != found[0] for other in found[1:]):
             return None

@@ -71,7 +71,7 @@ class Unsent:
 
 @dataclass(frozen=True)
 class WrongAnswers:
-    """Values that were not those written, or messages that were not those sent."""
+    """Values that differ from the written ones, or messages that differ from the sent ones."""
 
     count: int
     of_messages: bool
@@ -140,7 +140,7 @@ class Unsteady:
     """The result of MSER-5 if it contradicts the declared warm-up.
 
     kind       no steady state, a longer warm-up, or runs too short for the test
-    runs       how many runs; `first` is the first of them (point, repetition)
+    runs       number of runs; `first` is the first of these (point, repetition)
     length_s   length of a run; `needed_s` is the length that the test requires
     """
 

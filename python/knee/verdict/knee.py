@@ -1,4 +1,4 @@
-"""The knee: where the light-load asymptote meets the saturation plateau.
+"""The knee: the client count at which the light-load asymptote meets the saturation plateau.
 
 In a closed system X(N) ≤ min(N / (R_0 + Z), X_max); the two bounds meet at N* = X_max · (R_0 + Z)
 (Jain 1991, §33.6; Lazowska et al. 1984, ch. 5). Below N* clients add throughput, beyond it they add waiting.
@@ -116,7 +116,7 @@ class Knee:
     ----------
     clients
         N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system was
-        saturated from the start, an upper bound. None when there is nothing to estimate from.
+        saturated from the start, an upper bound. None without data for an estimate.
     between
         The measured client counts next to N* on either side; None on a side without one.
     level
@@ -186,7 +186,7 @@ class _Curve:
 
     def step(self) -> tuple[float, float]:
         """Relative rise and elasticity of throughput to the last level, from the best of the levels with at least
-        STEP_MIN times fewer clients. The nearest level is no reference: recovery from a dip is not growth.
+        STEP_MIN times fewer clients. The nearest level is no reference, because recovery from a dip is not growth.
         """
         last = self.clients[-1]
         throughputs = self.throughputs
@@ -305,7 +305,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     if status != "found":
         at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
-    # The plateau's tolerance has a cap; a fall of throughput has to exceed the uncapped noise.
+    # The plateau's tolerance has a cap; a fall of throughput must exceed the uncapped noise.
     fallen = max(curve.tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
     confidence, doubts = _confidence(curve, plateau, clients, throughputs)

@@ -72,7 +72,7 @@ class Naming:
 
     @cached_property
     def _arrivals(self) -> tuple[Arrivals, ...]:
-        """The arrival analyses if the rate varied; else empty."""
+        """The arrival analyses if the rate varied; otherwise empty."""
         found = self.all_arrivals if self.open_loop else ()
         return found if any(one.varied for one in found) else ()
 
@@ -106,8 +106,8 @@ class Naming:
 
     @cached_property
     def configurations(self) -> tuple[str, ...]:
-        """The configurations on the horizontal axis if neither the load nor a factor is there; else empty. Also empty
-        if there are more than CONFIGURATIONS_MAX."""
+        """The configurations on the horizontal axis; empty if the load or a factor is on it, or if there are more than
+        CONFIGURATIONS_MAX."""
         names = tuple(verdict.label for verdict in self.verdicts)
         varied = self._arrivals or len(self.counts) > 1 or self.factor is not None
         return () if varied or not 2 <= len(set(names)) == len(names) <= CONFIGURATIONS_MAX else names
@@ -165,8 +165,8 @@ class Naming:
 
     @cached_property
     def load(self) -> Mapping[int, int | float]:
-        """By point that a verdict covers, the value on the horizontal axis: the arrival rate if it varied, else the
-        level of `factor`, else the number of the configuration, else the clients. Empty if unknown."""
+        """By point that a verdict covers, the value on the horizontal axis: the first that applies of the arrival rate
+        (if it varied), the level of `factor`, the number of the configuration, and the clients. Empty if unknown."""
         if self.configurations:
             return {point: place for place, verdict in enumerate(self.verdicts) for point in verdict.points}
         if self.factor is not None:

@@ -120,7 +120,7 @@ def _items(configuration: Configuration) -> dict[str, int]:
 
 
 def apart_from_mix(dataset: Dataset) -> dict[int, Configuration]:
-    """By point, its configuration without the mix of operations: equal for points that differ in nothing else."""
+    """By point, its configuration without the mix of operations: equal for points that differ only in the mix."""
     return {
         point: one.model_copy(update={"workload": one.workload.model_copy(update={"mix": None})})
         for point, one in _configurations(dataset).items()

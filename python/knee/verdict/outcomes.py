@@ -61,7 +61,7 @@ class Outcome:
 
 
 def reads(histograms: Merged) -> Merged:
-    """The clients' reads if the clients report at least two outcomes; else empty."""
+    """The clients' reads if the clients report at least two outcomes; otherwise empty."""
     found = {key: one for key, one in histograms.items() if key[2] == "load" and key[3] in OUTCOMES and one.total}
     return found if len({op for *_, op in found}) > 1 else {}
 

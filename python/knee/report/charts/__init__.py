@@ -1,5 +1,5 @@
-"""Vega-Lite specifications of the report's charts, a module per section and in `vega` what they share.
+"""Vega-Lite specifications of the report's charts: a module for each section, and `vega` for shared parts.
 
-Colours that differ between light and dark are written as "@name" and filled in by page.js; the series' palette is
-Okabe & Ito's (2008), which colour-blind readers can tell apart.
+The script page.js replaces "@name" by a colour of the light or dark scheme. The series have the palette of Okabe & Ito
+(2008), which colour-blind readers can distinguish.
 """

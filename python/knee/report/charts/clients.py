@@ -15,8 +15,8 @@ def against_load(
 ) -> Spec:
     """One measured quantity against the load with error bars, one line per combination of the other factors.
 
-    `values`: the axis' field, `value, low, high` and, where there are several lines, `series`, one of `choices`.
-    `diagonal`: with a dotted line where the quantity is as large as the load.
+    `values`: the axis' field, `value, low, high` and, for several lines, `series`, one of `choices`. `diagonal`: with a
+    dotted line on which the quantity equals the load.
     """
     colour: Spec = {}
     if series:

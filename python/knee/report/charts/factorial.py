@@ -1,7 +1,7 @@
-"""Which factor matters: effects, variation explained, means of levels and interactions, residuals.
+"""Factorial analysis: effects, explained variation, means of levels and interactions, residuals.
 
-In the multiplicative model effects are of the logarithm: their axes are labelled with the ratios that they stand for,
-and means have a logarithmic axis, on which lines without interaction are parallel.
+In the multiplicative model, effects are those of the logarithm, and their axes show ratios. Means have a logarithmic
+axis, on which lines without interaction are parallel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HUES = 10
 """Colours of the palette; more levels are shades of one."""
 
 CERTAINTIES = {True: "stands out", False: "may be noise", None: "cannot tell"}
-"""What a term's significance is called in a legend."""
+"""Names of a term's significance in a legend."""
 
 _INK = dict(zip(CERTAINTIES.values(), ("@series", "@muted", "@unsure"), strict=True))
 
@@ -27,7 +27,7 @@ _KINDS = {"factor": "@series", "interaction": "@accent", "error": "@muted"}
 def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, ratios: bool) -> Spec:
     """Effects of two-level factors with their intervals, in the order given; dashed rules at Lenth's margins.
 
-    `values`: `term, q, low, high, certainty`; `margins`: what a margin says, and where it lies on both sides.
+    `values`: `term, q, low, high, certainty`; `margins`: the text of a margin, and its distance from zero.
     """
     axis: Spec = {"labelExpr": "'× ' + format(exp(datum.value), '.3~r')"} if ratios else {"format": ",~r"}
     x = {
@@ -83,7 +83,7 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
                         {"field": "q", "title": "effect q", "format": ",.4~r"},
                         {"field": "low", "title": "interval from", "format": ",.4~r"},
                         {"field": "high", "title": "to", "format": ",.4~r"},
-                        {"field": "certainty", "title": "it"},
+                        {"field": "certainty", "title": "significance"},
                     ],
                 },
             },
@@ -92,7 +92,7 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
 
 
 def variation(values: Rows) -> Spec:
-    """How much of the variation each term explains, in the order given. `values`: `term, share, said, kind`."""
+    """The share of the variation that each term explains, in the order given. `values`: `term, share, said, kind`."""
     most = max(row["share"] for row in values)
     kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in values)]
     x = {
@@ -160,7 +160,7 @@ def interaction(values: Rows, factors: tuple[str, str], title: str, ends: tuple[
 
 
 def residuals(values: Rows, against: str, title: str) -> Spec:
-    """Residuals against what may explain them, about a line at zero. `values`: `at, residual`."""
+    """Residuals against a quantity that may explain them, with a line at zero. `values`: `at, residual`."""
     y = {"type": "quantitative", "title": title, "axis": {"format": ",~r"}}
     return {
         "height": 200,

@@ -46,14 +46,14 @@ def _level(clients: int, interval: Any) -> dict[str, Any]:
 
 
 def has_knee(knee: Knee) -> bool:
-    """Whether a knee is drawn: it was found within the measured client counts."""
+    """Whether the chart shows a knee: the knee was found within the measured client counts."""
     if knee.clients is None or knee.status != "found":
         return False
     return knee.levels[0].clients <= knee.clients.estimate <= knee.levels[-1].clients
 
 
 def band(knee: Knee) -> tuple[float, float] | None:
-    """The part of the knee's interval that is drawn; None where none is."""
+    """The part of the knee's interval in the chart; None without one."""
     if not has_knee(knee) or knee.clients is None or knee.clients.low is None or knee.clients.high is None:
         return None
     return max(knee.levels[0].clients, knee.clients.low), min(knee.levels[-1].clients, knee.clients.high)

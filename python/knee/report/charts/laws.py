@@ -6,7 +6,7 @@ from knee.report.charts.vega import Rows, Spec, choose, clients_axis, highest, l
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
-    """Measured against predicted by the interactive law; a point on the diagonal obeys it.
+    """Measured values against predictions of the interactive law; a point on the diagonal obeys the law.
 
     `values`: `measured, predicted, view, clients`.
     """
@@ -82,7 +82,7 @@ def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
 
 
 def throughput_between_bounds(values: Rows) -> Spec:
-    """Throughput against clients between its bounds, for one configuration that the reader chooses.
+    """Throughput against clients between its bounds, for one configuration of the reader's choice.
 
     `values`: `clients, series, value, low, high, at_least, at_most, asymptote`.
     """

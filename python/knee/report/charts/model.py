@@ -10,8 +10,8 @@ from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered
 def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> Spec:
     """Measured points with their intervals, the model's curve and its prediction band, for one series at a time.
 
-    `curve`: `clients, series, value, low, high, beyond`; what lies beyond the measured counts is drawn lighter, and
-    dashed. `measured`: `clients, series, value, low, high`, the latter two null without repetitions.
+    `curve`: `clients, series, value, low, high, beyond`; the part beyond the measured counts is lighter and dashed.
+    `measured`: `clients, series, value, low, high`, the last two null without repetitions.
     """
     # A very wide band would flatten the curve.
     top = min(max(row["high"] for row in curve), 2.5 * max(row["value"] for row in [*curve, *measured]))

@@ -54,8 +54,8 @@ def clusters_of_outcomes(
 def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
     """Mean response time of each outcome against the load, with error bars, on a logarithmic axis.
 
-    `values`: the axis' field, `series, outcome, mean_ms, low, high`. All reads together are dashed: they are no
-    outcome.
+    `values`: the axis' field, `series, outcome, mean_ms, low, high`. The line of all reads together is dashed,
+    because it is not an outcome.
     """
     low, high = min(row["mean_ms"] for row in values) / 1.5, max(row["mean_ms"] for row in values) * 1.5
     y = {

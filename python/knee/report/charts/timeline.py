@@ -54,7 +54,7 @@ def _shaded(values: Rows, shades: Rows, y: Spec, color: Spec) -> Spec:
 
 
 def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
-    """Figures that stores report at a point. `values`: `point, middle_s, what, value`."""
+    """Values that stores report at a point. `values`: `point, middle_s, what, value`."""
     several = len({row["what"] for row in values}) > 1
     chart: Spec = {
         "height": 190,

@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 _CURVE_STEPS = 60
 
 _ABREAST_CHARACTERS = 40
-"""Total length of level names below an axis; longer ones are tilted, so that all fit."""
+"""Total length of level names below an axis; longer names are tilted, so that all fit."""
 
 
 class Axis(LoadAxis):
@@ -26,7 +26,7 @@ class Axis(LoadAxis):
 
     @property
     def is_log(self) -> bool:
-        """Where the levels span a factor of eight."""
+        """Whether the axis is logarithmic: the levels span a factor of eight or more."""
         low, high = min(self.levels), max(self.levels)
         return low > 0 and high / low >= 8 and not self.names
 
@@ -67,7 +67,7 @@ class Axis(LoadAxis):
 
     @property
     def diagonal(self) -> Rows:
-        """Where a value is as large as the load, as a line of rows of this field and `value`."""
+        """The line on which a value equals the load, as rows of this field and `value`."""
         low, high = min(self.levels), max(self.levels)
         shares = [step / _CURVE_STEPS for step in range(_CURVE_STEPS + 1)]
         at = [low * (high / low) ** share if self.is_log else low + (high - low) * share for share in shares]
@@ -75,13 +75,13 @@ class Axis(LoadAxis):
 
 
 def clients_axis(clients: Sequence[int]) -> Spec:
-    """The horizontal axis of a chart that is over clients whatever the load was."""
+    """The horizontal axis of a chart over clients."""
     return Axis("clients", "Clients", clients).spec
 
 
 def log_axis(low: float, high: float) -> Spec:
-    """Labels and lines at 1, 2 and 5 of every decade between two values, at 1 only where that would be too many, and
-    where Vega likes where that would be too few."""
+    """An axis with labels and lines at 1, 2 and 5 of every decade between two values. If these are too many, at 1 only;
+    if too few, Vega places them."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if math.log10(high / low) < 3.5 else (1,)
     values = [value for decade in decades for step in steps if low <= (value := float(f"{step}e{decade}")) <= high]
@@ -90,7 +90,8 @@ def log_axis(low: float, high: float) -> Spec:
 
 
 def highest(values: Rows) -> float:
-    """Where an axis ends: an error bar of two repetitions may be ten times as long as what it belongs to."""
+    """The upper end of an axis. It cuts off very long error bars: with two repetitions, a bar may be ten times as long
+    as the value."""
     estimates = max(row["value"] for row in values)
     bars = max(row["value"] if row["high"] is None else row["high"] for row in values)
     return float(min(bars, 2 * estimates)) or 1.0
@@ -117,7 +118,7 @@ def layered(
 
 
 def choose(chart: Spec, field: str, label: str, choices: Sequence[str]) -> Spec:
-    """Let the reader choose one value of a field; without a choice to make, the chart stays as it is."""
+    """The chart with a menu for the values of a field; with a single value, the chart is unchanged."""
     if len(choices) < 2:
         return chart
     param = {
@@ -129,7 +130,7 @@ def choose(chart: Spec, field: str, label: str, choices: Sequence[str]) -> Spec:
 
 
 def choose_point(chart: Spec, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
-    """Let the reader choose one of the points; `points` are numbers and what to call them."""
+    """The chart with a menu for the points; `points` are numbers and names."""
     numbers, labels = [number for number, _ in points], [label for _, label in points]
     param = {
         "name": "chosen_point",
@@ -140,7 +141,7 @@ def choose_point(chart: Spec, points: Sequence[tuple[int, str]], chosen: int) ->
 
 
 def _filtered(chart: Spec, param: Spec, field: str) -> Spec:
-    """The chart with a parameter, and with every data source that has the field filtered by it."""
+    """The chart with a parameter that filters every data source with this field."""
     keep = {"filter": f"datum.{field} === {param['name']}"}
     result = dict(chart)
     result["params"] = [*chart.get("params", []), param]
@@ -160,7 +161,7 @@ def _has(layer: Spec, chart: Spec, field: str) -> bool:
 
 
 def rows(frame: pl.DataFrame) -> Rows:
-    """A frame as the records that Vega reads; numbers keep six significant digits to keep the page small."""
+    """A frame as records for Vega. Numbers have six significant digits, to keep the page small."""
     return [
         {
             name: float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value

@@ -22,7 +22,7 @@ _OWNERS = {
 
 
 def bottleneck(found: Bottleneck) -> str:
-    """What the bottleneck is, or why it is unknown."""
+    """The bottleneck, or why it is unknown."""
     if found.status == "load generator":
         busy = f" ({_busy(found, found.chosen[0])})" if found.chosen else ""
         own = "knee" if found.over_clients else "throughput"

@@ -14,7 +14,7 @@ _COLUMNS = {
 
 
 def knee(found: Knee) -> str:
-    """Where the knee is, or why it is unknown."""
+    """The knee, or why it is unknown."""
     if found.obstacle is not None:
         return _obstacle(found, found.obstacle)
     assert found.clients is not None

@@ -29,7 +29,7 @@ def _best(found: Levels) -> str:
     extreme = "largest" if found.of_throughput else "shortest"
     most = f"{what} {'is' if is_known else 'was'} {extreme} {here}: {value}."
     if found.of_throughput and (found.overloaded or found.unsure):
-        # A level that follows the rate is compared by throughput only where its requests fail.
+        # If throughput follows the rate at a level, the level is compared by throughput only if requests failed.
         all_behind = len(found.overloaded) + len(found.unsure) == len(found.measured)
         failing = "" if all_behind else " without failed requests"
         follows = "is known to follow" if found.unsure or all_behind else "follows"

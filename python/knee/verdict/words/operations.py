@@ -45,7 +45,7 @@ def beside_others(name: str, configurations: Sequence[tuple[str, Operation]], lo
     """The response time of an operation in each configuration as a ratio to the first, and the configurations in which
     the operation failed.
 
-    `configurations` have names; `load` is the load in words, such as “8 clients”.
+    `configurations` have names; `load` is a phrase, such as “8 clients”.
     """
     parts = []
     known = [(label, one) for label, one in configurations if one.is_comparable]

@@ -42,7 +42,7 @@ def shown_first(details: Details, naming: Naming) -> int:
 def outcomes(found: Sequence[Outcome], load: str) -> str:
     """How much very large reads change the mean at a point; without any, how long reads that found nothing took.
 
-    `load` is the load in words, such as “8 clients”.
+    `load` is a phrase, such as “8 clients”.
     """
     by_name = {one.name: one for one in found}
     at = f"At {load}"
