@@ -110,5 +110,5 @@ def test_a_store_chooses_its_port_and_memcached_is_given_one() -> None:
 
 def test_a_missing_program_says_how_to_get_it(programs: Path) -> None:
     (programs / "knee-kv").unlink()
-    with pytest.raises(ProgramError, match=r"knee-kv is not installed .*`make build` builds it"):
+    with pytest.raises(ProgramError, match=r"knee-kv is not installed .*build it with `make build`"):
         find("knee-kv")

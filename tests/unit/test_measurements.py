@@ -143,7 +143,7 @@ def test_fractions_with_few_levels_are_factors() -> None:
 def test_missing_repetitions_are_numbered_with_a_note() -> None:
     found = parse("servers,throughput\n1,10\n3,20\n1,11\n3,21\n", "x")
     assert found.table["repetition"].to_list() == [1, 1, 2, 2]
-    assert "count as repetitions, up to 2" in found.notes[0]
+    assert "count as repetitions (2 at most)" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_bad_published_effects_are_named(tmp_path: Path, text: str, message: str
 def test_a_text_is_no_published_effects(tmp_path: Path) -> None:
     path = tmp_path / "effects.txt"
     path.write_text("none of these\nlines, in all of it, is a row\n")
-    with pytest.raises(MeasurementsError, match=r"effects\.txt: does not look .* such as effect,throughput, and below"):
+    with pytest.raises(MeasurementsError, match=r"effects\.txt: does not look .* such as effect,throughput, and then"):
         read_effects(path)
 
 

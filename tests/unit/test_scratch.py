@@ -140,7 +140,7 @@ def test_the_manifest_has_the_place_of_the_data(tmp_path: Path, monkeypatch: pyt
     manifest = new_manifest(read("store.durability=always"), 1, LocalHost(), {}, room)
     assert manifest["scratch"]["path"] == str(room)
     assert manifest["scratch"]["filesystem"]
-    assert "removed after it" in manifest["scratch"]["lifetime"]
+    assert "removed it" in manifest["scratch"]["lifetime"]
     assert "scratch" not in new_manifest(read(), 1, LocalHost(), {}, room)
     monkeypatch.setattr(LocalHost, "filesystem", lambda *_: "tmpfs")
     (note,) = new_manifest(read("store.durability=always"), 1, LocalHost(), {}, room)["notes"]
