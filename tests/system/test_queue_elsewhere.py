@@ -112,7 +112,7 @@ def test_only_a_reset_drops_a_schema(tmp_path: Path, elsewhere: Database, reset:
         assert elsewhere.sql(HAS_SCHEMA) == "f"
     else:
         assert process.returncode == 1, said
-        assert 'schema "knee_queue" already exists; Knee needs a database without this schema' in said
+        assert 'schema "knee_queue" already exists; give a database without this schema' in said
         assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
 
 
