@@ -198,7 +198,7 @@ def print_prediction(
         seed=seed,
     )
     if why:
-        print(f"A fitted curve answers, as a model of the processors needs more: {why}.")
+        print(f"The prediction is from a fitted curve, not from a model of the processors: {why}.")
     for number, (system, scenario) in enumerate(systems):
         forecast = system.forecast(scenario, seed=seed) if scenario else None
         print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)

@@ -28,11 +28,11 @@ class Demands:
     point
         Rows with the same number are repetitions of each other.
     customers
-        N, clients times `pipeline`, the requests that each keeps in flight.
+        N, clients times `pipeline`, the requests that each client keeps in flight.
     think
         Z.
     inside, waiting, outside
-        Parts of the response time: a slot is held, the request waits for one, all else.
+        Parts of the response time: the request holds a slot, waits for a slot, is elsewhere.
     reply
         Middleware's response time less `inside` and `waiting`: part of `outside`.
     cpu
@@ -42,7 +42,7 @@ class Demands:
     slots
         Worker slots of each middleware.
     cores
-        Of the host.
+        Number of cores of the host.
     """
 
     point: Floats
@@ -64,7 +64,7 @@ class Demands:
 
     @property
     def response(self) -> Floats:
-        """R, of the clients."""
+        """R, in the clients' view."""
         return np.asarray(self.inside + self.waiting + self.outside)
 
     def take(self, rows: np.ndarray) -> Demands:
@@ -75,7 +75,7 @@ class Demands:
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The observations with columns `cpu_TIER` (busy processors) and `processes_TIER`, and `cores` of the host. A run
-    without a probe of some tier has no row."""
+    without probes of all tiers has no row."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -103,7 +103,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     Raises
     ------
     FitError
-        If the system is not a closed loop through middlewares with worker slots, whose processes were all measured.
+        If the system is not a closed loop through middlewares with worker slots, or a process was not measured.
     """
     needed = ("throughput", "response_ms", "queueing_ms", "service_ms", "middleware_response_ms", "think_ms", "workers")
     if rows.is_empty() or not set(needed) <= set(rows.columns):

@@ -1,5 +1,5 @@
-"""The layered model of a run, from measured demands, and what it predicts for other numbers of clients, workers,
-middlewares, think times and cores.
+"""The layered model of a run, from measured demands, and its predictions for other numbers of clients, workers,
+middlewares and cores, and other think times.
 
 Estimation and intervals: docs/methods/layered.md.
 """
@@ -27,22 +27,22 @@ THREADS = ("load generators' threads", "middlewares' threads", "stores' threads"
 RESAMPLES = 60
 
 BEYOND = 0.25
-"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: the wake-ups that
-requests share there were not seen. docs/reproductions/layered.md has the errors that this value covers."""
+"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one, because requests
+may share wake-ups differently there. docs/reproductions/layered.md has the errors that this value covers."""
 
 _STEP = 1.02
-"""Growth of a resource that shows its part in the throughput."""
+"""Growth of a resource in the computation of its elasticity."""
 
 _LEAST_GAP = 1e-3
-"""Share of a core that a busy thread leaves idle at least."""
+"""Least share of a core that a busy thread leaves idle."""
 
 _LEAST_WORK = 1e-6
-"""Processor time of a request in ms: a tier without any has no speed."""
+"""Least processor time of a request in ms; without processor time a tier has no speed."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What the model predicts for: `customers` in all, `workers` of each of the `middlewares`, cores of the host."""
+    """The input of a prediction: the number of customers, the workers of each middleware, the cores of the host."""
 
     customers: float
     think_ms: float
@@ -55,11 +55,11 @@ class Setup:
 class LayeredFit:
     """Parameters of a layered model, times in ms.
 
-    laws       of each tier: work of a request, and the price of its wake-ups
-    inside     delay and stretch of the stage in which a slot is held
-    outside    the same of the rest
-    share_out  of the middleware's work, the share outside of the slot
-    processes  of each tier; the middlewares' number is the setup's
+    laws       of each tier: work of a request, and the processor time of its wake-ups
+    inside     delay and stretch of the stage in which a request holds a slot
+    outside    delay and stretch of the other stage
+    share_out  share of the middleware's work outside the slot
+    processes  number of processes of each tier; for middlewares the setup's number replaces it
     """
 
     laws: Floats
@@ -139,7 +139,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
 
 @dataclass(frozen=True, eq=False)
 class LayeredForecast:
-    """A prediction with intervals for one further run, and what limits the throughput.
+    """A prediction with intervals for one further run, and the limits of the throughput.
 
     throughput   requests/s
     response_ms  of the clients
@@ -183,7 +183,7 @@ class LayeredSystem:
         several = self._solve("several", setup, [*faster, *self.draws], np.concatenate([np.ones(len(faster)), factors]))
         times = several.response_time[len(faster) :]
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
-        # A normal tail: some sixty draws hold no quantile of 2.5 %.
+        # A normal tail, because sixty draws are too few for a quantile of 2.5 %.
         spare = max(2, len(self.data) - 2 * len(TIERS))
         half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
@@ -207,7 +207,7 @@ class LayeredSystem:
     def _solve(
         self, name: str, setup: Setup, fits: Sequence[LayeredFit], factors: Floats | None = None
     ) -> LayeredSolution:
-        """The solutions of some fits, whose loads are kept under a name: setups of equal processes share them."""
+        """The solutions of some fits. Their loads are cached under a name; setups with equal processes share them."""
         networks = [fit.network(setup) for fit in fits]
         key = (name, setup.middlewares, setup.cores)
         if key not in self._loads:
@@ -229,7 +229,7 @@ class LayeredSystem:
         more = replace(setup, workers=setup.workers + 1)
         cores = gain(replace(setup, cores=setup.cores * _STEP), _STEP)
         found = [(SLOTS, gain(more, more.workers / setup.workers)), (CORES, cores)]
-        # A tier that needs less also leaves more of the cores to the others.
+        # A tier that takes less processor time also leaves more of the cores to other tiers.
         shares = now.demand[0] / now.demand[0].sum()
         gains = np.log(faster / now.throughput[0]) / np.log(_STEP) - cores * shares
         found += zip(THREADS, gains.tolist(), strict=True)
@@ -247,10 +247,10 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
     Raises
     ------
     FitError
-        If there are fewer than three numbers of customers: they tell work from wake-ups.
+        If there are fewer than three numbers of customers, which are needed to separate work from wake-ups.
     """
     if np.unique(data.customers).size < 3:
-        raise FitError("a layered model takes 3 client counts or more: measure more")
+        raise FitError("a layered model needs 3 client counts or more: measure more")
     threads = _Threads.of(data)
     fit = fit_layered(data, threads)
     points = [np.flatnonzero(data.point == point) for point in np.unique(data.point)]

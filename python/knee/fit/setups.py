@@ -1,4 +1,4 @@
-"""Answers `knee predict` from layered models: settings in, a forecast for each configuration out."""
+"""Predictions of `knee predict` by layered models: settings in, a forecast for each configuration out."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, MIDDLEWARES, CORES)
 """The settings for which a layered model predicts any value."""
 
 _OF_CURVES = (*CLIENTS, *PIPELINE)
-"""Settings that leave the system as it was measured: a fitted curve interpolates them more closely."""
+"""Settings that do not change the measured system: a fitted curve is more accurate for these."""
 
 
 def needs_layers(asked: Mapping[str, object]) -> bool:
-    """Whether a question changes the system and not the number of clients alone, or asks for a table."""
+    """Whether the settings change the system, not only the number of clients, or have lists of values."""
     own = {name for names in _KNOWN for name in names}
     changes = any(name in own and name not in _OF_CURVES for name in asked)
     return changes or any(isinstance(value, list | tuple) for value in asked.values())
@@ -57,12 +57,12 @@ def layered_forecasts(
     asked
         Settings of _KNOWN to any values, and other factors to one of their measured levels.
     constant
-        Values of settings that were the same in every run.
+        Settings that are equal in every run, with their values.
 
     Raises
     ------
     FitError
-        If the run was no closed loop through middlewares with worker slots, lacks processor times, or has fewer than
+        If the run is not a closed loop through middlewares with worker slots, lacks processor times, or has fewer than
         three client counts; for an unknown setting, or a level that was not measured.
     """
     table = with_demands(dataset, observations(dataset))
@@ -70,10 +70,10 @@ def layered_forecasts(
     named = [name for name in others if name not in own]
     each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
     if len(each) > SETUPS_MAX:
-        raise FitError(f"{len(each):,} combinations are asked, and {SETUPS_MAX:,} are allowed: ask for fewer values")
+        raise FitError(f"{len(each):,} combinations: expected {SETUPS_MAX:,} at most; give fewer values")
     for name in set(asked) - own:
         if len(level_of := _several(asked[name])) > 1:
-            raise FitError(f"{name}: expected one value, not a list: runs of other levels have models of their own")
+            raise FitError(f"{name}: expected one value, not a list: each level has its own model")
         table = rows_at(table, name, level_of[0], named, constant)
     found = []
     for label, rows in configurations(table, named):
@@ -92,7 +92,7 @@ def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
 
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
-    """What is asked, and what was measured otherwise, with the most clients."""
+    """The setup of the given settings. Other settings are as measured, with the most clients."""
     clients, pipeline, think, workers, middlewares, cores = (setting(asked, names) for names in _KNOWN)
 
     def only(name: str, values: Floats) -> float:

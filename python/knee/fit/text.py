@@ -51,7 +51,7 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
 
 
 def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> str:
-    """The predictions of a layered model, what limits them, and how well the model fits."""
+    """The predictions of a layered model, the limits of the throughput, and the errors of the model."""
     lines = [label] if label else []
     lines += _layered_lines(system, forecasts[0]) if len(forecasts) == 1 else _layered_table(system, forecasts)
     data = system.data
@@ -65,7 +65,7 @@ def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[Layere
         f"{tier} {number(1000 * work)} (+{number(1000 * wakeup)})"
         for tier, (work, wakeup) in zip(TIERS, system.fit.laws.tolist(), strict=True)
     )
-    lines.append(f"Processor time of a request in µs, and (+) what waking idle threads adds: {times}.")
+    lines.append(f"Processor time of a request in µs, and in brackets the additional time for waking threads: {times}.")
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(
@@ -111,7 +111,7 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
         )
         for each in forecasts
     ]
-    # A column that never changes says nothing here, but the load and the answers stay.
+    # Without columns that never change, except the load and the results.
     shown = [i for i in range(len(head)) if i in (0, 1, 5, 6, 7) or len({row[i] for row in rows}) > 1]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in (head, *rows)]

@@ -1,12 +1,12 @@
-"""Layered networks: a request holds a slot while others serve it, and the threads of a host share its cores.
+"""Layered networks: a request holds a slot while servers behind it work, and the threads of a host share its cores.
 
 A client thinks, sends a request through the `outside` stage, waits for one of its pool's slots, holds it through the
 `inside` stage, and thinks again. Every thread is a processor-sharing station. Its speed falls as other threads of its
-host become active. A request needs less of a thread that is awake already: a wake-up has a price.
+host become active. A request takes more processor time if it must wake a thread up.
 
 Sources: layered queueing networks (Rolia & Sevcik 1995; Franks, Al-Omari, Woodside, Das & Derisavi 2009). A pool is a
 machine repairman (Kleinrock 1975, §3.8) whose service time depends on the throughput (flow equivalence; Chandy, Herzog
-& Woo 1975). The mean field treats threads as independent. docs/methods/layered.md says how well that holds.
+& Woo 1975). The mean field treats threads as independent. See docs/methods/layered.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from knee.queueing.errors import ArgumentError
 Floats = NDArray[np.float64]
 
 _GRID = 40
-"""Throughputs, from none to what the cores allow, at which demands and speeds are solved; linear between them."""
+"""Number of steps of the grid of throughputs at which demands and speeds are solved, from 0 to the limit of the cores.
+Between grid points they are linear."""
 
 _HALVINGS = 36
-"""Of the interval that holds the throughput: to 1e-11 of the highest."""
+"""Halvings of the interval that contains the throughput, to 1e-11 of the highest throughput."""
 
 _ROUNDS = 400
 _SETTLED = 1e-5
@@ -39,10 +40,10 @@ _FULL = 0.999
 class Tier:
     """Equal threads that share the requests.
 
-    host     whose cores they run on
-    threads  how many
+    host     host of their cores
+    threads  number of threads
     work     processor time of a request, in all threads together
-    wakeup   further processor time where each event finds its thread asleep and a core idle
+    wakeup   additional processor time if each event finds its thread asleep and a core idle
     """
 
     name: str
@@ -54,8 +55,8 @@ class Tier:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a request passes: a delay without a queue, and shares of its work in some tiers, `stretch` times their
-    residence in all."""
+    """A part of a request's way: a delay without a queue, and `stretch` times the residence at shares of some tiers'
+    work."""
 
     shares: Mapping[str, float]
     delay: float = 0.0
@@ -67,8 +68,8 @@ class Layered:
     """A layered network of one class.
 
     cores   of each host
-    slots   of each pool; None where a request waits for none
-    pools   equal ones that share the clients
+    slots   of each pool; None without slots
+    pools   number of equal pools, which share the clients
     """
 
     cores: Mapping[str, float]
@@ -86,7 +87,7 @@ class Layered:
             if tier.host not in self.cores:
                 raise ArgumentError(f"{tier.name}.host", f"expected one of {list(self.cores)}, not {tier.host!r}")
             if tier.threads < 1 or not tier.work > 0 or tier.wakeup < 0:
-                raise ArgumentError(tier.name, "expected a thread or more, work above 0 and a wake-up from 0")
+                raise ArgumentError(tier.name, "expected one thread or more, work above 0 and a wake-up of 0 or more")
         names = {tier.name for tier in self.tiers}
         for stage in (self.inside, self.outside):
             if unknown := set(stage.shares) - names:
@@ -99,16 +100,16 @@ class Layered:
 
     @cached_property
     def threads(self) -> Floats:
-        """Of each tier."""
+        """Number of threads of each tier."""
         return np.array([tier.threads for tier in self.tiers], dtype=np.float64)
 
     @property
     def structure(self) -> tuple[object, ...]:
-        """What networks that are solved together have in common."""
+        """The parts that must be equal in networks that are solved together."""
         return (dict(self.cores), [(t.name, t.host, t.threads) for t in self.tiers], self.pools, self.slots)
 
     def shares(self, stage: Stage) -> Floats:
-        """Of each tier's work, the share in a stage."""
+        """The share of each tier's work in a stage."""
         return np.array([stage.shares.get(tier.name, 0.0) for tier in self.tiers])
 
     def with_loads(self, loads: Loads, factor: float = 1.0) -> Layered:
@@ -121,7 +122,7 @@ class Layered:
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """Demands and speeds of the tiers over the throughput, on a grid from 0 to what the cores allow.
+    """Demands and speeds of the tiers over the throughput, on a grid from 0 to the limit of the cores.
 
     top     highest throughput
     demand  processor time of a request, wake-ups included, (grid, tiers)
@@ -137,9 +138,9 @@ class Loads:
 class LayeredSolution:
     """The steady state, a row for each network and number of customers; times in the networks' unit.
 
-    inside     how long a slot is held
-    waiting    for a slot
-    outside    all else but thinking
+    inside     time that a request holds a slot
+    waiting    time that it waits for a slot
+    outside    other time, without thinking
     demand     processor time of a request, (rows, tiers)
     busy       share of time in which a thread is active or waits for a core, (rows, tiers)
     host_busy  of each host's cores, (rows, hosts)
@@ -162,7 +163,7 @@ class LayeredSolution:
 def solve_layered(networks: Layered | Sequence[Layered], customers: float | Sequence[float]) -> LayeredSolution:
     """Solves one network for several numbers of customers, or several networks for one number.
 
-    Networks that are solved together differ in times, work and shares only.
+    Networks that are solved together may differ in times, work and shares only.
 
     Raises
     ------
@@ -250,12 +251,12 @@ class _Rows:
         return demand, speed
 
     def times(self, throughput: Floats) -> tuple[Floats, Floats]:
-        """How long a request is inside and outside of its slot."""
+        """The times of a request inside and outside its slot."""
         demand, speed = self.at(throughput)
         busy = throughput[:, np.newaxis] * demand / self.threads
         found = []
         for delay, stretch, shares, there in self._stages:
-            # An arriving request finds the others only.
+            # An arriving request finds only the other requests.
             others = 1 - 1 / np.maximum(1.0, np.minimum(there, self.customers))
             gap = np.maximum(speed - busy * others[:, np.newaxis], 1e-9)
             found.append(delay + stretch * (shares * demand / gap).sum(axis=1))
@@ -263,7 +264,7 @@ class _Rows:
         return inside, outside
 
     def passed(self, throughput: Floats) -> Floats:
-        """What the customers achieve where the tiers are as loaded as by this throughput; it falls with the load."""
+        """The customers' throughput if the tiers have the load of the given throughput; it falls with the load."""
         inside, outside = self.times(throughput)
         away = self.think + outside
         if self.slots is None:
@@ -316,7 +317,7 @@ def settle(
     """Probability that a thread is active, its speed, and the probability of an idle core, each (rows, tiers).
 
     used     share of a core that each thread uses
-    wakeups  further use if each event found its thread asleep and a core idle
+    wakeups  additional use if each event found its thread asleep and a core idle
     """
     active = np.minimum(used, _FULL)
     speed, idle = np.ones_like(used), np.ones_like(used)
@@ -334,12 +335,12 @@ def settle(
 
 
 def _shared(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> tuple[Floats, Floats]:
-    """Speed of an active thread, and the probability of an idle core, where the other threads of its host are active
-    independently of each other with the probabilities `active`, (rows, tiers)."""
+    """Speed of an active thread, and the probability of an idle core, (rows, tiers). The other threads of its host are
+    active independently, with the probabilities `active`."""
     speed, idle = np.empty_like(active), np.empty_like(active)
     for i, host in enumerate(hosts):
         others = [int(count) - (j == i) if hosts[j] == host else 0 for j, count in enumerate(threads)]
-        # Row n: the probability that n of them are active, one thread after the other.
+        # Row n: the probability that n threads are active; the loop adds one thread at a time.
         chances = np.zeros((sum(others) + 1, len(active)))
         chances[0] = 1.0
         most = 0
