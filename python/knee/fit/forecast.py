@@ -10,7 +10,7 @@ from scipy import stats
 
 from knee.fit.curve import Curve
 from knee.fit.scenario import Scenario, as_curve, outside_of
-from knee.fit.search import Fit, fit_model
+from knee.fit.search import Fit, search
 from knee.fit.selection import Selection
 from knee.fit.stages import Stages
 from knee.queueing import Network
@@ -86,7 +86,7 @@ class FittedSystem:
         throughput, response = self.selection.chosen.fit.predict(asked)
         centre = np.array([throughput, response])
         rng = np.random.default_rng(seed)
-        several = np.log(np.array([model.predict(values, asked) for values in self.draws]) / centre)
+        several = np.log(np.stack(model.predict(self.draws, asked), axis=1) / centre)
         # Draw the same errors for every scenario, so that a band over client counts is smooth.
         misfit = self.misfit[rng.integers(len(self.misfit), size=len(self.draws))]
         scatter = self.scatter[rng.integers(len(self.scatter), size=len(self.draws))]
@@ -164,15 +164,13 @@ def fitted(
     facts = curve.facts_a_point * points.size
     misfit = (misfit - misfit.mean(axis=0)) * np.sqrt(facts / max(1, facts - len(values)))
     rng = np.random.default_rng(seed)
-    draws, deviations = [], []
-    for picked in rng.integers(points.size, size=(resamples, points.size)):
-        again = fitted * np.exp(misfit[picked][of_row])
-        fit = fit_model(model, curve.measured(again[:, 0], again[:, 1]), values, _RESAMPLE_TOLERANCE)
-        draws.append(fit.values)
-        deviations.append(np.log(np.stack(fit.predict(curve), axis=1) / fitted))
-    parameters = np.array(draws)
+    picked = rng.integers(points.size, size=(resamples, points.size))
+    again = (fitted * np.exp(misfit[picked][:, of_row])).swapaxes(1, 2).reshape(resamples, -1)
+    shown = np.ones(again.shape, dtype=np.bool_)
+    draws, _ = search(model, curve, again, shown, np.tile(values, (resamples, 1)), _RESAMPLE_TOLERANCE)
+    deviations = np.log(np.stack(model.predict(draws, curve), axis=-1) / fitted)
     stretch = _stretch(curve, len(values), level)
-    logs_of = np.log(parameters) - np.log(values)
+    logs_of = np.log(draws) - np.log(values)
     low, high = (values * np.exp(stretch * np.quantile(logs_of, tail, axis=0)) for tail in (_TAIL, 1 - _TAIL))
     return FittedSystem(
         label=label,
@@ -187,7 +185,7 @@ def fitted(
             )
             for i, name in enumerate(model.parameters)
         },
-        draws=parameters,
+        draws=draws,
         misfit=misfit,
         scatter=scatter,
         drift=float(np.sqrt(np.mean(np.square(deviations)))),

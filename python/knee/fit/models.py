@@ -3,6 +3,8 @@
 Each predicts throughput and response time of N customers from a few parameters, all positive. Times are milliseconds,
 throughputs requests/s. Every model but the universal scalability law has `outside_ms`, a delay without a queue between
 client and middleware.
+
+Predictions are made for several parameter vectors at once: `values` of shape (…, p) give results of shape (…, n).
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from knee.fit.curve import Curve
 from knee.queueing import Delay, LoadDependent, Network, Queue, erlang_c
 from knee.queueing.closed import closed_throughput
 from knee.stats.intervals import Floats
+
+_STATES_MAX = 1_000_000
+"""States, of all parameter vectors together, that the load-dependent network solves at once."""
 
 _LIGHT = 1e-3
 """Milliseconds that represent no delay: parameters are fitted as logarithms, so zero is impossible."""
@@ -51,16 +56,21 @@ class Model(ABC):
     def predict(self, values: Floats, curve: Curve) -> tuple[Floats, Floats]:
         """Throughput (requests/s) and response time (ms) of every row of a curve; the curve's measurements are not
         used."""
-        cycle = np.empty(len(curve))
+        cycle = np.empty((*values.shape[:-1], len(curve)))
         for think_ms, slots, rows in curve.alike:
-            cycle[rows] = self.cycle_ms(values, curve.customers[rows], think_ms, slots)
-        outside = curve.think_ms + (self.outside_ms(values) if curve.view == "middleware" else 0.0)
-        return 1000 * curve.customers / cycle, np.maximum(cycle - outside, 1e-9)
+            cycle[..., rows] = self.cycle_ms(values, curve.customers[rows], think_ms, slots)
+        outside = self.outside_ms(values) if curve.view == "middleware" else 0.0
+        return 1000 * curve.customers / cycle, np.maximum(cycle - (curve.think_ms + outside), 1e-9)
 
-    def outside_ms(self, values: Floats) -> float:
-        """Delay in ms between client and middleware: the part of a client's cycle outside the middleware, without think
-        time."""
-        return float(values[self.parameters.index("outside_ms")])
+    def outside_ms(self, values: Floats) -> Floats:
+        """Delay in ms between client and middleware, (…, 1): the part of a client's cycle outside the middleware,
+        without think time."""
+        return np.asarray(columns(values)[self.parameters.index("outside_ms")])
+
+
+def columns(values: Floats) -> Floats:
+    """Each parameter with shape (…, 1), to combine with a row of client counts."""
+    return np.moveaxis(values, -1, 0)[..., np.newaxis]
 
 
 def _light_ms(curve: Curve) -> float:
@@ -89,7 +99,7 @@ class OpenMM1(Model):
         return [np.array([max(_light_ms(curve) - service, _LIGHT), service])]
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        outside, service = values
+        outside, service = columns(values)
         # X² S (Z + o) − X (Z + o + S + N S) + N = 0, with the root below 1 / S.
         delay = think_ms + outside
         middle = delay + service + customers * service
@@ -112,14 +122,16 @@ class OpenMMm(Model):
         return [np.array([service, service])]
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        outside, service = values
-        servers = round(slots)
-        utilisation, waiting = _queueing(servers)
-        response = service * (1 + waiting / (servers * (1 - utilisation)))
-        throughput = utilisation * servers / service
-        # N = X (Z + outside + R(X)) rises with X, so a table of it, interpolated, gives X for each N.
-        cycle = think_ms + outside + response
-        return np.asarray(np.interp(customers, throughput * cycle, cycle))
+        utilisation, waiting = _queueing(round(slots))
+        response = 1 + waiting / (round(slots) * (1 - utilisation))
+
+        def interpolated(one: Floats) -> Floats:
+            # N = X (Z + outside + R(X)) rises with X, so a table of it, interpolated, gives X for each N.
+            outside, service = one
+            cycle = think_ms + outside + service * response
+            return np.asarray(np.interp(customers, utilisation * (round(slots) / service) * cycle, cycle))
+
+        return np.asarray(np.apply_along_axis(interpolated, -1, values))
 
 
 @cache
@@ -161,10 +173,14 @@ class ClosedNetwork(Model):
         return Network(stations, think_ms)
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        outside, *slot, server = values.tolist()
-        queues = [(slot[0], round(slots)), (server, 1)] if slot else [(server, 1)]
-        throughput = closed_throughput(int(customers.max()), think_ms + outside, queues)
-        return np.asarray(customers / throughput[customers.astype(np.int64) - 1])
+        most, rows = int(customers.max()), customers.astype(np.int64) - 1
+
+        def solved(one: Floats) -> Floats:
+            outside, *slot, server = one.tolist()
+            queues = [(slot[0], round(slots)), (server, 1)] if slot else [(server, 1)]
+            return closed_throughput(most, think_ms + outside, queues)[rows]
+
+        return np.asarray(customers / np.apply_along_axis(solved, -1, values))
 
 
 class LoadDependentNetwork(Model):
@@ -202,26 +218,28 @@ class LoadDependentNetwork(Model):
         as death rate. D is the time outside the slots. This is the machine repairman model (Kleinrock 1975, §3.8) with
         state-dependent rates.
         """
-        away = think_ms + values[0]
         counts, place = np.unique(customers, return_inverse=True)
-        rates = self._rates(values, int(counts[-1]), slots)
-        logs = np.log(away * rates)
-        cycles = np.empty(counts.size)
+        most = int(counts[-1])
+        if values.ndim > 1 and most * len(values) > _STATES_MAX:
+            return np.stack([self.cycle_ms(one, customers, think_ms, slots) for one in values])
+        rates = self._rates(values, most, slots)
+        logs = np.log((think_ms + columns(values)[0]) * rates)
+        cycles = np.empty((*values.shape[:-1], counts.size))
         for i, count in enumerate(counts):
             there = int(count)
-            weights = np.cumsum(np.log(np.arange(count, 0, -1)) - logs[:there])
+            weights = np.cumsum(np.log(np.arange(count, 0, -1)) - logs[..., :there], axis=-1)
             # Probabilities relative to the most likely n, which may be zero.
-            likeliest = max(0.0, float(weights.max()))
-            shares = np.exp(weights - likeliest)
-            cycles[i] = count * (np.exp(-likeliest) + shares.sum()) / (shares @ rates[:there])
-        return cycles[place]
+            likeliest = np.maximum(0.0, weights.max(axis=-1))
+            shares = np.exp(weights - likeliest[..., np.newaxis])
+            served = (shares * rates[..., :there]).sum(axis=-1)
+            cycles[..., i] = count * (np.exp(-likeliest) + shares.sum(axis=-1)) / served
+        return cycles[..., place]
 
     def _rates(self, values: Floats, customers: int, slots: float) -> Floats:
         """Service rate of the slots in requests/ms with 1, …, `customers` requests present."""
-        _, slot, contention = values[:3]
-        onset = values[3] if self.onset else 1.0
+        _, slot, contention, *onset = columns(values)
         busy = np.minimum(np.arange(1.0, customers + 1), np.inf if np.isnan(slots) else round(slots))
-        return np.asarray(busy / (slot * (1 + contention * np.maximum(0, busy - onset))))
+        return np.asarray(busy / (slot * (1 + contention * np.maximum(0, busy - (onset[0] if self.onset else 1.0)))))
 
 
 class ScalabilityLaw(Model):
@@ -238,11 +256,11 @@ class ScalabilityLaw(Model):
         return [np.array([alone, min(1.0, 1 / (alone * _capacity(curve))), 1e-6])]
 
     def cycle_ms(self, values: Floats, customers: Floats, think_ms: float, slots: float) -> Floats:
-        alone, contention, coherency = values
+        alone, contention, coherency = columns(values)
         return np.asarray(alone * (1 + contention * (customers - 1) + coherency * customers * (customers - 1)))
 
-    def outside_ms(self, values: Floats) -> float:
-        return 0.0
+    def outside_ms(self, values: Floats) -> Floats:
+        return np.zeros((*values.shape[:-1], 1))
 
 
 def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool = False) -> list[Model]:

@@ -11,7 +11,7 @@ import numpy as np
 from knee.errors import FitError
 from knee.fit.curve import Curve
 from knee.fit.models import Model, candidates
-from knee.fit.search import Fit, fit_model
+from knee.fit.search import Fit, fit_subsets
 from knee.queueing import QueueingError
 from knee.stats.intervals import Floats
 
@@ -127,8 +127,10 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
 def _try(model: Model, curve: Curve) -> Trial | None:
     """The trial of a model; None if the search reached parameters for which the model has no solution."""
     try:
-        fit = fit_model(model, curve)
-        errors = [_left_out(model, curve, count) for count in curve.counts[1:]]
+        everything = np.ones(len(curve), dtype=np.bool_)
+        shown = [curve.customers != count for count in curve.counts[1:]]
+        fit, *others = fit_subsets(model, curve, [everything, *shown])
+        errors = [_left_out(other, curve.where(~rows)) for other, rows in zip(others, shown, strict=True)]
     except (QueueingError, FloatingPointError):
         return None
     trial = Trial(
@@ -141,15 +143,13 @@ def _try(model: Model, curve: Curve) -> Trial | None:
     return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
 
 
-def _left_out(model: Model, curve: Curve, count: float) -> Floats:
-    """Mean logarithmic errors of throughput and response time at a client count, predicted from the other counts. Shape
-    (points, 2).
+def _left_out(fit: Fit, own: Curve) -> Floats:
+    """Mean logarithmic errors of throughput and response time at the points of a client count, predicted from the other
+    counts. Shape (points, 2).
 
     The search does not start from the fit to all counts. Otherwise a parameter that only the hidden count determines
     would keep its value.
     """
-    out = curve.customers == count
-    fit, own = fit_model(model, curve.where(~out)), curve.where(out)
     throughput, response_ms = fit.predict(own)
     logs = np.log(np.stack([throughput / own.throughput, response_ms / own.response_ms], axis=1))
     return np.array([logs[own.point == point].mean(axis=0) for point in np.unique(own.point)])
