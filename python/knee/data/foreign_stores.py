@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RUN, trim
+from knee.data.once import once
+from knee.data.trim import RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _PROCESS = [*RUN, "process"]
 
 
+@once
 def foreign_stores(dataset: Dataset) -> pl.DataFrame:
     """Utilisation of foreign stores from the probes' CPU times, over the trimmed windows.
 
@@ -38,10 +40,10 @@ def foreign_stores(dataset: Dataset) -> pl.DataFrame:
         .alias("servers"),
         (processes & (given < pl.col("_cpus"))).fill_null(value=False).alias("confined"),
     )
-    samples = trim(dataset.stations, dataset.points)
+    samples = trimmed(dataset, "stations")
     printed = samples.filter(pl.col("threads_cpu_s").is_not_null()).select(_PROCESS).unique()
     return (
-        trim(dataset.probes, dataset.points)
+        trimmed(dataset, "probes")
         .filter(pl.col("target").str.starts_with("store-"))
         .rename({"target": "process"})
         .join(printed, on=_PROCESS, how="anti")

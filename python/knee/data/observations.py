@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.data.once import once
 from knee.data.outages import outages
-from knee.data.trim import COVERED_S, RUN, trim
+from knee.data.trim import COVERED_S, RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -22,6 +23,7 @@ _LINE_OVERHANG_S = 0.15
 it."""
 
 
+@once
 def observations(dataset: Dataset) -> pl.DataFrame:
     """The measurements at each point in each finished repetition.
 
@@ -72,8 +74,8 @@ def observations(dataset: Dataset) -> pl.DataFrame:
         *_connections(dataset),
         (pl.col("seconds") - pl.col("warmup_s") - pl.col("cooldown_s")).cast(pl.Float64).alias("observed_s"),
     )
-    windows = trim(dataset.windows, points)
-    stations = trim(dataset.stations, points)
+    windows = trimmed(dataset, "windows")
+    stations = trimmed(dataset, "stations")
     table = runs
     for part in (
         _stage_times(windows),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from knee.data.once import once
 from knee.data.trim import COVERED_S, RUN, trim
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PROCESS = [*RUN, "process"]
 
 
+@once
 def connections(dataset: Dataset) -> pl.DataFrame:
     """Connections of the load generators in each window of finished runs. Each client has one connection. Load
     generators that do not count connections have no row.
@@ -44,6 +46,7 @@ def connections(dataset: Dataset) -> pl.DataFrame:
     )
 
 
+@once
 def outages(dataset: Dataset) -> pl.DataFrame:
     """The connections that each finished run lost over its trimmed windows.
 

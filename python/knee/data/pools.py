@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RUN, trim
+from knee.data.once import once
+from knee.data.trim import RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _PROCESS = [*RUN, "role", "process"]
 
 
+@once
 def connection_pools(dataset: Dataset) -> pl.DataFrame:
     """The pool of each middleware in each run, over the trimmed windows.
 
@@ -38,8 +40,7 @@ def connection_pools(dataset: Dataset) -> pl.DataFrame:
         "workers",
     )
     windows, samples = (
-        trim(frame, dataset.points).filter(pl.col("role") == "middleware")
-        for frame in (dataset.windows, dataset.stations)
+        trimmed(dataset, table).filter(pl.col("role") == "middleware") for table in ("windows", "stations")
     )
     held_ns = pl.col("service_sum_ns") - pl.col("connection_sum_ns")
     return (

@@ -33,6 +33,7 @@ class Dataset:
     spec             the experiment as it ran, with overrides
     manifest         provenance of the numbers
     factors          dotted names; each is a column of `points`
+    computed         results of functions of the dataset (:mod:`knee.data.once`)
     """
 
     def __init__(self, path: Path, spec: Spec, manifest: dict[str, Any]) -> None:
@@ -42,6 +43,7 @@ class Dataset:
         self.name = spec.experiment.name
         self.question = spec.experiment.question
         self.factors = list(spec.factors)
+        self.computed: dict[Any, Any] = {}
 
     @classmethod
     def open(cls, path: Path | str) -> Dataset:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.data.measurements import configuration
-from knee.data.trim import RUN, trim
+from knee.data.once import once
+from knee.data.trim import RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -17,6 +18,7 @@ _BESIDE_SHARE = 0.1
 unusable."""
 
 
+@once
 def threads(dataset: Dataset) -> pl.DataFrame:
     """The threads of every process in each run, over the trimmed windows.
 
@@ -28,7 +30,7 @@ def threads(dataset: Dataset) -> pl.DataFrame:
     and all runs of a configuration, so that each demand has one meaning.
     """
     tier = ["role", *configuration(dataset)]
-    samples = trim(dataset.stations, dataset.points).join(
+    samples = trimmed(dataset, "stations").join(
         dataset.points.select(*RUN, *configuration(dataset)), on=RUN, maintain_order="left"
     )
     beside_s, own_s = pl.col("beside_cpu_s").sum(), pl.col("threads_cpu_s").sum()

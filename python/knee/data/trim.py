@@ -6,13 +6,17 @@ The run folder keeps all windows, so a run can be trimmed again without a new me
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from knee.data.once import once
 from knee.stats.mser5 import mser5
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
 
 RUN = ["point", "repetition"]
 """The key of a measured run."""
@@ -55,6 +59,18 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         .filter((pl.col("elapsed_s") >= pl.col("_from_s")) & (pl.col("elapsed_s") + COVERED_S <= pl.col("_until_s")))
         .drop("_from_s", "_until_s")
     )
+
+
+@once
+def trimmed(dataset: Dataset, table: str) -> pl.DataFrame:
+    """The trimmed windows, stations or probes of a dataset (:func:`trim`)."""
+    return trim(getattr(dataset, table), dataset.points)
+
+
+@once
+def steadiness(dataset: Dataset) -> pl.DataFrame:
+    """The :func:`steady_state` of a dataset's runs."""
+    return steady_state(dataset.windows, dataset.points)
 
 
 def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.data.foreign_stores import foreign_stores
+from knee.data.once import once
 from knee.data.pools import waited_for
 from knee.data.threads import threads
-from knee.data.trim import RUN, trim
+from knee.data.trim import RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -37,8 +38,8 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     tier (:mod:`knee.data.threads`). "CPU share": CPU time of a store with a limited share of the host's processors,
     over that share. "host CPU": CPU time of all processes, over the time of all cores less stolen time.
     """
-    stations = trim(dataset.stations, dataset.points)
-    probes = trim(dataset.probes, dataset.points)
+    stations = trimmed(dataset, "stations")
+    probes = trimmed(dataset, "probes")
     keys = [*RUN, "role", "process"]
     pools = waited_for(dataset).select(*keys, pl.col("utilization").alias("connections"))
     own = stations.group_by(keys).agg(
@@ -87,11 +88,12 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     )
 
 
+@once
 def cpu_shares(dataset: Dataset) -> pl.DataFrame:
     """CPU time by owner: `point, repetition, owner, share` of all the host's cores, over the trimmed windows. Owners
     are "load", "middleware", "store", "knee" (the lab) and "others" (the rest of the host's use).
     """
-    probes = trim(dataset.probes, dataset.points).with_columns(
+    probes = trimmed(dataset, "probes").with_columns(
         (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),
         pl.col("target").str.replace(r"-\d+$", "").alias("owner"),
     )

@@ -11,7 +11,7 @@ from knee.data.measurements import configuration
 from knee.data.observations import observations
 from knee.data.pools import waited_for
 from knee.data.threads import threads
-from knee.data.trim import RUN, TIMED, steady_state, trim
+from knee.data.trim import RUN, TIMED, steadiness, trimmed
 from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
@@ -39,7 +39,7 @@ def laws_of_run(
         observations(dataset),
         types=request_types(dataset),
         stations=stations(dataset) if by_station is None else by_station,
-        steadiness=steady_state(dataset.windows, dataset.points),
+        steadiness=steadiness(dataset),
         by=configuration(dataset),
         tolerance=tolerance,
         level=level,
@@ -55,9 +55,9 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
     for each type that a run's clients sent or were to send. `visits` are the requests of the type in one round of a
     client (:mod:`knee.laws.visits`). A type without any timed request has no response time.
     """
-    seconds = _covered(trim(dataset.stations, dataset.points))
+    seconds = _covered(trimmed(dataset, "stations"))
     counts = (
-        trim(dataset.windows, dataset.points)
+        trimmed(dataset, "windows")
         .group_by(*_PROCESS, "op")
         .agg(pl.col("count", "errors", "response_sum_ns").sum(), TIMED.alias("_timed"))
         .join(seconds, on=_PROCESS, how="left")
@@ -86,7 +86,7 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
 def stations(dataset: Dataset) -> pl.DataFrame:
     """The runs by station, as in :mod:`knee.laws.stations`: queues, worker slots, connections and threads of every
     process, the host's CPUs, and the tiers, whose visits follow from the clients' requests."""
-    windows, samples = trim(dataset.windows, dataset.points), trim(dataset.stations, dataset.points)
+    windows, samples = trimmed(dataset, "windows"), trimmed(dataset, "stations")
     flows = (
         windows.group_by(_PROCESS)
         .agg(pl.col("count").sum(), pl.col("queueing_sum_ns").sum(), pl.col("service_sum_ns").sum())
@@ -189,7 +189,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
     taken_s = share * pl.col("_all_s")
     filled = (pl.col("_cpu_s") >= SATURATED * pl.col("_capacity_s")) & (share >= OUTSIDERS_DECISIVE)
     return (
-        trim(dataset.probes, dataset.points)
+        trimmed(dataset, "probes")
         .filter(pl.col("target") == "host")
         .group_by(RUN)
         .agg(

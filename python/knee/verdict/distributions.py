@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from knee.data.hdr import Histogram
-from knee.data.trim import RUN, trim
+from knee.data.trim import RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -31,7 +31,7 @@ Merged = dict[tuple[int, int, str, str], Histogram]
 def merged(dataset: Dataset) -> Merged:
     """Response times of the trimmed windows, by (point, repetition, role, operation), for clients and middlewares that
     timed any request."""
-    windows = trim(dataset.windows, dataset.points).filter(
+    windows = trimmed(dataset, "windows").filter(
         pl.col("role").is_in(["load", "middleware"]) & pl.col("response").is_not_null()
     )
     histograms: Merged = {}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RUN, trim
+from knee.data.once import once
+from knee.data.trim import RUN, trimmed
 from knee.verdict.outcomes import OPERATION
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ class Failures:
     timed: bool
 
 
+@once
 def requests(dataset: Dataset) -> pl.DataFrame:
     """The clients' trimmed requests: `point, repetition, op, count, errors`; errors are part of the count.
 
     All reads are one operation, whatever their outcome. An operation without a request has no row.
     """
     return (
-        trim(dataset.windows, dataset.points)
+        trimmed(dataset, "windows")
         .filter(pl.col("role") == "load")
         .group_by(*RUN, OPERATION)
         .agg(pl.col("count", "errors").sum())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from knee.data.outages import connections, outages
-from knee.data.trim import RUN, steady_state, trim
+from knee.data.trim import RUN, steadiness, trimmed
 from knee.data.utilization import OUTSIDERS_MAX
 from knee.stats.mser5 import WINDOWS_MIN
 from knee.verdict.evidence import Evidence
@@ -212,7 +212,7 @@ def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]
         *_outsiders(evidence.cpu_shares, runs),
         *_stolen(dataset),
         *_left_elsewhere(dataset),
-        *unsteady(steady_state(dataset.windows, dataset.points), dataset.points),
+        *unsteady(steadiness(dataset), dataset.points),
     ]
 
 
@@ -273,7 +273,7 @@ def _outsiders(shares: pl.DataFrame, runs: int) -> list[Outsiders]:
 
 def _stolen(dataset: Dataset) -> list[Stolen]:
     shares = (
-        trim(dataset.probes, dataset.points)
+        trimmed(dataset, "probes")
         .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
         .group_by(RUN)
         .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))

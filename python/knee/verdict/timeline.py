@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RESPONSE_NS, RUN, trim
+from knee.data.trim import RESPONSE_NS, RUN, trimmed
 from knee.verdict.outcomes import OPERATION
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
     network = pl.sum_horizontal("net_lo_bytes", "net_rx_bytes", "net_tx_bytes")
     disk = pl.sum_horizontal("disk_read_bytes", "disk_write_bytes")
     return (
-        trim(dataset.probes, dataset.points)
+        trimmed(dataset, "probes")
         .filter(pl.col("seconds") > 0)
         .group_by("point", "target")
         .agg(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RUN, trim
+from knee.data.trim import RUN, trimmed
 from knee.stats.intervals import (
     LEVEL,
     Interval,
@@ -55,7 +55,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
     all stores: (requests − 1) / (time from the first to the last request in the trimmed windows). With several requests
     in flight, a client gets as many answers per R.
     """
-    stations, windows = (trim(frame, dataset.points) for frame in (dataset.stations, dataset.windows))
+    stations, windows = trimmed(dataset, "stations"), trimmed(dataset, "windows")
     keys = [*RUN, "process"]
     spans = (
         stations.filter((pl.col("role") == "store") & pl.col("first_request_unix_s").is_not_null())
