@@ -151,9 +151,9 @@ def _stage(name: str, rows: pl.DataFrame, each_ms: Floats, servers: pl.Expr | No
         for own in rows.partition_by("point")
     ]
 
-    def per_request(several: Sequence[Floats]) -> float:
-        total, requests = np.concatenate(several).sum(axis=0)
-        return float(total / requests)
+    def per_request(several: Sequence[Floats]) -> Floats:
+        total, requests = np.concatenate(several, axis=1).sum(axis=1).T
+        return np.asarray(total / requests)
 
     light = rows.filter(pl.col("clients") == pl.col("clients").min())
     most = rows.filter(pl.col("clients") == pl.col("clients").max())

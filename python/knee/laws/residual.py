@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.data.measurements import ROUNDING
 from knee.stats.intervals import Floats, Interval, mean_intervals
@@ -121,7 +121,7 @@ def one_sided_half_width(interval: Interval) -> float | None:
 
 @lru_cache
 def _one_sided_share(level: float, repetitions: int) -> float:
-    return float(stats.t.ppf(level, repetitions - 1) / stats.t.ppf((1 + level) / 2, repetitions - 1))
+    return float(special.stdtrit(repetitions - 1, level) / special.stdtrit(repetitions - 1, (1 + level) / 2))
 
 
 def worst(*verdicts: Verdict) -> Verdict:

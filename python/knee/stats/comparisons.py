@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
 
@@ -90,7 +90,7 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
     freedoms = np.array([sample.size - 1 for sample in residuals], np.float64)
     parts = variances * freedoms / freedoms.sum()
     shared = parts.sum()
-    if _are_alike(residuals):
+    if _are_alike(variances, freedoms):
         scattered[:] = False
         freedom = freedoms.sum()
     else:
@@ -141,9 +141,14 @@ def _around(estimate: float, half_width: float | None, level: float, repetitions
     return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
-def _are_alike(residuals: Sequence[Floats]) -> bool:
+def _are_alike(variances: Floats, freedoms: Floats) -> bool:
     """Whether the variances do not significantly differ (Bartlett 1937)."""
-    return len(residuals) < 2 or bool(stats.bartlett(*residuals).pvalue >= _ALIKE)
+    if variances.size < 2:
+        return True
+    freedom = freedoms.sum()
+    apart = freedom * np.log((variances * freedoms).sum() / freedom) - (freedoms * np.log(variances)).sum()
+    correction = 1 + ((1 / freedoms).sum() - 1 / freedom) / (3 * (variances.size - 1))
+    return bool(special.chdtrc(variances.size - 1, apart / correction) >= _ALIKE)
 
 
 def _floor(freedom: float) -> float:
@@ -154,4 +159,6 @@ def _floor(freedom: float) -> float:
 
 @lru_cache
 def _studentized_range(level: float, means: int, freedom: float) -> float:
+    from scipy import stats
+
     return float(stats.studentized_range.ppf(level, means, freedom))

@@ -14,7 +14,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 LEVEL = 0.95
 """Default confidence level."""
@@ -119,7 +118,7 @@ def difference_interval(
     if variance == 0:
         return Interval(estimate, estimate, estimate, level, repetitions)
     freedom = variance**2 / (left_variance**2 / (left.size - 1) + right_variance**2 / (right.size - 1))
-    half_width = float(special.stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance)
+    half_width = _student(level, freedom) * math.sqrt(variance)
     return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
@@ -196,12 +195,12 @@ def _relative_error(*factors: tuple[Interval, float]) -> float | None:
     if variance == 0:
         return 0.0
     freedom = variance**2 / sum(error**4 / degrees for error, degrees in parts)
-    return float(special.stdtrit(freedom, (1 + factors[0][0].level) / 2)) * math.sqrt(variance)
+    return _student(factors[0][0].level, freedom) * math.sqrt(variance)
 
 
 def pooled_bootstrap(
     samples: Sequence[Floats],
-    statistic: Callable[[Sequence[Floats]], float],
+    statistic: Callable[[Sequence[Floats]], Floats],
     *,
     positive: bool = False,
     level: float = LEVEL,
@@ -222,7 +221,8 @@ def pooled_bootstrap(
     samples
         One array per point, shape (repetitions, quantities); the counts of repetitions may differ.
     statistic
-        Takes arrays shaped as `samples`, returns the estimate; a non-finite value drops that resample.
+        Takes arrays shaped as `samples`, with the resamples as a further first axis, and returns an estimate for each;
+        a non-finite value drops that resample.
     positive
         Whether all samples, and so the statistic, lie above zero. Residuals are then those of logarithms, and no
         resample is below zero. The interval is the basic one of the statistic's logarithm, T² / T*(1 − α/2) to
@@ -235,7 +235,7 @@ def pooled_bootstrap(
     repetitions there is no interval.
     """
     _check_level(level)
-    estimate = statistic(samples)
+    estimate = float(statistic([sample[np.newaxis] for sample in samples])[0])
     repetitions = min((sample.shape[0] for sample in samples), default=0)
     measured = [np.log(sample) for sample in samples] if positive else samples
     residuals = [
@@ -251,16 +251,15 @@ def pooled_bootstrap(
     means = np.concatenate([np.broadcast_to(sample.mean(axis=0), sample.shape) for sample in measured])
     ends = np.cumsum([sample.shape[0] for sample in samples]).tolist()
     points = [slice(end - sample.shape[0], end) for end, sample in zip(ends, samples, strict=True)]
-    estimates: list[float] = []
-    for chosen in rng.integers(pool.shape[0], size=(resamples, means.shape[0])):
-        drawn = np.exp(means + pool[chosen]) if positive else means * (1 + pool[chosen])
-        value = statistic([drawn[point] for point in points])
-        if math.isfinite(value):
-            estimates.append(value)
-    if len(estimates) < resamples / 2:
+    chosen = pool[rng.integers(pool.shape[0], size=(resamples, means.shape[0]))]
+    drawn = np.exp(means + chosen) if positive else means * (1 + chosen)
+    estimates = statistic([drawn[:, point] for point in points])
+    estimates = estimates[np.isfinite(estimates)]
+    if estimates.size < resamples / 2:
         return Interval(estimate, None, None, level, repetitions)
     freedom = sum(residual.shape[0] - 1 for residual in residuals)
-    tail = float(special.ndtr(-special.stdtrit(freedom, (1 + level) / 2)))
+    # Φ, as the complementary error function has it.
+    tail = math.erfc(_student(level, freedom) / math.sqrt(2)) / 2
     low, high = (float(end) for end in np.quantile(estimates, [tail, 1 - tail]))
     if positive:
         low, high = estimate * (estimate / high), estimate * (estimate / low)
@@ -268,8 +267,11 @@ def pooled_bootstrap(
 
 
 @lru_cache
-def _student(level: float, freedom: int) -> float:
+def _student(level: float, freedom: float) -> float:
     """t(1 − α/2; ν), cached: thousands of points need the same few values."""
+    # Imported late: `knee run` does not need scipy.
+    from scipy import special
+
     return float(special.stdtrit(freedom, (1 + level) / 2))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.stats.intervals import LEVEL, Interval, mean_interval
 from knee.verdict.knee import NOISE_MAX, PLATEAU
@@ -51,7 +51,7 @@ class AtRate:
         """Whether random arrivals alone may explain a throughput this far below the rate."""
         if self.due is None:
             return False
-        chance = float(stats.norm.ppf((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
+        chance = float(special.ndtri((1 + self.throughput.level) / 2)) / math.sqrt(self.due)
         return self.throughput.estimate >= (1 - chance) * self.rate
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.data.trim import COVERED_S, RUN
 from knee.stats.comparisons import scatters
@@ -124,13 +124,13 @@ def change_intervals(changes: Mapping[int, Floats], level: float) -> dict[int, I
         widest = max(alike, key=lambda point: float(alike[point].var()))
         others = [sample for point, sample in alike.items() if point != widest]
         own, pooled = _pooled([alike[widest]]), _pooled(others)
-        if own[0] <= pooled[0] * stats.f.isf((1 - level) / len(alike), own[1], pooled[1]):
+        if own[0] <= pooled[0] * special.fdtri(own[1], pooled[1], 1 - (1 - level) / len(alike)):
             break
         del alike[widest]
     if not alike:
         return found
     variance, freedom = _pooled(list(alike.values()))
-    quantile = float(stats.t.ppf((1 + each) / 2, freedom))
+    quantile = float(special.stdtrit(freedom, (1 + each) / 2))
     for point, sample in (alike | equal).items():
         half_width, estimate = quantile * math.sqrt(variance / sample.size), found[point].estimate
         found[point] = replace(found[point], low=estimate - half_width, high=estimate + half_width)

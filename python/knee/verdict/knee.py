@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
 
@@ -264,20 +265,24 @@ def _noise(samples: Sequence[Floats], level: float) -> float | None:
         return None
     squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
     repetitions = len(samples) / sum(1 / sample.shape[0] for sample in samples)
-    quantile = float(stats.t.ppf(1 - (1 - level) / 2 / max(1, len(samples) - 1), freedom))
+    quantile = float(special.stdtrit(freedom, 1 - (1 - level) / 2 / max(1, len(samples) - 1)))
     return quantile * math.sqrt(squares / freedom * 2 / repetitions)
 
 
 def _plateau(throughputs: Floats, tolerance: float) -> slice:
     """The contiguous levels around the largest throughput that lie within the tolerance of it."""
-    peak = int(np.argmax(throughputs))
-    enough = throughputs >= (1 - tolerance) * throughputs[peak]
-    first = last = peak
-    while first > 0 and enough[first - 1]:
-        first -= 1
-    while last + 1 < len(throughputs) and enough[last + 1]:
-        last += 1
-    return slice(first, last + 1)
+    places = np.flatnonzero(_on_plateau(throughputs[np.newaxis], tolerance)[0])
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def _on_plateau(throughputs: Floats, tolerance: float) -> npt.NDArray[np.bool_]:
+    """Whether each level is on the plateau (:func:`_plateau`), for many rows of throughputs at once."""
+    places = np.arange(throughputs.shape[1])
+    peak = throughputs.argmax(axis=1)[:, np.newaxis]
+    below = ~(throughputs >= (1 - tolerance) * throughputs.max(axis=1, keepdims=True))
+    first = np.where(below & (places < peak), places + 1, 0).max(axis=1, keepdims=True)
+    stop = np.where(below & (places > peak), places, places.size).min(axis=1, keepdims=True)
+    return np.asarray((places >= first) & (places < stop))
 
 
 def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int) -> Knee:
@@ -290,11 +295,11 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     starts = np.cumsum(counts) - counts[:, 0]
     tolerance = curve.tolerance
 
-    def intersection(samples: Sequence[Floats]) -> float:
-        # The bootstrap calls this a thousand times, so the means of all levels are one array operation.
-        throughputs, cycles_ms = (np.add.reduceat(np.concatenate(samples), starts) / counts).T
-        top = float(throughputs[_plateau(throughputs, tolerance)].mean())
-        return top * float(cycles_ms[0]) / 1000 / curve.pipeline
+    def intersection(samples: Sequence[Floats]) -> Floats:
+        means = np.add.reduceat(np.concatenate(samples, axis=1), starts, axis=1) / counts
+        throughputs = means[:, :, 0]
+        top = throughputs.mean(axis=1, where=_on_plateau(throughputs, tolerance))
+        return np.asarray(top * means[:, 0, 1] / 1000 / curve.pipeline)
 
     clients = _widened(
         pooled_bootstrap(curve.samples, intersection, positive=True, level=level, seed=seed),

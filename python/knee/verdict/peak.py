@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.laws.foreign import ALL
 from knee.stats.comparisons import Noise, noise
@@ -124,7 +124,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     means = np.array([values.mean() for _, values in answering])
     # Noise of the logarithms of the means.
     counts = np.array([1 / values.size for _, values in answering])
-    quantiles = stats.t.ppf(1 - (1 - level) / 2 / means.size, known.freedoms)
+    quantiles = special.stdtrit(known.freedoms, 1 - (1 - level) / 2 / means.size)
     half_widths = quantiles * np.sqrt(counts * known.variances) * means
     found = [
         (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
@@ -155,5 +155,5 @@ def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[
     for i, log in enumerate(logs):
         errors, freedoms = known.differences(counts, i)
         left = np.flatnonzero(~exceeded & (logs < log))
-        exceeded[left] = log - logs[left] > stats.t.ppf(each, freedoms[left]) * np.sqrt(errors[left])
+        exceeded[left] = log - logs[left] > special.stdtrit(freedoms[left], each) * np.sqrt(errors[left])
     return [int(i) for i in np.flatnonzero(~exceeded)]
