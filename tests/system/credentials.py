@@ -12,14 +12,15 @@ import polars as pl
 class Watch:
     """Looks for a password in the list of processes: the given one, or that of the lab's own database in a folder."""
 
-    def __init__(self, folder: Path, password: str = "") -> None:
+    def __init__(self, folder: Path, password: str = "", database: str = "") -> None:
         self._folder = folder
+        self._sign = (database or str(folder)).encode()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_until_over)
         self._is_made = not password
         self.password = password
         self.programs: set[str] = set()
-        """Programs that ran with the folder in their command lines; short-lived ones may be missing."""
+        """Programs with the database or the folder in their command lines; short-lived ones may be missing."""
         self.exposed: list[bytes] = []
         """Command lines with the password."""
 
@@ -47,7 +48,7 @@ class Watch:
                 line = (process / "cmdline").read_bytes()
                 if self.password.encode() in line:
                     self.exposed.append(line)
-                if str(self._folder).encode() in line:
+                if self._sign in line:
                     self.programs.add(Path(line.split(b"\0")[0].decode()).name)
 
     def assert_kept(self) -> None:

@@ -29,12 +29,13 @@ DATABASE_OF_THEIR_OWN = {
 ROUNDED_S = 2 / TICKS_PER_S
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    for name, value in DATABASE_OF_THEIR_OWN.items():
-        monkeypatch.setenv(name, value)
-    with Cluster(tmp_path, durable=False) as cluster:
-        yield cluster
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in DATABASE_OF_THEIR_OWN.items():
+            patch.setenv(name, value)
+        with Cluster(tmp_path_factory.mktemp("cluster"), durable=False) as cluster:
+            yield cluster
 
 
 def await_sessions(cluster: Cluster, count: int) -> None:

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -59,11 +59,18 @@ CONTESTANTS = [
     Contestant("pipelined-1", _behind_proxy(1, "--pipelined")),
     Contestant("pipelined-3", _behind_proxy(3, "--pipelined")),
 ]
-contestants = pytest.mark.parametrize(
-    "contestant",
-    [contestant for contestant in CONTESTANTS if SOAK or contestant.name in SAMPLE],
+
+
+@pytest.fixture(
+    scope="module",
+    params=[contestant for contestant in CONTESTANTS if SOAK or contestant.name in SAMPLE],
     ids=lambda contestant: contestant.name,
 )
+def server(request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A contestant, for all tests of it."""
+    systems = Systems()
+    yield request.param.start(systems)
+    systems.close()
 
 
 def memccapable(server: Running) -> dict[str, bool]:
@@ -109,6 +116,7 @@ def _pymemcache(server: Running, *tests: str) -> dict[str, str]:
             *("-W", "ignore", "-q", "-rA", "--server", host, "--port", str(port), "--count", "10"),
             *(str(folder / test) for test in tests),
         ],
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -128,25 +136,21 @@ def test_memcached_itself_is_what_the_counts_say(systems: Systems) -> None:
     assert len(suite) == PYMEMCACHE_TESTS + 1
 
 
-@contestants
-def test_memccapable(systems: Systems, contestant: Contestant) -> None:
-    outcomes = memccapable(contestant.start(systems))
+def test_memccapable(server: Running) -> None:
+    outcomes = memccapable(server)
     assert [name for name, passed in outcomes.items() if not passed] == []
     assert len(outcomes) == MEMCCAPABLE_ASCII_TESTS
 
 
-@contestants
-def test_pymemcache(systems: Systems, contestant: Contestant) -> None:
-    outcomes = pymemcache_suite(contestant.start(systems))
+def test_pymemcache(server: Running) -> None:
+    outcomes = pymemcache_suite(server)
     failed = {name for name, outcome in outcomes.items() if outcome != "PASSED"}
     assert failed <= {PYMEMCACHE_FAILS_ANYWHERE}
     assert len(outcomes) == PYMEMCACHE_TESTS + 1
 
 
-@contestants
 @pytest.mark.parametrize("operation", ["get", "set", "mget"])
-def test_memcslap(systems: Systems, contestant: Contestant, operation: str) -> None:
-    server = contestant.start(systems)
+def test_memcslap(server: Running, operation: str) -> None:
     program = find_foreign("memcslap", "libmemcached-tools")
     run = subprocess.run(
         [program, "-s", server.endpoint, "-c", "8", "-e", "100", "-t", operation],
@@ -159,9 +163,7 @@ def test_memcslap(systems: Systems, contestant: Contestant, operation: str) -> N
     assert f"Time to {operation}" in run.stdout
 
 
-@contestants
-def test_memaslap_verifies_every_value(systems: Systems, contestant: Contestant, tmp_path: Path) -> None:
-    server = contestant.start(systems)
+def test_memaslap_verifies_every_value(server: Running, tmp_path: Path) -> None:
     program = find_foreign("memcaslap", "libmemcached-tools")
     workload = tmp_path / "workload"
     workload.write_text("key\n16 64 1\nvalue\n1 8192 1\ncmd\n0 0.3\n1 0.7\n")
@@ -181,9 +183,7 @@ def test_memaslap_verifies_every_value(systems: Systems, contestant: Contestant,
     assert [counts[name] for name in ("get_misses", "verify_misses", "verify_failed")] == ["0", "0", "0"]
 
 
-@contestants
-def test_no_wrong_value_under_mixed_load(systems: Systems, contestant: Contestant) -> None:
-    server = contestant.start(systems)
+def test_no_wrong_value_under_mixed_load(systems: Systems, server: Running) -> None:
     keys = ["--keys", "500", "--value-bytes", "uniform:1:6000"]
     assert systems.load(server, "--clients", "4", "--populate", "1", *keys).wait() == 0
     load = systems.load(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from labs import knee_run
 
 from knee.data import Dataset
 from knee.data.observations import observations
@@ -15,10 +13,6 @@ from knee.laws import laws_of_run
 from knee.verdict.distributions import merged
 from knee.verdict.outcomes import reads
 from knee.verdict.views import throughput_views
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0
-"""For runs that take a few seconds on an idle machine."""
 
 SHORT = ("measure.repetitions=1", "measure.seconds=3", "measure.warmup_s=1", "measure.cooldown_s=0")
 
@@ -32,16 +26,8 @@ class Lab:
 
     def run(self, experiment: str, *overrides: str) -> Dataset:
         flags = [flag for override in (*SHORT, *overrides) for flag in ("--set", override)]
-        done = subprocess.run(
-            [sys.executable, "-m", "knee", "run", "--no-report", experiment, *flags],
-            capture_output=True,
-            text=True,
-            cwd=self._folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        code, said = knee_run(self._folder, experiment, *flags)
+        assert code == 0, said
         (path,) = (self.runs / experiment).iterdir()
         return Dataset.open(path)
 

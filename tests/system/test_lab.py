@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import psutil
 import pytest
+from labs import knee_run
 from systems import is_gone, wait_until
 
 from knee import spec
@@ -86,26 +86,18 @@ class Lab:
         self.folder = folder
         self.runs = folder / "runs"
 
-    def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "knee", *arguments]
-
-    def start(
-        self, *arguments: str, wrapper: tuple[str, ...] = (), report: bool = False, **environment: str
-    ) -> subprocess.Popen[str]:
-        options = [] if report else ["--no-report"]
+    def start(self, *arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*wrapper, *self.argv("run", *options, *arguments)],
+            [*wrapper, sys.executable, "-m", "knee", "run", "--no-report", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python"), **environment},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
         )
 
-    def run(self, *arguments: str, report: bool = False, **environment: str) -> tuple[int, str]:
-        with self.start(*arguments, report=report, **environment) as process:
-            _, said = process.communicate(timeout=PATIENCE_S)
-            return process.returncode, said
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
+        return knee_run(self.folder, *arguments, **environment)
 
     def experiment(self, text: str) -> str:
         file = self.folder / "experiment.toml"
@@ -120,23 +112,6 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab(tmp_path)
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run folder and what `knee run` printed to standard error."""
-
-    dataset: Dataset
-    said: str
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A finished run of our own programs, for tests that only read its folder."""
-    lab = Lab(tmp_path_factory.mktemp("finished"))
-    code, said = lab.run(lab.experiment(LINKED), "--set", "workload.keys=600")
-    assert code == 0, said
-    return Finished(lab.dataset(), said)
 
 
 @pytest.fixture
@@ -186,10 +161,16 @@ def test_late_clients_are_started_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tally.done, tally.failed) == (1, [])
 
 
-def test_clients_and_middlewares_count_the_same_requests(finished: Finished) -> None:
-    (warning,) = warnings_of_folder(finished.dataset)
+def test_finished_run_has_its_counts_percentiles_and_provenance(lab: Lab) -> None:
+    code, said = lab.run(lab.experiment(LINKED), "--set", "workload.keys=600")
+    assert code == 0, said
+    assert said.count("link_mbit was not emulated") == 1
+    dataset = lab.dataset()
+    (warning,) = warnings_of_folder(dataset)
     assert words.warning(warning).startswith("link_mbit was not emulated")
-    assert_counted_alike(finished.dataset)
+    assert_counted_alike(dataset)
+    assert_percentiles_are_those_printed(dataset)
+    assert_has_provenance(dataset)
 
 
 def assert_counted_alike(dataset: Dataset) -> None:
@@ -210,10 +191,10 @@ def assert_counted_alike(dataset: Dataset) -> None:
     assert set(dataset.probes["target"]) == expected
 
 
-def test_percentiles_are_those_that_the_programs_print(finished: Finished) -> None:
+def assert_percentiles_are_those_printed(dataset: Dataset) -> None:
     printed = [
         one
-        for path in finished.dataset.path.glob("points/*/*.jsonl")
+        for path in dataset.path.glob("points/*/*.jsonl")
         for line in path.read_text().splitlines()
         for one in json.loads(line).get("histograms", [])
     ]
@@ -226,9 +207,7 @@ def test_percentiles_are_those_that_the_programs_print(finished: Finished) -> No
         assert histogram.mean == pytest.approx(one["mean"], rel=0.001)
 
 
-def test_a_run_folder_has_the_provenance(finished: Finished) -> None:
-    assert finished.said.count("link_mbit was not emulated") == 1
-    dataset = finished.dataset
+def assert_has_provenance(dataset: Dataset) -> None:
     assert (dataset.path / "experiment.toml").read_text() == LINKED
     manifest = dataset.manifest
     assert manifest["overrides"] == {"workload.keys": 600}
@@ -241,15 +220,18 @@ def test_a_run_folder_has_the_provenance(finished: Finished) -> None:
     assert sorted(path.name for path in folder.glob("*.jsonl")) == sorted(f"{name}.jsonl" for name in started)
 
 
-def test_a_store_that_already_runs_elsewhere(lab: Lab) -> None:
+def test_store_elsewhere_outlives_a_run_under_nohup(lab: Lab) -> None:
     host = LocalHost()
     try:
         command = stores.store("store", Store(kind="memcached"), host.free_address(), 100)
         store = host.start(command, lab.folder / "lines", lab.folder / "log", lambda *_: None)
         address = store.wait_ready(PATIENCE_S)
         text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
-        code, said = lab.run(lab.experiment(text), *ONCE)
-        assert code == 0, said
+        with lab.start(lab.experiment(text), *ONCE, wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh")) as process:
+            wait_for(lambda: bool(list(lab.runs.glob("*/*/points/*/load-0.jsonl"))), process)
+            process.send_signal(signal.SIGHUP)
+            _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
         assert store.poll() is None
     finally:
         host.close(5)
@@ -307,14 +289,6 @@ def test_an_open_loop_on_memcached_has_its_rate(lab: Lab) -> None:
         assert totals["count"].sum() == pytest.approx((200, 400)[int(str(point))] * seconds, abs=8)
 
 
-def test_a_lab_under_nohup_outlives_its_terminal(lab: Lab) -> None:
-    with lab.start(lab.experiment(EXPERIMENT), *ONCE, wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh")) as process:
-        wait_for(lambda: bool(list(lab.runs.glob("*/*/points/*/load-0.jsonl"))), process)
-        process.send_signal(signal.SIGHUP)
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
-
-
 def test_a_store_that_is_not_there_fails_every_run_and_says_so(lab: Lab) -> None:
     host = LocalHost()
     try:
@@ -337,16 +311,15 @@ def test_a_server_that_dies_fails_its_run_only(lab: Lab, running: Callable[[str]
     dataset = lab.dataset()
     assert dataset.points.select("repetition", "status").rows() == [(1, "failed"), (2, "done")]
     assert "ended during the run: killed by SIGKILL" in said and "killed by SIGKILL" in dataset.points["reason"][0]
-    # It is repeated with a store that does not start; the other result is reported.
+    # It is repeated with a store that does not start.
     (lab.folder / "bin").mkdir()
     for name in ("knee-load", "knee-proxy"):
         (lab.folder / "bin" / name).symlink_to(programs.find(name))
     (lab.folder / "bin" / "knee-kv").symlink_to("/bin/false")
-    code, said = lab.run("--resume", str(dataset.path), report=True, KNEE_BIN_DIR=str(lab.folder / "bin"))
+    code, said = lab.run("--resume", str(dataset.path), KNEE_BIN_DIR=str(lab.folder / "bin"))
     assert code == 1
     assert "1 of 1 measurement failed" in said
     assert "resumed at" in said and "different values of programs" in said
-    assert dataset.report_path.is_file()
 
 
 def test_an_interrupted_run_stops_everything(lab: Lab, running: Callable[[str], subprocess.Popen[str]]) -> None:
@@ -377,12 +350,12 @@ def test_nothing_outlives_a_lab_that_is_killed(lab: Lab, running: Callable[[str]
 
 
 def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
-    """On a file system of the size of two or three runs, in a mount namespace of its own.
+    """On a file system of the size of a few runs, in a mount namespace of its own.
 
     Where that is not allowed, as in many containers, files may not grow as long as the manifest's would after a
     few runs.
     """
-    script = 'mount -t tmpfs -o size=800k none runs && "$@"; code=$?; cp -r runs kept; exit $code'
+    script = 'mount -t tmpfs -o size=300k none runs && "$@"; code=$?; cp -r runs kept; exit $code'
     wrapper: tuple[str, ...] = ("unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh")
     expected = "No space left on device; make room, or choose another place with --runs-dir"
     longer: tuple[str, ...] = ()
@@ -393,8 +366,8 @@ def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
     if not may_mount:
         wrapper, expected = ("prlimit", "--fsize=100000"), "File too large; raise the limit"
         longer = ("--set", "experiment.question=" + 85_000 * "?")
-    text = EXPERIMENT.replace("repetitions = 2", "repetitions = 20")
-    with lab.start(lab.experiment(text), *longer, wrapper=wrapper) as process:
+    short = [*ONCE, "--set", "measure.repetitions=20"]
+    with lab.start(lab.experiment(EXPERIMENT), *short, *longer, wrapper=wrapper) as process:
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert expected in said

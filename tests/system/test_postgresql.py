@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pytest
 from systems import is_gone, wait_until
 
 from knee.lab.deploy import postgresql
@@ -22,35 +20,39 @@ PATIENCE_S = 60.0
 """For each of making, serving and writing a cluster, which take a second or two on an idle machine."""
 
 
-@pytest.fixture
-def host() -> Iterator[LocalHost]:
-    host = LocalHost()
-    yield host
-    host.close(PATIENCE_S)
-
-
-def start(host: LocalHost, folder: Path, cluster: Cluster) -> LocalProcess:
-    lines, log = folder / "lines", folder / "log"
-    made = host.start(postgresql.initdb("initdb", cluster), lines, log, lambda *_: None)
-    assert made.wait(PATIENCE_S) == 0, made.describe()
+def serve(host: LocalHost, folder: Path, cluster: Cluster) -> LocalProcess:
+    """Pinned to a processor."""
     tier = Store(kind="postgresql", memory_mb=16, cpus=1)
     command = postgresql.postgresql("store-0", tier, cluster, host.free_address(), 4)
-    process = host.start(command, lines, log, lambda *_: None)
+    process = host.start(command, folder / "lines", folder / "log", lambda *_: None)
     assert process.wait_ready(PATIENCE_S) == command.serves
     return process
 
 
-@pytest.fixture
-def served(host: LocalHost, tmp_path: Path) -> Iterator[LocalProcess]:
-    """A cluster that is pinned to a processor."""
+def test_a_cluster_is_closed_to_others_and_leaves_no_process(tmp_path: Path) -> None:
+    host = LocalHost()
     with scratch(tmp_path / "room") as room:
+        cluster = Cluster(room.data_path("store-0"), room.password_path)
         try:
-            yield start(host, tmp_path, Cluster(room.data_path("store-0"), room.password_path))
+            made = host.start(
+                postgresql.initdb("initdb", cluster), tmp_path / "lines", tmp_path / "log", lambda *_: None
+            )
+            assert made.wait(PATIENCE_S) == 0, made.describe()
+            served = serve(host, tmp_path, cluster)
+            family = assert_pinned_and_watched(served)
+            assert_closed_to_others(served, tmp_path / "room")
+            assert served.stop(served.command.grace_s) == 0, served.describe()
+            assert all(map(is_gone, family))
+            crashed = psutil.Process(serve(host, tmp_path, cluster).pid)
+            family = crashed.children(recursive=True)
+            crashed.kill()
         finally:
             host.close(0)
+        assert all(map(is_gone, family))
 
 
-def test_a_cluster_is_pinned_watched_and_closed_to_others(served: LocalProcess, tmp_path: Path) -> None:
+def assert_pinned_and_watched(served: LocalProcess) -> list[psutil.Process]:
+    """Also returns the descendants."""
     first = psutil.Process(served.pid)
     family = first.children(recursive=True)
     assert family, "PostgreSQL works in several processes"
@@ -68,18 +70,13 @@ def test_a_cluster_is_pinned_watched_and_closed_to_others(served: LocalProcess, 
     sample = next(one for one in samples if one["target"] == "store-0")
     assert sample["cpu_count"] > 1
     assert sample["rss_bytes"] > first.memory_info().rss
-    # Only this machine's processes reach it, and they need the password.
-    listening = [one.laddr for one in first.net_connections() if one.status == "LISTEN"]
+    return family
+
+
+def assert_closed_to_others(served: LocalProcess, room: Path) -> None:
+    """Only this machine's processes reach it, and they need the password."""
+    listening = [one.laddr for one in psutil.Process(served.pid).net_connections() if one.status == "LISTEN"]
     assert {address.ip for address in listening} == {"127.0.0.1"}
-    assert (tmp_path / "room" / "password").stat().st_mode & 0o077 == 0
-    rules = (tmp_path / "room" / "data" / "store-0" / "pg_hba.conf").read_text(encoding="utf-8").splitlines()
+    assert (room / "password").stat().st_mode & 0o077 == 0
+    rules = (room / "data" / "store-0" / "pg_hba.conf").read_text(encoding="utf-8").splitlines()
     assert {line.split()[-1] for line in rules if line and not line.startswith("#")} == {"scram-sha-256"}
-    assert served.stop(served.command.grace_s) == 0, served.describe()
-    assert all(map(is_gone, family))
-
-
-def test_a_crashed_cluster_leaves_no_process(host: LocalHost, served: LocalProcess) -> None:
-    family = psutil.Process(served.pid).children(recursive=True)
-    psutil.Process(served.pid).kill()
-    host.close(0)
-    assert all(map(is_gone, family))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from credentials import Watch
 from databases import PASSWORD, Database
+from labs import knee_run
 from systems import free_port, wait_until
 
 from knee import report
@@ -43,17 +44,25 @@ cooldown_s = 0
 """
 
 
-@contextmanager
-def begun(
-    folder: Path, database: Database, *options: str, seconds: int = 1, repetitions: int = 1
-) -> Iterator[subprocess.Popen[str]]:
-    """`knee run` on a database, with its password in the environment."""
+def arguments(folder: Path, database: Database, seconds: int = 1, repetitions: int = 1) -> list[str]:
+    """Of a `knee run` on a database."""
     file = folder / "elsewhere.toml"
     file.write_text(
         EXPERIMENT.format(address=database.address, name=database.name, seconds=seconds, repetitions=repetitions)
     )
+    return ["--runs-dir", str(folder / "runs"), str(file)]
+
+
+def made(folder: Path, database: Database, *options: str, repetitions: int = 1) -> tuple[int, str]:
+    """The exit code and the messages of `knee run`, with the database's password in the environment."""
+    return knee_run(folder, *arguments(folder, database, repetitions=repetitions), *options, PGPASSWORD=PASSWORD)
+
+
+@contextmanager
+def begun(folder: Path, database: Database) -> Iterator[subprocess.Popen[str]]:
+    """`knee run` that takes long, in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "knee", "run", "--no-report", "--runs-dir", str(folder / "runs"), str(file), *options],
+        [sys.executable, "-m", "knee", "run", "--no-report", *arguments(folder, database, seconds=600)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -76,12 +85,13 @@ def dataset(folder: Path) -> Dataset:
     return Dataset.open(path)
 
 
+@pytest.mark.usefixtures("scriptless", "modelless")
 def test_each_run_makes_and_removes_its_schema(tmp_path: Path, elsewhere: Database) -> None:
-    with Watch(tmp_path, PASSWORD) as watch, begun(tmp_path, elsewhere, repetitions=2) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
+    with Watch(tmp_path, PASSWORD, elsewhere.name) as watch:
+        code, said = made(tmp_path, elsewhere, repetitions=2)
+    assert code == 0, said
     assert PASSWORD not in said
-    assert watch.programs
+    assert "knee-queue" in watch.programs
     measured = dataset(tmp_path)
     report.write(analyse(measured), measured.report_path)
     watch.assert_kept()
@@ -92,7 +102,7 @@ def test_each_run_makes_and_removes_its_schema(tmp_path: Path, elsewhere: Databa
 
 
 def test_an_interrupted_run_removes_its_schema(tmp_path: Path, elsewhere: Database) -> None:
-    with begun(tmp_path, elsewhere, seconds=600) as process:
+    with begun(tmp_path, elsewhere) as process:
         wait_for_clients(tmp_path)
         assert elsewhere.sql(HAS_SCHEMA) == "t"
         process.send_signal(signal.SIGTERM)
@@ -102,32 +112,28 @@ def test_an_interrupted_run_removes_its_schema(tmp_path: Path, elsewhere: Databa
     assert dataset(tmp_path).points["reason"].to_list() == ["interrupted"]
 
 
-@pytest.mark.parametrize("reset", [False, True])
-def test_only_a_reset_drops_a_schema(tmp_path: Path, elsewhere: Database, reset: bool) -> None:
+def test_only_a_reset_drops_a_schema(tmp_path: Path, elsewhere: Database) -> None:
     elsewhere.sql("CREATE SCHEMA knee_queue; CREATE TABLE knee_queue.message AS SELECT 'theirs' AS content")
-    with begun(tmp_path, elsewhere, *(["--set", "store.reset=true"] if reset else [])) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    if reset:
-        assert process.returncode == 0, said
-        assert elsewhere.sql(HAS_SCHEMA) == "f"
-    else:
-        assert process.returncode == 1, said
-        assert 'schema "knee_queue" already exists; give a database without this schema' in said
-        assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
+    code, said = made(tmp_path, elsewhere)
+    assert code == 1, said
+    assert 'schema "knee_queue" already exists; give a database without this schema' in said
+    assert elsewhere.sql("SELECT content FROM knee_queue.message") == "theirs"
+    code, said = made(tmp_path, elsewhere, "--set", "store.reset=true")
+    assert code == 0, said
+    assert elsewhere.sql(HAS_SCHEMA) == "f"
 
 
 def test_a_database_that_is_not_there_is_reported(tmp_path: Path) -> None:
     nowhere = Database(f"127.0.0.1:{free_port()}", "messages", tmp_path / "pgpass")
-    with begun(tmp_path, nowhere) as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1, said
+    code, said = made(tmp_path, nowhere)
+    assert code == 1, said
     (reason,) = dataset(tmp_path).points["reason"]
     assert reason.startswith("store.address: cannot make the schema knee_queue: exit code 2"), reason
     assert PASSWORD not in said
 
 
 def test_a_schema_that_stays_is_reported(tmp_path: Path, elsewhere: Database) -> None:
-    with begun(tmp_path, elsewhere, seconds=600) as process:
+    with begun(tmp_path, elsewhere) as process:
         wait_for_clients(tmp_path)
         elsewhere.sql(f"REVOKE CONNECT ON DATABASE {elsewhere.name} FROM PUBLIC, bench", "knee")
         process.send_signal(signal.SIGINT)

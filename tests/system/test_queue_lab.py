@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +12,7 @@ import psutil
 import pytest
 from credentials import Watch
 from databases import Database
+from labs import knee_run
 
 from knee.data import Dataset
 from knee.data.pools import connection_pools
@@ -22,9 +22,6 @@ from knee.lab.deploy.pgbench import OPERATION
 from knee.laws import TOLERANCE, laws_of_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0
-"""For runs that take a few seconds on an idle machine."""
-
 SHORT = ("measure.repetitions=1", "measure.seconds=2", "measure.warmup_s=0", "measure.cooldown_s=0")
 UNSYNCED = "store.durability=none"
 """Other tests keep the disk busy: a commit may take seconds there."""
@@ -45,19 +42,11 @@ def run(folder: Path, experiment: str, *overrides: str) -> tuple[Dataset, str]:
     """`knee run` of a shortened experiment in a folder of its own: its run folder and its standard error."""
     flags = [flag for override in (*SHORT, *overrides) for flag in ("--set", override)]
     file = str(REPOSITORY / "experiments" / f"{experiment}.toml")
-    done = subprocess.run(
-        # An absolute path, which is in the command lines of the processes.
-        [sys.executable, "-m", "knee", "run", "--no-report", "--runs-dir", str(folder / "runs"), file, *flags],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **OTHER_DATABASE, "PYTHONPATH": str(REPOSITORY / "python")},
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    # An absolute path, which is in the command lines of the processes.
+    code, said = knee_run(folder, "--runs-dir", str(folder / "runs"), file, *flags, **OTHER_DATABASE)
+    assert code == 0, said
     (path,) = (folder / "runs" / experiment).iterdir()
-    return Dataset.open(path), done.stderr
+    return Dataset.open(path), said
 
 
 def started(dataset: Dataset) -> set[str]:

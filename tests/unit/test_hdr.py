@@ -63,6 +63,7 @@ def test_the_mean_is_that_of_the_reference(values: list[int]) -> None:
     assert ours(values).mean == pytest.approx(reference(values).get_mean_value(), rel=1e-9, abs=1e-9)
 
 
+@settings(max_examples=25)
 @given(VALUES, VALUES)
 def test_merging_counts_every_value_of_both(left: list[int], right: list[int]) -> None:
     merged = Histogram.merge([ours(left), ours(right)])
@@ -91,6 +92,7 @@ def test_what_is_no_histogram_is_refused(text: str) -> None:
         Histogram.decode(text)
 
 
+@settings(max_examples=25)
 @given(VALUES, st.data())
 def test_a_cut_histogram_is_refused(values: list[int], data: st.DataObject) -> None:
     text = ours(values).encode()

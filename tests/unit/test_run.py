@@ -22,7 +22,7 @@ from knee.lab.deploy.deployment import Deployment, LateStartError, Progress, Thr
 from knee.lab.deploy.stores import populating_s
 from knee.lab.hosts.local import LocalHost
 from knee.lab.progress import LiveProgress, PlainProgress, duration, name_of
-from knee.lab.run import PROVENANCE, Lab, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.lab.run import PROVENANCE, Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 from knee.spec.design import Run, runs
 
 TEXT = """\
@@ -368,6 +368,21 @@ def test_an_ended_lab_says_how_to_resume(
     assert ended.value.exit_code == code
     printed = capsys.readouterr().err
     assert said in printed and f"continue with `knee run --resume {folder.path}`" in printed
+
+
+def test_other_runs_than_a_failed_one_are_reported(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded: list[Path] = []
+    (first, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
+    monkeypatch.setattr(measure, "_make", lambda *_: Tally(1, [(first, "it ended")]))
+    monkeypatch.setattr(measure, "_conclude", concluded.append)
+    monkeypatch.setattr(RunFolder, "done", lambda _: {(1, 1)})
+    (tmp_path / "x.toml").write_text(TEXT)
+    with pytest.raises(typer.Exit) as ended:
+        measure.measure(tmp_path / "x.toml", None, None, tmp_path / "runs", no_report=False)
+    assert ended.value.exit_code == 1
+    assert [path.parent for path in concluded] == [tmp_path / "runs" / "x"]
 
 
 def test_a_live_line_is_gone_afterwards() -> None:
