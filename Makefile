@@ -72,7 +72,7 @@ soak: build $(VENV)/dev
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \
-	    tests/unit/test_comparisons.py
+	    tests/unit/test_comparisons.py tests/unit/test_peak.py
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
 	    tests/system/test_queue_bottleneck.py
 	cargo test --locked -p knee-bench --tests

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 import pytest
+from cases import cases, samples
 from synthetic import open_loop
 
 from knee.data.observations import observations
@@ -29,51 +30,34 @@ def line(
     return found
 
 
-@pytest.mark.parametrize(
-    ("levels", "says"),
-    [
-        (
-            [(100, (99.8, 100.4)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
-            "follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3",
-        ),
-        # A higher rate that is reached proves nothing of a lower one.
-        (
-            [(100, (92.0, 98.0)), (200, (199.5, 200.1)), (400, (249.9, 250.1))],
-            "follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3 requests/s. "
-            "Cannot tell whether throughput follows a lower rate: at 100 requests/s, throughput is 95 ± 38 "
-            "requests/s.",
-        ),
-        (
-            [(50, (40.0,)), (100, (10.0,)), (200, (199.9,)), (400, (250.0,))],
-            "Cannot tell whether throughput follows 2 lower rates: at 100 requests/s, throughput is 10.0 requests/s.",
-        ),
-        (
-            [(1000, (999.0, 1001.0)), (1500, (1499.0, 1501.0))],
-            "up to 1,500 requests/s, the largest measured. Measure higher rates",
-        ),
-        (
-            [(100, (49.9, 50.1)), (200, (49.9, 50.1))],
-            "none of the measured arrival rates: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s. Measure "
-            "lower rates.",
-        ),
-        # Two repetitions that are far apart tell nothing, though their mean is the rate.
-        (
-            [(100, (99.8, 100.4)), (200, (100.0, 300.0))],
-            "up to 100 requests/s. Cannot tell whether it follows higher rates: at 200 requests/s, throughput is 200 "
-            "± 1,271",
-        ),
-        # One repetition does not show how surely it falls short.
-        ([(100, (100.0,)), (200, (150.0,))], "up to 100 requests/s. Cannot tell whether it follows higher rates"),
-        (
-            [(100, (50.0, 90.0)), (200, (90.0, 150.0))],
-            "Cannot tell whether throughput follows the arrival rate: at 200",
-        ),
-        ([(0.5, (0.5, 0.5)), (1.5, (1.5, 1.5))], "up to 1.5 requests/s, the largest measured"),
-    ],
-    ids=["found", "noise below", "once below", "not reached", "nowhere", "scatter", "once", "cannot tell", "fractions"],
-)
-def test_last_followed_rate_is_named(levels: list[tuple[float, Sequence[float]]], says: str) -> None:
-    assert says in words.arrivals(line(*levels))
+THROUGHPUTS = """
+100: 99.8 100.4; 200: 199.5 200.1; 400: 249.9 250.1
+  → follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3
+100: 92 98; 200: 199.5 200.1; 400: 249.9 250.1
+  → follows the arrival rate up to 200 requests/s. At 400 requests/s, throughput is 250.0 ± 1.3 requests/s. Cannot
+    tell whether throughput follows a lower rate: at 100 requests/s, throughput is 95 ± 38 requests/s.
+50: 40; 100: 10; 200: 199.9; 400: 250
+  → Cannot tell whether throughput follows 2 lower rates: at 100 requests/s, throughput is 10.0 requests/s.
+1000: 999 1001; 1500: 1499 1501
+  → up to 1,500 requests/s, the largest measured. Measure higher rates
+100: 49.9 50.1; 200: 49.9 50.1
+  → none of the measured arrival rates: at 100 requests/s, throughput is 50.0 ± 1.3 requests/s. Measure lower rates.
+100: 99.8 100.4; 200: 100 300
+  → up to 100 requests/s. Cannot tell whether it follows higher rates: at 200 requests/s, throughput is 200 ± 1,271
+100: 100; 200: 150
+  → up to 100 requests/s. Cannot tell whether it follows higher rates
+100: 50 90; 200: 90 150
+  → Cannot tell whether throughput follows the arrival rate: at 200
+0.5: 0.5 0.5; 1.5: 1.5 1.5
+  → up to 1.5 requests/s, the largest measured
+"""
+"""By arrival rate."""
+
+
+@pytest.mark.parametrize(("throughputs", "says"), cases(THROUGHPUTS))
+def test_last_followed_rate_is_named(throughputs: str, says: list[str]) -> None:
+    levels = ((float(rate), values) for rate, values in samples(throughputs).items())
+    assert says[0] in words.arrivals(line(*levels))
 
 
 def test_limiting_generator_at_unfollowed_rate_is_named() -> None:

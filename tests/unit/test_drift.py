@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from cases import cases
 from synthetic import System, synthetic_dataset
 
 from knee.data import Dataset
@@ -127,83 +128,48 @@ def drift(estimate: float, half_width: float | None, silent: int = 0, repetition
     return Drift(Interval(estimate, low, high, 0.95, repetitions), silent, 3)
 
 
-@pytest.mark.parametrize(
-    ("found", "says"),
-    [
-        (
-            [drift(0.01, 0.02), drift(-0.04, 0.05)],
-            "No measurement shows that throughput changes from the first half of a run to the second. Any change is "
-            "at most 9.0% at all points.",
-        ),
-        (
-            [drift(0.002, 0.016)],
-            f"{HALVES} stays the same to within 1.8% at all points.",
-        ),
-        # What surely changes may do so by too little to matter.
-        (
-            [drift(0.003, 0.001)],
-            f"{HALVES} stays the same to within 0.4% at all points.",
-        ),
-        (
-            [drift(0.003, 0.001), drift(0.02, 0.01)],
-            f"{HALVES} changes by +2.0% ± 1.0% at b. The change may be smaller than 2%.",
-        ),
-        (
-            [drift(0.01, 0.02), drift(1.5, 700), drift(-0.3, 0.1)],
-            f"{HALVES} changes by -30.0% ± 10.0% at c. Cannot tell at b. Measure longer, with more repetitions.",
-        ),
-        (
-            [drift(-0.3, 0.1), drift(-0.2, 0.1), drift(0.5, None, repetitions=1)],
-            f"{HALVES} changes by -30.0% ± 10.0% at a, and changes at 1 other point. There are too few "
-            "repetitions to tell at c.",
-        ),
-        (
-            [drift(0.002, 0.016), drift(1.5, 700)],
-            f"{HALVES} stays the same to within 1.8% at all points that can be judged. Cannot tell at b. "
-            "Measure longer, with more repetitions.",
-        ),
-        (
-            [drift(0.002, 0.016), drift(0.5, None, repetitions=1)],
-            f"{HALVES} stays the same to within 1.8% at all points that can be judged. There are too few "
-            "repetitions to tell at b.",
-        ),
-        # However wide the interval: it leaves no doubt of a move.
-        (
-            [drift(0.002, 0.016), drift(-0.12, 0.11)],
-            f"{HALVES} changes by -12.0% ± 11.0% at b. The change may be smaller than 2%.",
-        ),
-        (
-            [drift(1.5, 700), drift(0.5, None, repetitions=1)],
-            "Cannot tell whether throughput changes from the first half of a run to the second at a. Measure longer, "
-            "with more repetitions. There are too few repetitions to tell at b.",
-        ),
-        (
-            [drift(0.002, 0.016), drift(0.5, None, silent=2, repetitions=1)],
-            f"{HALVES} stays the same to within 1.8% at all points that can be judged. No request "
-            "succeeded for half of the time or longer in 2 of 3 runs at b.",
-        ),
-        ([drift(0.5, None, repetitions=1)], ""),
-        (
-            [drift(-0.05, None), drift(0.0, None)],
-            "Cannot tell whether throughput changes from the first half of a run to the second at a; b: "
-            "all repetitions are equal, so the noise is unknown.",
-        ),
-    ],
-    ids=[
-        "far",
-        "stays",
-        "hardly",
-        "a little",
-        "moves",
-        "twice",
-        "vague",
-        "few",
-        "wide",
-        "all vague",
-        "silent",
-        "once",
-        "equal",
-    ],
-)
-def test_drift_is_as_sure_as_repetitions_allow(found: list[Drift], says: str) -> None:
-    assert words.drift(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"}) == says
+CHANGES = """
+0.01±0.02; -0.04±0.05
+  → No measurement shows that throughput changes from the first half of a run to the second. Any change is at most
+    9.0% at all points.
+0.002±0.016
+  → HALVES stays the same to within 1.8% at all points.
+0.003±0.001
+  → HALVES stays the same to within 0.4% at all points.
+0.003±0.001; 0.02±0.01
+  → HALVES changes by +2.0% ± 1.0% at b. The change may be smaller than 2%.
+0.01±0.02; 1.5±700; -0.3±0.1
+  → HALVES changes by -30.0% ± 10.0% at c. Cannot tell at b. Measure longer, with more repetitions.
+-0.3±0.1; -0.2±0.1; 0.5 once
+  → HALVES changes by -30.0% ± 10.0% at a, and changes at 1 other point. There are too few repetitions to tell at c.
+0.002±0.016; 1.5±700
+  → HALVES stays the same to within 1.8% at all points that can be judged. Cannot tell at b. Measure longer, with
+    more repetitions.
+0.002±0.016; 0.5 once
+  → HALVES stays the same to within 1.8% at all points that can be judged. There are too few repetitions to tell at
+    b.
+0.002±0.016; -0.12±0.11
+  → HALVES changes by -12.0% ± 11.0% at b. The change may be smaller than 2%.
+1.5±700; 0.5 once
+  → Cannot tell whether throughput changes from the first half of a run to the second at a. Measure longer, with
+    more repetitions. There are too few repetitions to tell at b.
+0.002±0.016; 0.5 once silent
+  → HALVES stays the same to within 1.8% at all points that can be judged. No request succeeded for half of the time
+    or longer in 2 of 3 runs at b.
+-0.05; 0
+  → Cannot tell whether throughput changes from the first half of a run to the second at a; b: all repetitions are
+    equal, so the noise is unknown.
+"""
+"""At the points a, b and c, with their half widths where these are known; HALVES is how most sentences begin."""
+
+
+@pytest.mark.parametrize(("changes", "says"), [*cases(CHANGES), ("0.5 once", [""])])
+def test_drift_is_as_sure_as_repetitions_allow(changes: str, says: list[str]) -> None:
+    found = []
+    for change in changes.split("; "):
+        estimate, *notes = change.replace("±", " ± ").split(" ")
+        half_width = float(notes[1]) if "±" in notes else None
+        silent = 2 if "silent" in notes else 0
+        found.append(drift(float(estimate), half_width, silent, repetitions=1 if "once" in notes else 3))
+    said = words.drift(dict(enumerate(found)), {0: "a", 1: "b", 2: "c"})
+    assert said == says[0].replace("HALVES", HALVES)

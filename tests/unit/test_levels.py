@@ -2,108 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 import pytest
+from cases import cases, samples
 
 from knee.verdict import words
 from knee.verdict.levels import levels
 
 
-def table(samples: Mapping[int | str, Sequence[float]], response: str, think_ms: float | None = 0.0) -> pl.DataFrame:
+def table(measured: Mapping[int | str, Sequence[float]], response: str, think_ms: float | None = 0.0) -> pl.DataFrame:
     """A row per repetition of each level of the workers."""
-    rows = [(point, level, value) for point, (level, values) in enumerate(samples.items()) for value in values]
+    rows = [(point, level, value) for point, (level, values) in enumerate(measured.items()) for value in values]
     frame = pl.DataFrame(rows, schema=["point", "workers", response], orient="row", strict=False)
     return frame.with_columns(think_ms=pl.lit(think_ms, pl.Float64), clients=8)
 
 
-@pytest.mark.parametrize(
-    ("samples", "says"),
-    [
-        (
-            {1: (100.0, 101.0), 2: (199.9, 200.1), 4: (249.9, 250.1), 8: (249.0, 250.0)},
-            "Throughput is largest with workers = 4: 250.0 ± 1.3 requests/s. Throughput may be as large with 8. "
-            "Throughput is surely lower with 1 (by 60%), 2 (by 20%).",
-        ),
-        # A system that answers nothing has been measured, a value that is missing has not.
-        (
-            {1: (0.0, 0.0), 2: (1000.0, 1001.0), 4: (2000.0, 2001.0, math.nan)},
-            "with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 1 (by 100%), 2 (by 50%).",
-        ),
-        (
-            {1: (math.nan,), 2: (1000.0, 1001.0), 4: (2000.0, 2001.0)},
-            "largest with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 2 (by 50%). "
-            "There are no measurements with 1.",
-        ),
-        # What surely differs may still be too little to matter.
-        (
-            {1: (100.0, 100.1), 2: (101.0, 101.1)},
-            "largest with workers = 2: 101.0 ± 0.6 requests/s. Throughput is lower by 2% or less with 1.",
-        ),
-        (
-            {"none": (10.0, 10.1), "needed": (100.0, 101.0)},
-            "workers = needed: 100.5 ± 6.4 requests/s. Throughput is surely lower with none (by 90%).",
-        ),
-        # Equal repetitions do not show the noise.
-        (
-            {1: (100.0, 100.0), 2: (200.0, 200.0), 4: (0.0, 0.0)},
-            "Throughput was largest with workers = 2: 200 requests/s. Cannot tell whether throughput is lower with 1: "
-            "all repetitions are equal, so the noise is unknown. With 4, no request was answered.",
-        ),
-        # It may be chance: one request in all.
-        (
-            {1: (15.0, 15.0), 2: (0.0, 0.0)},
-            "Throughput was largest with workers = 1: 15.0 requests/s. With 2, no request was answered.",
-        ),
-        (
-            {1: (30.0, 0.0), 2: (0.0, 0.0)},
-            "Throughput is largest with workers = 1: 15 ± 191 requests/s. Throughput may be as large with 2.",
-        ),
-        (
-            {1: (100.0, 100.0), 2: (110.0, 110.0), 4: (50.0, 52.0)},
-            "largest with workers = 2: 110 requests/s. Throughput may be as large with 1. Throughput is surely lower "
-            "with 4 (by 54%).",
-        ),
-        # A level measured once is not the best, however large, and does not hide the others.
-        (
-            {1: (100.0, 100.1), 2: (200.0, 200.1), 4: (900.0,), 8: (1.0,)},
-            "Among the values with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. "
-            "Throughput is surely lower with 1 (by 50%). Cannot judge 4, 8: only one measurement.",
-        ),
-        (
-            {1: (100.0,), 2: (200.0, 201.0), 4: (300.0,)},
-            "Cannot tell without repetitions how workers changes throughput. Measure 1, 4 more than once.",
-        ),
-        (
-            {1: (100.0,), 2: (200.0,)},
-            "Cannot tell without repetitions how workers changes throughput. Measure every value more than once.",
-        ),
-    ],
-    ids=[
-        "found",
-        "nothing answered",
-        "nothing known",
-        "hardly",
-        "names",
-        "equal",
-        "equal beside silence",
-        "stalls beside silence",
-        "best equal",
-        "some once",
-        "all but one once",
-        "once",
-    ],
-)
-def test_best_level_is_named_with_levels_as_good(samples: Mapping[int | str, Sequence[float]], says: str) -> None:
-    found = levels(table(samples, "throughput"), ["workers"])
-    assert found is not None and says in words.levels(found)
+THROUGHPUTS = """
+1: 100 101; 2: 199.9 200.1; 4: 249.9 250.1; 8: 249 250
+  → Throughput is largest with workers = 4: 250.0 ± 1.3 requests/s. Throughput may be as large with 8. Throughput is
+    surely lower with 1 (by 60%), 2 (by 20%).
+1: 0 0; 2: 1000 1001; 4: 2000 2001 nan
+  → with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 1 (by 100%), 2 (by 50%).
+1: nan; 2: 1000 1001; 4: 2000 2001
+  → largest with workers = 4: 2,000 ± 6 requests/s. Throughput is surely lower with 2 (by 50%). There are no
+    measurements with 1.
+1: 100 100.1; 2: 101 101.1
+  → largest with workers = 2: 101.0 ± 0.6 requests/s. Throughput is lower by 2% or less with 1.
+none: 10 10.1; needed: 100 101
+  → workers = needed: 100.5 ± 6.4 requests/s. Throughput is surely lower with none (by 90%).
+1: 100 100; 2: 200 200; 4: 0 0
+  → Throughput was largest with workers = 2: 200 requests/s. Cannot tell whether throughput is lower with 1: all
+    repetitions are equal, so the noise is unknown. With 4, no request was answered.
+1: 15 15; 2: 0 0
+  → Throughput was largest with workers = 1: 15.0 requests/s. With 2, no request was answered.
+1: 30 0; 2: 0 0
+  → Throughput is largest with workers = 1: 15 ± 191 requests/s. Throughput may be as large with 2.
+1: 100 100; 2: 110 110; 4: 50 52
+  → largest with workers = 2: 110 requests/s. Throughput may be as large with 1. Throughput is surely lower with 4
+    (by 54%).
+1: 100 100.1; 2: 200 200.1; 4: 900; 8: 1
+  → Among the values with repetitions, throughput is largest with workers = 2: 200.1 ± 0.6 requests/s. Throughput is
+    surely lower with 1 (by 50%). Cannot judge 4, 8: only one measurement.
+1: 100; 2: 200 201; 4: 300
+  → Cannot tell without repetitions how workers changes throughput. Measure 1, 4 more than once.
+1: 100; 2: 200
+  → Cannot tell without repetitions how workers changes throughput. Measure every value more than once.
+"""
+
+
+@pytest.mark.parametrize(("throughputs", "says"), cases(THROUGHPUTS))
+def test_best_level_is_named_with_levels_as_good(throughputs: str, says: list[str]) -> None:
+    by_level = {int(at) if at.isdigit() else at: values for at, values in samples(throughputs).items()}
+    found = levels(table(by_level, "throughput"), ["workers"])
+    assert found is not None and says[0] in words.levels(found)
 
 
 def test_open_loop_levels_are_compared_by_response_time() -> None:
-    samples = {1: (20.0, 20.2), 2: (10.0, 10.1), 4: (10.0, 10.4)}
-    found = levels(table(samples, "response_ms", think_ms=None), ["workers"])
+    measured = {1: (20.0, 20.2), 2: (10.0, 10.1), 4: (10.0, 10.4)}
+    found = levels(table(measured, "response_ms", think_ms=None), ["workers"])
     assert found is not None
     assert words.levels(found) == (
         "The response time is shortest with workers = 2: 10.05 ± 0.64 ms. The response time may be as short with 4. "
@@ -119,8 +77,8 @@ def test_level_many_times_slower_is_printed_in_times() -> None:
 
 def test_level_with_unfollowed_rate_is_not_compared() -> None:
     # An overloaded pool answers the few requests that it takes on in no time.
-    samples = {1: (1.0, 1.1), 2: (3.0, 3.1), 4: (6.0, 6.1), 8: (5.0, 5.1)}
-    found = table(samples, "response_ms", None).with_columns(throughput=1000.0)
+    measured = {1: (1.0, 1.1), 2: (3.0, 3.1), 4: (6.0, 6.1), 8: (5.0, 5.1)}
+    found = table(measured, "response_ms", None).with_columns(throughput=1000.0)
     keeps_up = {0: False, 1: None, 2: True, 3: True}
     crowned = levels(found, ["workers"], keeps_up)
     assert crowned is not None and words.levels(crowned) == (
@@ -137,8 +95,8 @@ def test_level_with_unfollowed_rate_is_not_compared() -> None:
 
 
 def test_levels_with_unfollowed_rates_are_compared_by_throughput() -> None:
-    samples = {1: (301.0, 302.0), 2: (500.0, 501.0)}
-    found = table(samples, "throughput", None).with_columns(response_ms=pl.col("workers").cast(pl.Float64))
+    measured = {1: (301.0, 302.0), 2: (500.0, 501.0)}
+    found = table(measured, "throughput", None).with_columns(response_ms=pl.col("workers").cast(pl.Float64))
     compared = levels(found, ["workers"], {0: False, 1: False})
     assert compared is not None and words.levels(compared) == (
         "Throughput is known to follow the arrival rate at no value of workers. Throughput is largest with workers = "

@@ -7,163 +7,98 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 import pytest
+from cases import cases, samples
+from soak import drawn
 
 from knee.verdict import words
 from knee.verdict.peak import Peak, peak
 
-Samples = Mapping[tuple[int, int], Sequence[float]]
+TRIALS = drawn(200)
+LEAST = 0.95 - 4 * (0.95 * 0.05 / TRIALS) ** 0.5
+"""Nominally 95 %; four standard errors below it."""
+
+Samples = Mapping[tuple[int, ...], Sequence[float]]
 
 
-def table(samples: Samples) -> pl.DataFrame:
+def table(measured: Samples) -> pl.DataFrame:
     """A row per repetition of every combination of clients and connections."""
-    rows = [(*at, value) for at, values in samples.items() for value in values]
+    rows = [(*at, value) for at, values in measured.items() for value in values]
     frame = pl.DataFrame(rows, schema=["clients", "connections", "throughput"], orient="row")
     return frame.with_columns(think_ms=pl.lit(0.0))
 
 
-def found(samples: Samples) -> Peak:
-    largest = peak(table(samples), ["clients", "connections"])
+def found(measured: Samples) -> Peak:
+    largest = peak(table(measured), ["clients", "connections"])
     assert largest is not None
     return largest
 
 
-@pytest.mark.parametrize(
-    ("samples", "says"),
-    [
-        (
-            {(1, 2): (100.0, 101.0), (8, 2): (300.0, 303.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
-            (
-                "Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 298 to 308).",
-                "Throughput may be as large with clients = 8, connections = 2. With the 2 others, throughput is "
-                "surely lower.",
-                "The largest of 4 means is more often too high than too low: expect less from another run. The "
-                "interval allows for the choice.",
-            ),
-        ),
-        (
-            {(1, 2): (100.0, 101.0), (8, 4): (302.0, 304.0), (16, 4): (900.0,)},
-            (
-                "Among the configurations with repetitions, throughput is largest with clients = 8, connections = 4: "
-                "303 requests/s (95% interval: 295 to 311).",
-                "With the other, throughput is surely lower. 1 further configuration cannot be judged from one "
-                "measurement.",
-                # One that is surely ahead was not chosen by luck.
-                "The interval allows for the choice among 2.",
-            ),
-        ),
-        # Equal because they were rounded, not because there is no noise.
-        (
-            {(1, 2): (100.0, 101.0), (8, 2): (300.0, 303.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 251.0)},
-            ("connections = 4: 304 requests/s (95% interval: 297 to 311).", "may be as large with clients = 8, conn"),
-        ),
-        (
-            {(1, 2): (100.0, 101.0), (8, 2): (200.0, 300.0), (8, 4): (304.0, 304.0), (16, 4): (250.0, 250.001)},
-            (
-                "Throughput was largest with clients = 8, connections = 4: 304 requests/s. With so few repetitions "
-                "the error of this mean is unknown (cannot tell from two repetitions). Repeat more often.",
-                "Throughput may be as large with clients = 16, connections = 4; clients = 8",
-            ),
-        ),
-        (
-            {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 3 + [10_000.0]},
-            ("4: 2,510 requests/s. With so few repetitions the error of this mean is unknown (",),
-        ),
-        (
-            {(1, 2): [100.0, 101.0] * 2, (8, 4): [10.0] * 4 + [10_000.0]},
-            ("4: 2,010 requests/s. Repetitions scatter too much to tell the error of this mean (",),
-        ),
-        (
-            {(1, 2): [100.0, 101.0] * 5, (8, 4): [10.0] * 9 + [10_000.0]},
-            ("4: 1,010 requests/s. Repetitions scatter too much to tell the error of this mean (",),
-        ),
-        (
-            {(1, 2): (100.0, 100.0), (8, 2): (300.0, 300.0), (8, 4): (200.0, 200.0)},
-            (
-                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell which "
-                "configuration is best: all repetitions are equal, so the noise is unknown.",
-            ),
-        ),
-        (
-            {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (302.0, 304.0), (16, 4): (250.0, 251.0)},
-            (
-                "Throughput is largest with clients = 8, connections = 4: 303",
-                "With 1 of the 3 others, throughput is surely lower. With 2 of the 3 others, no request was answered.",
-            ),
-        ),
-        (
-            {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0, 900.0), (16, 4): (1000.0,)},
-            (
-                "Among the configurations with repetitions, throughput was largest with clients = 8, connections = 4: "
-                "900 requests/s.",
-                "With the 2 others, no request was answered. 1 further configuration cannot be judged from one "
-                "measurement.",
-            ),
-        ),
-        (
-            {(1, 2): (100.0, 100.0), (8, 2): (200.0, 200.0), (8, 4): (900.0,)},
-            (
-                "Among the configurations with repetitions, throughput was largest with clients = 8, connections = "
-                "2: 200 requests/s. Cannot tell which configuration is best: all repetitions are equal, so the noise "
-                "is unknown. 1 further configuration cannot be judged from one measurement.",
-            ),
-        ),
-        (
-            {(1, 2): (0.0, 0.0), (8, 2): (0.0, 0.0), (8, 4): (900.0,)},
-            (
-                "Throughput was largest with clients = 8, connections = 4: 900 requests/s. Cannot tell without "
-                "repetitions which configuration is best: 1 configuration of 3 was measured once.",
-            ),
-        ),
-        (
-            {(1, 2): (0.0, 0.0), (8, 4): (302.0, 304.0)},
-            (
-                "Throughput is largest with clients = 8, connections = 4: 303",
-                "With the other, no request was answered.",
-            ),
-        ),
-        (
-            {(n, m): (100.0, 200.0) for n in (1, 2, 4) for m in (1, 2, 4)},
-            ("largest with clients = 1, connections = 1: 150", "Throughput may be as large with each of the 8 others."),
-        ),
-        (
-            {(n, 1): (20.0 + n, 90.0 - n) for n in range(8)} | {(1, 2): (0.0, 0.0)},
-            (
-                "largest with clients = 0, connections = 1: 55",
-                "; clients = 6, connections = 1 and 1 more. With the other, no request was answered.",
-            ),
-        ),
-        (
-            {(1, 2): (100.0,), (8, 2): (300.0,), (8, 4): (200.0, 201.0)},
-            (
-                "Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell without "
-                "repetitions which configuration is best: 2 configurations of 3 were measured once.",
-            ),
-        ),
-    ],
-    ids=[
-        "one as large",
-        "one measured once",
-        "equal",
-        "equal and not alike",
-        "four that differ",
-        "five that differ",
-        "ten that differ",
-        "all equal",
-        "two silent",
-        "all but one silent, equal",
-        "equal and once",
-        "silent and once",
-        "all but one silent",
-        "all alike",
-        "many alike",
-        "once",
-    ],
-)
-def test_the_largest_is_named_with_those_that_may_be_as_large(samples: Samples, says: Sequence[str]) -> None:
-    sentences = words.peak(found(samples))
+# By clients and connections.
+PEAKS = """
+1,2: 100 101; 8,2: 300 303; 8,4: 302 304; 16,4: 250 251
+  → Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 298 to 308).
+  → Throughput may be as large with clients = 8, connections = 2. With the 2 others, throughput is surely lower.
+  → The largest of 4 means is more often too high than too low: expect less from another run. The interval allows
+    for the choice.
+1,2: 100 101; 8,4: 302 304; 16,4: 900
+  → Among the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 303
+    requests/s (95% interval: 295 to 311).
+  → With the other, throughput is surely lower. 1 further configuration cannot be judged from one measurement.
+  → The interval allows for the choice among 2.
+1,2: 100 101; 8,2: 300 303; 8,4: 304 304; 16,4: 250 251
+  → connections = 4: 304 requests/s (95% interval: 297 to 311).
+  → may be as large with clients = 8, conn
+1,2: 100 101; 8,2: 200 300; 8,4: 304 304; 16,4: 250 250.001
+  → Throughput was largest with clients = 8, connections = 4: 304 requests/s. With so few repetitions the error of
+    this mean is unknown (cannot tell from two repetitions). Repeat more often.
+  → Throughput may be as large with clients = 16, connections = 4; clients = 8
+1,2: 100 101 100 101; 8,4: 10 10 10 10000
+  → 4: 2,510 requests/s. With so few repetitions the error of this mean is unknown (
+1,2: 100 101 100 101; 8,4: 10 10 10 10 10000
+  → 4: 2,010 requests/s. Repetitions scatter too much to tell the error of this mean (
+1,2: 100 101 100 101 100 101 100 101 100 101; 8,4: 10 10 10 10 10 10 10 10 10 10000
+  → 4: 1,010 requests/s. Repetitions scatter too much to tell the error of this mean (
+1,2: 100 100; 8,2: 300 300; 8,4: 200 200
+  → Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell which configuration is
+    best: all repetitions are equal, so the noise is unknown.
+1,2: 0 0; 8,2: 0 0; 8,4: 302 304; 16,4: 250 251
+  → Throughput is largest with clients = 8, connections = 4: 303
+  → With 1 of the 3 others, throughput is surely lower. With 2 of the 3 others, no request was answered.
+1,2: 0 0; 8,2: 0 0; 8,4: 900 900; 16,4: 1000
+  → Among the configurations with repetitions, throughput was largest with clients = 8, connections = 4: 900
+    requests/s.
+  → With the 2 others, no request was answered. 1 further configuration cannot be judged from one measurement.
+1,2: 100 100; 8,2: 200 200; 8,4: 900
+  → Among the configurations with repetitions, throughput was largest with clients = 8, connections = 2: 200
+    requests/s. Cannot tell which configuration is best: all repetitions are equal, so the noise is unknown. 1
+    further configuration cannot be judged from one measurement.
+1,2: 0 0; 8,2: 0 0; 8,4: 900
+  → Throughput was largest with clients = 8, connections = 4: 900 requests/s. Cannot tell without repetitions which
+    configuration is best: 1 configuration of 3 was measured once.
+1,2: 0 0; 8,4: 302 304
+  → Throughput is largest with clients = 8, connections = 4: 303
+  → With the other, no request was answered.
+1,1: 100 200; 1,2: 100 200; 1,4: 100 200; 2,1: 100 200; 2,2: 100 200; 2,4: 100 200; 4,1: 100 200; 4,2: 100 200; 4,4:
+100 200
+  → largest with clients = 1, connections = 1: 150
+  → Throughput may be as large with each of the 8 others.
+0,1: 20 90; 1,1: 21 89; 2,1: 22 88; 3,1: 23 87; 4,1: 24 86; 5,1: 25 85; 6,1: 26 84; 7,1: 27 83; 1,2: 0 0
+  → largest with clients = 0, connections = 1: 55
+  → ; clients = 6, connections = 1 and 1 more. With the other, no request was answered.
+1,2: 100; 8,2: 300; 8,4: 200 201
+  → Throughput was largest with clients = 8, connections = 2: 300 requests/s. Cannot tell without repetitions which
+    configuration is best: 2 configurations of 3 were measured once.
+"""
+
+
+@pytest.mark.parametrize(("throughputs", "says"), cases(PEAKS))
+def test_the_largest_is_named_with_those_that_may_be_as_large(throughputs: str, says: list[str]) -> None:
+    by_levels = {tuple(map(int, at.split(","))): values for at, values in samples(throughputs).items()}
+    largest = found(by_levels)
+    sentences = words.peak(largest)
     for sentence, said in zip(sentences, says, strict=False):
         assert said in sentence
-    assert any("more often too high" in sentence for sentence in sentences) is bool(found(samples).as_large)
+    assert any("more often too high" in sentence for sentence in sentences) is bool(largest.as_large)
 
 
 def test_peak_without_two_closed_loop_configurations_is_none() -> None:
@@ -186,8 +121,8 @@ def test_requests_of_one_type_are_no_throughput_of_all() -> None:
 
 
 def test_requests_that_fail_fast_crown_no_configuration() -> None:
-    samples = {(8, 2): (100.0, 100.2), (8, 4): (900.0, 901.0), (16, 2): (300.0, 300.2)}
-    failing = table(samples).with_columns(
+    measured = {(8, 2): (100.0, 100.2), (8, 4): (900.0, 901.0), (16, 2): (300.0, 300.2)}
+    failing = table(measured).with_columns(
         observed_s=10.0, errors=pl.Series([0, 0, 8964, 8974, 1, 2]), load_total=9000, response_ms=1.0
     )
     factors = ["clients", "connections"]
@@ -215,8 +150,8 @@ def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
 def test_best_is_named_and_interval_pays_for_the_choice(repetitions: int) -> None:
     rng = np.random.default_rng(repetitions)
     truth = {(n, m): 1000.0 + 10 * (n == 7) for n in range(10) for m in range(2)}
-    trials, kept, covered, alone = 200, 0, 0, 0
-    for _ in range(trials):
+    kept, covered, alone = 0, 0, 0
+    for _ in range(TRIALS):
         largest = found({at: mean * (1 + 0.05 * rng.standard_normal(repetitions)) for at, mean in truth.items()})
         kept += any(at.get("clients") == 7 for at in (largest.factors, *(at for at, _ in largest.as_large)))
         chosen = truth[largest.factors["clients"], largest.factors["connections"]]  # type: ignore[index]
@@ -224,17 +159,16 @@ def test_best_is_named_and_interval_pays_for_the_choice(repetitions: int) -> Non
         assert low is not None and high is not None
         covered += low <= chosen <= high
         alone += largest.throughput.estimate - 1.96 * 50 / repetitions**0.5 <= chosen
-    # Nominally 95 %; four standard errors below it.
-    assert min(kept, covered) >= 0.89 * trials
-    assert alone < 0.8 * trials, "an interval that does not know of the choice is too high"
+    assert min(kept, covered) >= LEAST * TRIALS
+    assert alone < 0.8 * TRIALS, "an interval that does not know of the choice is too high"
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
 def test_noisier_configuration_has_its_own_variance(repetitions: int) -> None:
     rng = np.random.default_rng(repetitions)
     truth = {(n, m): 980.0 if (n, m) == (4, 1) else 1000.0 for n in range(5) for m in range(2)}
-    trials, kept, covered = 200, 0, 0
-    for _ in range(trials):
+    kept, covered = 0, 0
+    for _ in range(TRIALS):
         noise = {at: 0.1 if mean < 1000 else 0.003 for at, mean in truth.items()}
         largest = found({at: mean * (1 + noise[at] * rng.standard_normal(repetitions)) for at, mean in truth.items()})
         named = [tuple(at.values()) for at in (largest.factors, *(at for at, _ in largest.as_large))]
@@ -242,4 +176,4 @@ def test_noisier_configuration_has_its_own_variance(repetitions: int) -> None:
         low, high = largest.throughput.low, largest.throughput.high
         assert low is not None and high is not None
         covered += low <= truth[named[0]] <= high  # type: ignore[index]
-    assert min(kept, covered) >= 0.89 * trials
+    assert min(kept, covered) >= LEAST * TRIALS

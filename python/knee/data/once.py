@@ -23,6 +23,6 @@ def once(compute: Callable[Concatenate[Dataset, _P], _T]) -> Callable[Concatenat
         if known is None or any(getattr(dataset, name) is not value for name, value in known[0].items()):
             result = compute(dataset, *arguments, **options)
             known = dataset.computed[key] = {**vars(dataset)}, result
-        return known[1]  # type: ignore[no-any-return]
+        return known[1]
 
     return kept
