@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,19 @@ os.environ.setdefault("KNEE_BIN_DIR", str(REPOSITORY / "target" / "debug"))
 def repository() -> Path:
     """The root of the checkout."""
     return REPOSITORY
+
+
+@pytest.fixture
+def modelless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings without models, which take a second or two to fit."""
+    from knee.fit import Outlooks
+
+    monkeypatch.setattr("knee.verdict.findings.outlooks", lambda *_, **__: Outlooks((), (), ()))
+
+
+@pytest.fixture(scope="module")
+def scriptless() -> Iterator[None]:
+    """Reports without Vega, whose bundling takes seconds; test_report has a whole page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("knee.report.page._vega", lambda: "")
+        yield

@@ -8,7 +8,9 @@ load asymptote is N / (Z + gap + S) and its plateau c / S, so N* = (c / S) · (Z
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from knee.data.trim import trim
 from knee.spec import parse
 
 START = 1_700_000_000
+CLIENTS = (4, 16, 24, 48, 96)
+"""Around the knee of a System at 20 clients."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,20 @@ cooldown_s = {cooldown_s}
 
 
 def synthetic_dataset(
+    system: System, clients: Sequence[int] = CLIENTS, *, workers: Sequence[int] | None = None, **settings: Any
+) -> Dataset:
+    """A dataset as a run would have left it, with the settings of :func:`_dataset`. Tests may replace its tables.
+
+    workers     levels of a second factor, worker slots of each middleware
+    """
+    return copy(_dataset(system, tuple(clients), tuple(workers or ()), **settings))
+
+
+@cache
+def _dataset(
     system: System,
-    clients: Sequence[int] = (2, 4, 8, 16, 24, 32, 48, 64, 96),
+    clients: tuple[int, ...],
+    workers: tuple[int, ...],
     *,
     repetitions: int = 3,
     seconds: int = 30,
@@ -138,13 +154,11 @@ def synthetic_dataset(
     noise: float = 0.005,
     seed: int = 1,
     warming_s: int = 0,
-    workers: Sequence[int] | None = None,
 ) -> Dataset:
-    """A dataset as a run would have left it.
+    """The dataset of these arguments, made once.
 
     noise       standard deviation of the throughput's relative deviation from run to run
     warming_s   for so many seconds from the start, throughput is halved
-    workers     levels of a second factor, worker slots of each middleware
     """
     text = EXPERIMENT.format(
         middlewares=system.middlewares,
@@ -275,13 +289,13 @@ def closed_system(*, noise: float = 0.005, seed: int = 1) -> str:
     """A foreign CSV: two settings of cache, a disk that saturates, a CPU that does not."""
     rng = np.random.default_rng(seed)
     lines = ["cache,clients,repetition,throughput,response_ms,think_ms,utilization_disk,utilization_cpu"]
-    for cache, demand_ms in (("cold", 2.0), ("warm", 1.0)):
+    for setting, demand_ms in (("cold", 2.0), ("warm", 1.0)):
         for clients in (1, 2, 4, 8, 16, 32):
             for repetition in (1, 2, 3):
                 throughput = 1000 * repairman(clients, 1, demand_ms, 10.0)[0] * (1 + noise * rng.standard_normal())
                 response_ms = 1000 * clients / throughput - 10.0
                 lines.append(
-                    f"{cache},{clients},{repetition},{throughput:.6g},{response_ms:.6g},10,"
+                    f"{setting},{clients},{repetition},{throughput:.6g},{response_ms:.6g},10,"
                     f"{min(1.0, throughput * demand_ms / 1000):.4f},{throughput * 0.2 / 1000:.4f}"
                 )
     return "\n".join(lines) + "\n"

@@ -16,6 +16,8 @@ from knee.verdict import analyse, words
 from knee.verdict.distributions import merged
 from knee.verdict.failures import failures, requests
 
+pytestmark = pytest.mark.usefixtures("scriptless")
+
 
 def failing(dataset: Dataset, **shares: float) -> Dataset:
     """The same run, had so much of each operation failed."""

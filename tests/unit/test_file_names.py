@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "knee"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -21,8 +19,13 @@ def texts(module: Path) -> Iterator[str]:
             yield node.value
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", "experiment.toml", "manifest.json", "report.html"])
-def test_file_name_stands_in_data_only(suffix: str) -> None:
-    knowing = {module for module in MODULES if any(text.endswith(suffix) for text in texts(module))}
-    assert knowing
-    assert all(module.parent.name == "data" for module in knowing)
+def test_file_names_stand_in_data_only() -> None:
+    suffixes = (".parquet", ".jsonl", "experiment.toml", "manifest.json", "report.html")
+    knowing = {
+        (suffix, module.parent.name)
+        for module in MODULES
+        for text in texts(module)
+        for suffix in suffixes
+        if text.endswith(suffix)
+    }
+    assert knowing == {(suffix, "data") for suffix in suffixes}

@@ -57,7 +57,7 @@ def test_a_percentile_is_the_upper_end_of_the_bucket_of_its_rank(values: list[in
     assert value <= found <= max(value * 1.001, value)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(VALUES)
 def test_the_mean_is_that_of_the_reference(values: list[int]) -> None:
     assert ours(values).mean == pytest.approx(reference(values).get_mean_value(), rel=1e-9, abs=1e-9)
@@ -86,6 +86,7 @@ def test_histograms_of_different_resolution_do_not_merge() -> None:
         Histogram.decode(ours([1], 2).encode(), ours([1], 3).encode())
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=40) | st.binary(max_size=80).map(lambda b: "HISTFAAAA" + b.hex()))
 def test_what_is_no_histogram_is_refused(text: str) -> None:
     with pytest.raises(HistogramError):

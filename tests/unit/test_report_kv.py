@@ -15,6 +15,8 @@ from versioned import SECONDS, versioned_dataset
 from knee.report.page import html
 from knee.verdict import analyse
 
+pytestmark = pytest.mark.usefixtures("scriptless")
+
 
 def charts(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page, re.DOTALL)
@@ -24,7 +26,7 @@ def charts(page: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
+def page(scriptless: None) -> str:
     return html(analyse(versioned_dataset((2, 8))))
 
 

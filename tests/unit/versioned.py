@@ -8,6 +8,8 @@ times as long.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +56,13 @@ def throughput(clients: int) -> float:
     return 1000.0 * min(clients, 2)
 
 
-def versioned_dataset(
-    clients: Sequence[int] = (1, 2, 4, 8), *, lost: float = 0.0, populate_until: int = -1, stores: int = 1
-) -> Dataset:
+def versioned_dataset(clients: Sequence[int] = (1, 2, 4, 8), **settings: Any) -> Dataset:
+    """A copy of :func:`_dataset`, whose tables tests may replace."""
+    return copy(_dataset(tuple(clients), **settings))
+
+
+@cache
+def _dataset(clients: tuple[int, ...], *, lost: float = 0.0, populate_until: int = -1, stores: int = 1) -> Dataset:
     """A run folder's tables.
 
     lost            share of the requests that the store did not count
