@@ -170,7 +170,7 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
         raise DesignError(f"{values.size} responses: a full design with two levels per factor has 2, 4, 8, …")
     factors = values.size.bit_length() - 1
     if factors > FACTORS_MAX:
-        raise DesignError(f"{factors} factors: the audit takes {FACTORS_MAX} at most")
+        raise DesignError(f"{factors} factors: expected {FACTORS_MAX} at most")
     if not published:
         raise DesignError("no published effects to compare with")
     if (bad := np.flatnonzero(~np.isfinite(values))).size:

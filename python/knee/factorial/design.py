@@ -172,8 +172,8 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     terms = 1 << len(found) if fraction is None else fraction.runs
     if terms > TERMS_MAX:
         raise DesignError(
-            f"{len(found)} factors have {terms:,} effects: expected {TERMS_MAX:,} at most; choose the factors that "
-            "matter, or run a fraction"
+            f"{len(found)} factors have {terms:,} effects: expected {TERMS_MAX:,} at most; choose the "
+            "important factors, or run a fraction"
         )
     return Design(response, found, design.values, design.levels, design.order, fraction, _replication_notes(design))
 
@@ -186,7 +186,9 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
     if response in factors:
         raise DesignError(f"column {response} cannot be both a factor and the response")
     if len(factors) > fractions.FACTORS_MAX:
-        raise DesignError(f"{len(factors)} factors: expected {fractions.FACTORS_MAX} at most; choose those that matter")
+        raise DesignError(
+            f"{len(factors)} factors: expected {fractions.FACTORS_MAX} at most; choose the important ones"
+        )
     for name in [*factors, response, *([] if run_order is None else [run_order])]:
         if name not in table.columns:
             known = [column for column in table.columns if column not in _ADDED and not column.endswith(ROUNDING)]

@@ -135,7 +135,7 @@ def from_generators(factors: int, generators: Sequence[str]) -> Fraction:
         if word >> factors:
             raise DesignError(f"generator {text!r}: the design's factors are A to {LETTERS[factors - 1]}")
         if word in relation:
-            raise DesignError(f"generator {text!r}: follows from the ones before it, or contradicts them")
+            raise DesignError(f"generator {text!r}: follows from earlier generators, or contradicts them")
         sign = -1 if minus else 1
         relation |= {word: sign} | {word ^ known: sign * of_known for known, of_known in relation.items()}
     return Fraction(factors, relation)

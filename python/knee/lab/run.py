@@ -146,7 +146,7 @@ class Lab:
                 took_s = late.took_s
                 lead_s = _LEAD_GROWTH * max(lead_s, took_s)
         raise ProcessError(
-            f"the clients were late for the agreed start in {_STARTS_MAX} attempts: connecting took {took_s:.1f} s"
+            f"the clients missed the agreed start in {_STARTS_MAX} attempts: connecting took {took_s:.1f} s"
         )
 
 

@@ -62,7 +62,7 @@ def solve_mixed(
     for name, population, rate in zip(network.classes, populations, arrival_rates, strict=True):
         if (population is None) == (rate is None):
             raise ArgumentError(
-                "populations, arrival_rates", f"expected one of both for {name!r}, and None for the other"
+                "populations, arrival_rates", f"expected a population or a rate for {name!r}, and None for the other"
             )
     closed = [index for index, population in enumerate(populations) if population is not None]
     open_ = [index for index, rate in enumerate(arrival_rates) if rate is not None]

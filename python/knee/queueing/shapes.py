@@ -138,7 +138,7 @@ class Quantiles(Shape):
             raise ArgumentError("probabilities", f"expected one for each of two or more times, not {probabilities}")
         steps = np.diff(self._probabilities)
         if self._probabilities[0] != 0 or self._probabilities[-1] != 1 or not (steps > 0).all():
-            raise ArgumentError("probabilities", f"expected rising ones from 0 to 1, not {probabilities}")
+            raise ArgumentError("probabilities", f"expected rising numbers from 0 to 1, not {probabilities}")
         if not (np.diff(values) >= 0).all():
             raise ArgumentError("times", "expected quantiles that do not fall")
         self.mean = float(steps @ (values[:-1] + values[1:]) / 2)

@@ -272,7 +272,7 @@ def _populations(
     for name, population, rate in zip(network.classes, each, rates, strict=True):
         if (population is None) == (rate is None):
             raise ArgumentError(
-                "populations, arrival_rates", f"expected one of both for {name!r}, and None for the other"
+                "populations, arrival_rates", f"expected a population or a rate for {name!r}, and None for the other"
             )
     return [None if value is None else checked_population("populations", value) for value in each]
 

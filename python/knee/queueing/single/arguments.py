@@ -48,7 +48,7 @@ def check_time(value: float) -> None:
 def check_share(value: float) -> None:
     """Checks the probability of a quantile, below 1: the quantile of 1 is infinity."""
     if not 0 <= checked_number("share", value) < 1:
-        raise ArgumentError("share", f"expected 0 up to, but without, 1, not {value}")
+        raise ArgumentError("share", f"expected a number from 0 to below 1, not {value}")
 
 
 def _whole(argument: str, value: int) -> int:
