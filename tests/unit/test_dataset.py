@@ -318,11 +318,13 @@ def test_two_runs_within_a_second_get_folders_of_their_own(tmp_path: Path) -> No
 
 
 def test_failure_to_write_names_a_remedy() -> None:
-    with (
-        pytest.raises(StorageError, match="runs/x: cannot be written: No space left on device; make room"),
-        writing(Path("runs/x")),
-    ):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    remedies = {
+        errno.ENOSPC: "No space left on device; make room",
+        errno.EFBIG: "File too large; raise the limit of a file's size",
+    }
+    for number, remedy in remedies.items():
+        with pytest.raises(StorageError, match=f"runs/x: cannot be written: {remedy}"), writing(Path("runs/x")):
+            raise OSError(number, os.strerror(number))
     with pytest.raises(StorageError, match=r"/proc/none.*cannot be written: .*(choose|make its directory)"):
         RunFolder.create(Path("/proc/none"), "x", EXPERIMENT)
 

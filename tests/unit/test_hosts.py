@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from knee.lab.deploy import stores
 from knee.lab.hosts.local import LocalHost, LocalProcess
 from knee.lab.hosts.ports import Ports, leasable
 from knee.spec import Store
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -109,42 +106,6 @@ def test_a_full_disk_is_reported_and_stalls_no_process(host: LocalHost, tmp_path
     assert process.wait(timeout_s=30) == 0
     with pytest.raises(StorageError, match="/dev/full: cannot be written: No space left on device; make room"):
         process.check()
-
-
-def python(program: str, *arguments: str) -> str:
-    """What a program of this package prints."""
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
-    ).stdout
-
-
-_LIMITED = """
-import resource, sys
-from pathlib import Path
-from knee.lab.command import Command
-from knee.errors import StorageError
-from knee.lab.hosts.local import LocalHost
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-folder = Path(sys.argv[1])
-process = LocalHost().start(
-    Command("shell", "store", ("/bin/sh", "-c", "echo 1234567890; sleep 0.1; echo " + 99 * "x")),
-    folder / "lines", folder / "log", lambda *_: None)
-process.wait(10)
-try:
-    process.check()
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_a_line_that_does_not_fit_is_reported(tmp_path: Path) -> None:
-    said = python(_LIMITED, str(tmp_path))
-    assert "lines: cannot be written: File too large; raise the limit of a file's size" in said
 
 
 def test_no_address_is_given_twice_or_chosen_by_the_system(host: LocalHost) -> None:
@@ -283,34 +244,6 @@ def test_memcached_is_ready_when_it_answers(host: LocalHost, started: Started) -
         connection.sendall(b"set k 0 0 1\r\nv\r\n")
         assert connection.recv(64) == b"STORED\r\n"
     assert process.stop(grace_s=5) == 0
-
-
-_CHILD_OF_A_LAB = """
-import sys, time
-from pathlib import Path
-from knee.lab.deploy import stores
-from knee.lab.hosts.local import LocalHost
-from knee.spec import Store
-host, folder = LocalHost(), Path(sys.argv[1])
-process = host.start(
-    stores.store("store-0", Store(kind="memcached"), host.free_address(), 10),
-    folder / "lines", folder / "log", lambda *_: None)
-process.wait_ready(10)
-print(process.pid, flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_foreign_server_dies_with_a_lab_that_is_killed(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", _CHILD_OF_A_LAB, str(tmp_path)]
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
-    ) as lab:
-        assert lab.stdout is not None
-        server = psutil.Process(int(lab.stdout.readline()))
-        assert server.name() == "memcached"
-        lab.kill()
-    wait_until(lambda: is_gone(server), "the server has ended", 60)
 
 
 def test_a_host_describes_itself(host: LocalHost) -> None:
