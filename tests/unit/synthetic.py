@@ -22,7 +22,7 @@ from knee import data as tables
 from knee.data import Dataset
 from knee.data.hdr import Histogram, bucket_of
 from knee.data.trim import trim
-from knee.spec import parse
+from knee.spec import Spec, parse
 
 START = 1_700_000_000
 CLIENTS = (4, 16, 24, 48, 96)
@@ -131,6 +131,14 @@ cooldown_s = {cooldown_s}
 """
 
 
+def experiment(text: str, clients: Sequence[float], levels: Sequence[int] = (), **given: Any) -> Spec:
+    """The experiment of a text like EXPERIMENT, over clients (or rates) and levels of workers."""
+    usual: dict[str, Any] = {"middlewares": 2, "workers": 8, "think_ms": 0.0}
+    usual |= {"repetitions": 3, "seconds": 30, "warmup_s": 5, "cooldown_s": 5}
+    more = f'"middleware.workers" = {list(levels)}' if levels else ""
+    return parse(text.format(clients=list(clients), more_factors=more, **(usual | given)), "synthetic")
+
+
 def synthetic_dataset(
     system: System, clients: Sequence[int] = CLIENTS, *, workers: Sequence[int] | None = None, **settings: Any
 ) -> Dataset:
@@ -160,12 +168,13 @@ def _dataset(
     noise       standard deviation of the throughput's relative deviation from run to run
     warming_s   for so many seconds from the start, throughput is halved
     """
-    text = EXPERIMENT.format(
+    spec = experiment(
+        EXPERIMENT,
+        clients,
+        workers,
         middlewares=system.middlewares,
         workers=system.slots // system.middlewares,
-        more_factors=f'"middleware.workers" = {list(workers)}' if workers else "",
         think_ms=system.think_ms,
-        clients=list(clients),
         repetitions=repetitions,
         seconds=seconds,
         warmup_s=warmup_s,
@@ -198,7 +207,7 @@ def _dataset(
                 | ({"middleware.workers": system.slots // system.middlewares} if workers else {})
             )
             _measure(frames, run, system, count, solution, 1 + noise * rng.standard_normal(), seconds, warming_s, rng)
-    dataset = Dataset(Path("/nonexistent"), parse(text, "synthetic"), {"program": "synthetic"})
+    dataset = Dataset(Path("/nonexistent"), spec, {"program": "synthetic"})
     factors = {name: pl.Int64() for name in dataset.factors}
     schemas = tables.TABLES | {"points": pl.Schema({**tables.POINTS, **factors})}
     for name, schema in schemas.items():
@@ -210,17 +219,7 @@ def open_loop(rates: Mapping[int, float], *, workers: Sequence[int] | None = Non
     """A run over arrival rates with 40 clients: at each rate the system does what it does for so many clients."""
     closed = synthetic_dataset(System(), tuple(rates), workers=workers)
     text = EXPERIMENT.replace('"load.clients"', '"workload.rate"').replace("think_ms = {think_ms}\n", "")
-    text = text.format(
-        middlewares=2,
-        workers=8,
-        clients=list(rates.values()),
-        more_factors=f'"middleware.workers" = {list(workers)}' if workers else "",
-        repetitions=3,
-        seconds=30,
-        warmup_s=5,
-        cooldown_s=5,
-    )
-    dataset = Dataset(closed.path, parse(text, "synthetic"), closed.manifest)
+    dataset = Dataset(closed.path, experiment(text, list(rates.values()), workers or ()), closed.manifest)
     for name in tables.TABLES:
         setattr(dataset, name, getattr(closed, name))
     rate = pl.col("clients").replace_strict(rates, return_dtype=pl.Float64)
@@ -247,19 +246,14 @@ def pooled(system: System, workers: int, **settings: Any) -> Dataset:
     inside = pl.when(pl.col("_waiting") > spare).then(spare / pl.col("_waiting")).otherwise(1.0)
     text = EXPERIMENT.replace("{workers} }}", "{workers}, connections = {connections} }}")
     text = text.replace("store      = {{ hosts = 1 }}", 'store = {{ kind = "postgresql" }}')
-    text = text.replace('set_get = "1:9"', 'protocol = "queue"').format(
+    dataset.spec = experiment(
+        text.replace('set_get = "1:9"', 'protocol = "queue"'),
+        sorted(set(dataset.points["clients"])),
         middlewares=system.middlewares,
         workers=workers,
         connections=system.slots,
-        more_factors="",
         think_ms=system.think_ms,
-        clients=sorted(set(dataset.points["clients"])),
-        repetitions=3,
-        seconds=30,
-        warmup_s=5,
-        cooldown_s=5,
     )
-    dataset.spec = parse(text, "synthetic")
     dataset.points = dataset.points.with_columns(workers=pl.lit(workers, pl.Int64))
     middleware, queueing = pl.col("role") == "middleware", pl.col("queueing_sum_ns")
     connecting = pl.when(middleware).then((queueing * pl.col("_inside")).round().cast(pl.Int64))
