@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
     until = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < until, f"waited {timeout_s:.0f} s in vain until {what}"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def is_gone(process: psutil.Process) -> bool:

@@ -97,9 +97,9 @@ def test_a_client_that_dies_in_mid_request_harms_no_other(systems: Systems, mode
     assert systems.load(proxy, "--populate", "1", *KEYS).wait() == 0
     survivor = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "4", "--seconds", "600")
     wait_until(lambda: completed(survivor) > 1000, "the load runs")
-    for _ in range(3):
-        victim = systems.load(proxy, *MIXED, *KEYS, "--pipeline", "16", "--seconds", "600")
-        wait_until(lambda victim=victim: completed(victim) > 0, "the other load runs")  # type: ignore[misc]
+    victims = [systems.load(proxy, *MIXED, *KEYS, "--pipeline", "16", "--seconds", "600") for _ in range(3)]
+    wait_until(lambda: all(completed(victim) > 0 for victim in victims), "the other loads run")
+    for victim in victims:
         victim.kill()
     before = completed(survivor)
     wait_until(lambda: completed(survivor) > before + 1000, "the survivor goes on")

@@ -18,6 +18,8 @@ from systems import free_port, wait_until
 
 from knee import report
 from knee.data import Dataset
+from knee.lab import programs
+from knee.lab.deploy import postgresql
 from knee.verdict import analyse
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -141,3 +143,18 @@ def test_a_schema_that_stays_is_reported(tmp_path: Path, elsewhere: Database) ->
     assert process.returncode == 130, said
     for words in (said, dataset(tmp_path).points["reason"][0]):
         assert "store.address: the schema knee_queue is left there: exit code 2" in words
+
+
+def test_indexes_are_made_of_those_of_migrate(elsewhere: Database) -> None:
+    """The SQL of store.indexes, on what `knee-queue migrate` makes."""
+    names = "SELECT string_agg(indexname, ',' ORDER BY indexname) FROM pg_indexes WHERE tablename = 'message'"
+    url = f"postgresql://bench@{elsewhere.address}/{elsewhere.name}"
+    subprocess.run(
+        [str(programs.find("knee-queue")), "migrate", "--database", url],
+        env={**os.environ, "PGPASSFILE": str(elsewhere.pgpass)},
+        check=True,
+    )
+    needed = "leased,leased_until,ready,ready_from"
+    for wanted, expected in (("needed", needed), ("arrival", f"arrival,{needed}"), ("none", "arrival")):
+        elsewhere.sql("\n".join(postgresql.indexes(wanted)))
+        assert elsewhere.sql(names) == expected

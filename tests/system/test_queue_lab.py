@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 from pathlib import Path
 
 import polars as pl
 import psutil
 import pytest
 from credentials import Watch
-from databases import Database
 from labs import knee_run
 
 from knee.data import Dataset
 from knee.data.pools import connection_pools
-from knee.lab import programs
-from knee.lab.deploy import postgresql
 from knee.lab.deploy.pgbench import OPERATION
 from knee.laws import TOLERANCE, laws_of_run
 
@@ -140,18 +136,3 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     # pgbench logs its transactions, but prints no rate.
     assert "  repetition 1  done  (" in said
     assert not left_behind(tmp_path)
-
-
-def test_indexes_are_made_of_those_of_migrate(elsewhere: Database) -> None:
-    """The SQL of store.indexes, on what `knee-queue migrate` makes."""
-    names = "SELECT string_agg(indexname, ',' ORDER BY indexname) FROM pg_indexes WHERE tablename = 'message'"
-    url = f"postgresql://bench@{elsewhere.address}/{elsewhere.name}"
-    subprocess.run(
-        [str(programs.find("knee-queue")), "migrate", "--database", url],
-        env={**os.environ, "PGPASSFILE": str(elsewhere.pgpass)},
-        check=True,
-    )
-    needed = "leased,leased_until,ready,ready_from"
-    for wanted, expected in (("needed", needed), ("arrival", f"arrival,{needed}"), ("none", "arrival")):
-        elsewhere.sql("\n".join(postgresql.indexes(wanted)))
-        assert elsewhere.sql(names) == expected
