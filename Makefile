@@ -83,7 +83,7 @@ soak: build $(VENV)/dev
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main -- behaves_as_a_map torn_batch
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts
-	KNEE_SOAK=200 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
+	KNEE_SOAK=400 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
 	KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	env -u KNEE_MEMCACHED KNEE_SOAK=2400 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture

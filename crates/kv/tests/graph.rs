@@ -179,19 +179,21 @@ fn load_that_outlasts_a_value_does_not_append_to_it() {
 }
 
 #[test]
-fn graph_of_a_million_followers_and_two_lists_is_loaded_whole() {
-    let store = in_memory();
-    let graph = SyntheticGraph::new(1_500_000, 1_200_000, 1.3, 5).expect("there is one");
-    assert!(graph.followers_of_rank(1) > 1_000_000);
+fn followers_beyond_a_segment_and_two_lists_are_loaded_whole() {
+    let segment_bytes = 128 << 10;
+    let options = StoreOptions { segment_bytes, ..options(Consistency::Linearizable) };
+    let store = Store::in_memory(options, 1 << 30).expect("memory");
+    let graph = SyntheticGraph::new(150_000, 120_000, 1.3, 5).expect("there is one");
+    assert!(graph.followers_of_rank(1) > 100_000);
     let mut list = Vec::new();
     graph.write_to(&mut list).expect("memory takes it");
     let mut commits = 0;
-    let done = load(&store, &list[..], &named("one", 50_000), |_| {
+    let done = load(&store, &list[..], &named("one", 5_000), |_| {
         commits += 1;
         ControlFlow::Continue(())
     });
-    assert_eq!(done.expect("it is a list").position.edges, 1_200_000);
-    assert_eq!(commits, 1_200_000 / 50_000 + 1);
+    assert_eq!(done.expect("it is a list").position.edges, 120_000);
+    assert_eq!(commits, 120_000 / 5_000 + 1);
     let expected = followers(&graph.edges().collect::<Vec<_>>());
     assert!(stored(&store) == expected);
     // Another list goes on top of it.

@@ -305,17 +305,17 @@ fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
 
 #[test]
 fn classic_commands_answer_as_memcacheds() {
-    compare(classic(), 40);
+    compare(classic(), 20);
 }
 
 #[test]
 fn meta_commands_answer_as_memcacheds() {
-    compare(meta(), 50);
+    compare(meta(), 25);
 }
 
 #[test]
 fn both_kinds_together_answer_as_memcacheds() {
-    compare(prop_oneof![classic(), meta()], 40);
+    compare(prop_oneof![classic(), meta()], 20);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 const KEYS: usize = 150;
-const CASES: usize = 300;
+const CASES: usize = 100;
 
 fn open(directory: &Directory) -> Result<knee_kv_store::Store, DirectoryError> {
     let options = StoreOptions {

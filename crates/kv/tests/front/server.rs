@@ -208,13 +208,13 @@ fn statistics_count_requests() {
 
 /// A conversation with every kind of request.
 const CONVERSATION: &[u8] = b"set k 0 0 5\r\na\r\nbc\r\nget k\r\nms m 2 k\r\nxy\r\nmg m v k\r\n\
-    incr k 1\r\nset big 0 0 2000000\r\nget k m\r\ndelete k\r\n";
+    incr k 1\r\nset big 0 0 20000\r\nget k m\r\ndelete k\r\n";
 
 /// [`CONVERSATION`] with the large value that it announces.
 fn conversation() -> Vec<u8> {
-    let at = CONVERSATION.windows(9).position(|window| window == b"2000000\r\n").unwrap() + 9;
+    let at = CONVERSATION.windows(7).position(|window| window == b"20000\r\n").unwrap() + 7;
     let mut whole = CONVERSATION[..at].to_vec();
-    whole.resize(at + 2_000_000, b'x');
+    whole.resize(at + 20_000, b'x');
     whole.extend_from_slice(b"\r\n");
     whole.extend_from_slice(&CONVERSATION[at..]);
     whole
@@ -227,7 +227,8 @@ const ANSWERS: &[u8] = b"STORED\r\nVALUE k 0 5\r\na\r\nbc\r\nEND\r\nHD km\r\nVA 
 
 #[test]
 fn requests_may_be_split_at_every_byte() {
-    for store in Store::each(settings()) {
+    let limits = MemoryLimits { value_bytes_max: 10_000, ..settings().limits };
+    for store in Store::each(MemcachedSettings { limits, ..settings() }) {
         let whole = conversation();
         let is_value = |at: usize| whole[at..].starts_with(b"xxx") && whole[..at].ends_with(b"xxx");
         for split in (1..whole.len()).filter(|&at| !is_value(at)) {
@@ -262,7 +263,7 @@ fn many_requests_in_one_write_are_answered_in_order() {
         let mut client = store.client();
         let mut requests = String::new();
         let mut expected = String::new();
-        for number in 0..5000 {
+        for number in 0..2000 {
             requests += &format!("set k{number} 0 0 4\r\n{number:04}\r\nget k{number}\r\n");
             expected += &format!("STORED\r\nVALUE k{number} 0 4\r\n{number:04}\r\nEND\r\n");
         }
@@ -337,7 +338,7 @@ fn client_that_closes_its_side_gets_its_answers() {
 #[test]
 fn increments_of_many_clients_and_threads_add_up() {
     const CLIENTS: usize = 8;
-    const ROUNDS: usize = 200;
+    const ROUNDS: usize = 50;
     for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         store.client().answer("set n 0 0 1\r\n0\r\nset i 0 0 1\r\n0\r\n");
         std::thread::scope(|scope| {
@@ -371,7 +372,7 @@ fn increments_of_many_clients_and_threads_add_up() {
 #[test]
 fn counter_that_many_clients_create_counts_all() {
     const CLIENTS: usize = 4;
-    const ROUNDS: usize = 2000;
+    const ROUNDS: usize = 500;
     for store in Store::each(MemcachedSettings { threads: 2, ..settings() }) {
         let start = std::sync::Barrier::new(CLIENTS);
         std::thread::scope(|scope| {

@@ -24,7 +24,7 @@ async fn copy_is_the_store_at_one_commit() {
     fs::create_dir_all(&directory.0).unwrap();
     let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
     let store = Store::with(options(), settings);
-    let before = inserted(&store, 300, |number| format!("value {number}").into_bytes()).await;
+    let before = inserted(&store, 300, |number| format!("value {number}").into_bytes());
     let mut client = store.client().await;
     // Writers go on, several keys at once.
     let mut writer = store.client().await;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use knee_kv::grpc::GrpcSettings;
-use knee_kv_store::Store as Versioned;
+use knee_kv_store::{Store as Versioned, StoreOptions};
 use knee_rpc::kv::{InitRequest, InitResponse};
 use tonic::{Code, Status};
 
@@ -94,7 +94,7 @@ async fn given_up(edges: usize) -> Option<(InitResponse, Vec<u8>)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_load_stops_and_resumes() {
-    let mut edges = 350_000;
+    let mut edges = 100_000;
     let (last, followers) = loop {
         // If the load was over too soon, a longer one is not.
         edges *= 2;
@@ -178,10 +178,11 @@ async fn load_waits_for_an_unfinished_line() {
 async fn load_into_a_full_store_is_refused() {
     let directory = Directory::new("init-full");
     fs::create_dir_all(&directory.0).unwrap();
-    fs::write(directory.0.join("list"), list(1_000_000)).unwrap();
-    fs::write(directory.0.join("star"), "1000000\t10000000\n".repeat(200_000)).unwrap();
+    fs::write(directory.0.join("list"), list(200_000)).unwrap();
+    fs::write(directory.0.join("star"), "1000000\t10000000\n".repeat(20_000)).unwrap();
     let settings = GrpcSettings { init_dir: Some(directory.0.clone()), ..settings() };
-    let small = Versioned::in_memory(options(), 4 << 20).unwrap();
+    let small = StoreOptions { value_bytes_max: 100_000, segment_bytes: 128 << 10, ..options() };
+    let small = Versioned::in_memory(small, 1 << 20).unwrap();
     let store = Store::of(small, settings);
     let mut client = store.client().await;
     let status = init(&mut client, "star").await.unwrap_err();

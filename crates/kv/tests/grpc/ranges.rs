@@ -32,7 +32,7 @@ async fn scans_show_what_a_sorted_map_has() {
     let mut client = store.client().await;
     let (mut model, mut random) = (Model::new(), Random(11));
     let mut refused = 0;
-    for round in 0..300 {
+    for round in 0..100 {
         let changed = key(&mut random, 1);
         if random.below(3) == 0 {
             let version = delete(&mut client, &changed).await.unwrap();
@@ -75,5 +75,5 @@ async fn scans_show_what_a_sorted_map_has() {
             assert!(plain == expected, "{request:?}: {plain:?} of {model:?}");
         }
     }
-    assert!((30..200).contains(&refused), "{refused} ranges were inverted");
+    assert!((10..70).contains(&refused), "{refused} ranges were inverted");
 }

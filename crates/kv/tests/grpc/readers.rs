@@ -13,8 +13,8 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::grpc::serving::{
-    Client, Directory, Model, Random, Store, begin, begin_atomic, everything, filled, inserted,
-    key, options, patiently, put, read, rest, settings, stats,
+    Client, Directory, Model, Random, Store, begin, begin_atomic, everything, inserted, key,
+    options, patiently, put, read, rest, settings, stats, write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,29 +22,29 @@ async fn scan_shows_its_range_in_order() {
     let store = Store::start();
     let mut client = store.client().await;
     let (mut model, mut random) = (Model::new(), Random(7));
-    for _ in 0..1500 {
+    while model.len() < 600 {
         let mut key = format!("{:x}", random.below(1 << 20)).into_bytes();
         key.resize(key.len() + random.below(3), 0xff);
         // Some are larger than a batch, and than the buffer of a stripe.
         let bytes = match random.below(100) {
-            0..2 => 200_000,
+            0..2 => 100_000,
             2..10 => 9_000,
             10..50 => 100,
             _ => 3,
         };
-        let bytes = vec![key[0]; bytes];
-        put(&mut client, &key, &bytes).await.unwrap();
-        model.insert(key, bytes);
+        model.insert(key.clone(), vec![key[0]; bytes]);
     }
-    assert!(model.values().filter(|value| value.len() == 200_000).count() > 5);
-    for round in 0..40 {
+    write(&store, &model);
+    assert!(model.values().filter(|value| value.len() == 100_000).count() > 5);
+    // All combinations of an end, a limit and a predicate.
+    for round in 0..12 {
         let mut bounds = [(); 2].map(|()| format!("{:x}", random.below(1 << 20)).into_bytes());
         bounds.sort();
         let [start, mut end] = bounds;
         if round % 4 == 0 {
             end.clear();
         }
-        let limit = if round % 3 == 0 { random.below(300) as u64 } else { 0 };
+        let limit = if round % 3 == 0 { random.below(100) as u64 } else { 0 };
         let least = if round % 2 == 0 { 50 } else { 0 };
         let request = ScanRequest {
             start: start.clone().into(),
@@ -68,11 +68,11 @@ async fn scan_shows_its_range_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_reader_delays_no_writer_and_holds_little_memory() {
-    const KEYS: usize = 512;
+    const KEYS: usize = 128;
     const BYTES: usize = 64 << 10;
     const WINDOW: u32 = 1 << 16;
     let store = Store::start();
-    let before = inserted(&store, KEYS, |number| vec![number as u8; BYTES]).await;
+    let before = inserted(&store, KEYS, |number| vec![number as u8; BYTES]);
     let mut reader = store
         .client_with(|endpoint| {
             endpoint.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW)
@@ -109,7 +109,7 @@ async fn produced(client: &mut Client) -> Produced {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_are_limited_and_end_with_their_client() {
     let store = Store::with(options(), GrpcSettings { scans_max: 2, ..settings() });
-    inserted(&store, 256, |_| vec![7; 64 << 10]).await;
+    inserted(&store, 64, |_| vec![7; 64 << 10]);
     let mut other = store.client().await;
     for leaves in [false, true] {
         let mut client =
@@ -133,7 +133,7 @@ async fn scans_are_limited_and_end_with_their_client() {
         }
     }
     let found = rest(begin(&mut other, everything()).await).await.unwrap();
-    assert_eq!(found.len(), 256);
+    assert_eq!(found.len(), 64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,7 +175,7 @@ async fn silent_connection_makes_room_for_another() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_a_connection_are_limited() {
     let store = Store::with(options(), GrpcSettings { streams_max: 1, ..settings() });
-    inserted(&store, 64, |_| vec![7; 64 << 10]).await;
+    inserted(&store, 64, |_| vec![7; 64 << 10]);
     let mut busy = store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let mut other = store.client().await;
     let mut scan = begin_atomic(&mut busy, everything()).await;
@@ -195,7 +195,8 @@ async fn calls_of_a_connection_are_limited() {
 async fn snapshot_of_a_stalled_reader_is_freed() {
     let impatient =
         GrpcSettings { reader_idle_max: std::time::Duration::from_millis(20), ..settings() };
-    let store = Store::of(filled(128, 64 << 10), impatient);
+    let store = Store::with(options(), impatient);
+    inserted(&store, 128, |_| vec![7; 64 << 10]);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let scan = patiently(async || client.atomic_scan(everything()).await).await.unwrap();
@@ -214,7 +215,8 @@ async fn scan_of_a_stalled_reader_loses_its_place() {
     for atomic in [true, false] {
         let settings =
             GrpcSettings { scans_max: 1, reader_idle_max: Duration::from_millis(20), ..settings() };
-        let store = Store::of(filled(128, 64 << 10), settings);
+        let store = Store::with(options(), settings);
+        inserted(&store, 128, |_| vec![7; 64 << 10]);
         let mut client =
             store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
         let hanging = patiently(async || match atomic {
@@ -233,19 +235,19 @@ async fn scan_of_a_stalled_reader_loses_its_place() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_that_need_space_end_an_atomic_scan() {
-    let small = StoreOptions { segment_bytes: 2 << 20, ..options() };
-    let small = Versioned::in_memory(small, 32 << 20).unwrap();
+    let small = StoreOptions { segment_bytes: 1 << 20, ..options() };
+    let small = Versioned::in_memory(small, 12 << 20).unwrap();
     let _keeper = Keeper::start(small.clone(), History::Seconds(0)).unwrap();
     let store = Store::of(small, settings());
-    inserted(&store, 64, |_| vec![7; 64 << 10]).await;
+    inserted(&store, 64, |_| vec![7; 64 << 10]);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let hanging = begin_atomic(&mut client, everything()).await;
-    // Four times what the log holds.
+    // Three times what the log holds.
     let writers = (0..4).map(async |_| {
         let mut writer = store.client().await;
-        for _ in 0..500 {
-            put(&mut writer, b"one", &[1; 64 << 10]).await.unwrap();
+        for _ in 0..36 {
+            put(&mut writer, b"one", &[1; 256 << 10]).await.unwrap();
         }
     });
     futures_util::future::join_all(writers).await;
@@ -260,7 +262,7 @@ async fn atomic_scan_that_is_too_old_is_aborted() {
         options(),
         GrpcSettings { snapshot_age_max: Duration::from_millis(1), ..settings() },
     );
-    inserted(&store, 128, |_| vec![7; 64 << 10]).await;
+    inserted(&store, 128, |_| vec![7; 64 << 10]);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let scan = begin_atomic(&mut client, everything()).await;
@@ -274,7 +276,7 @@ async fn atomic_scan_shows_touched_values_of_its_snapshot() {
     let store = Versioned::in_memory(options(), 1 << 30).unwrap();
     let mut items = Items::new(store.clone());
     let served = Store::of(store, settings());
-    inserted(&served, 64, |_| vec![7; 512 << 10]).await;
+    inserted(&served, 64, |_| vec![7; 64 << 10]);
     let mut client =
         served.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let scan = begin_atomic(&mut client, everything()).await;
@@ -294,7 +296,7 @@ async fn atomic_scan_shows_touched_values_of_its_snapshot() {
 async fn server_with_a_stalled_reader_ends_and_frees_its_store() {
     let directory = Directory::new("end");
     let mut store = Store::of(directory.open(options()), settings());
-    inserted(&store, 200, |_| vec![7; 64 << 10]).await;
+    inserted(&store, 200, |_| vec![7; 64 << 10]);
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let mut hanging = begin_atomic(&mut client, everything()).await;

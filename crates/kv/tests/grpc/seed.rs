@@ -10,17 +10,17 @@ use tonic::transport::Endpoint;
 
 use crate::grpc::serving::{
     Directory, Random, Store, begin, begin_atomic, bulk_put, changed, delete, everything, inserted,
-    joined, key, options, put, read, rest, settings, update,
+    joined, key, options, put, read, rest, settings, update, write,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn simple_read_write() {
     let store = Store::start();
-    let mut model = inserted(&store, 200, |number| number.to_string().into_bytes()).await;
+    let mut model = inserted(&store, 50, |number| number.to_string().into_bytes());
     let mut client = store.client().await;
     let (mut random, mut last) = (Random(1), 0);
-    for round in 0..300 {
-        let key = key(random.below(200));
+    for round in 0..100 {
+        let key = key(random.below(50));
         let bytes = format!("update {round}").into_bytes();
         let version = update(&mut client, &key, &bytes).await.unwrap();
         assert!(version > last, "version {version} behind {last}");
@@ -34,13 +34,13 @@ async fn simple_read_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_read() {
     let store = Store::start();
-    let model = Arc::new(inserted(&store, 100, |number| vec![number as u8; number * 10]).await);
+    let model = Arc::new(inserted(&store, 100, |number| vec![number as u8; number * 10]));
     let mut clients = JoinSet::new();
     for seed in 1..=8 {
         let (mut client, model) = (store.client().await, Arc::clone(&model));
         clients.spawn(async move {
             let mut random = Random(seed);
-            for _ in 0..100 {
+            for _ in 0..30 {
                 let key = key(random.below(100));
                 assert_eq!(&read(&mut client, &key).await.unwrap().0, &model[&key]);
             }
@@ -53,7 +53,7 @@ async fn multi_read() {
 async fn multi_read_write() {
     let directory = Directory::new("multi-read-write");
     let store = Store::of(directory.open(options()), settings());
-    inserted(&store, 40, |_| b"0".to_vec()).await;
+    inserted(&store, 40, |_| b"0".to_vec());
     // The acknowledged value of each key, at least: values count up.
     let acknowledged: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
     let mut clients = JoinSet::new();
@@ -61,14 +61,14 @@ async fn multi_read_write() {
         let (mut client, acknowledged) = (store.client().await, Arc::clone(&acknowledged));
         clients.spawn(async move {
             let mut random = Random(seed as u64);
-            for round in 1..=20_u64 {
+            for round in 1..=8_u64 {
                 // Each client writes keys of its own and reads all.
                 let own = 5 * (seed - 1) + random.below(5);
                 let next = acknowledged[own].load(Ordering::SeqCst) + round;
                 let bytes = next.to_string().into_bytes();
                 update(&mut client, &key(own), &bytes).await.unwrap();
                 acknowledged[own].store(next, Ordering::SeqCst);
-                for _ in 0..10 {
+                for _ in 0..5 {
                     let number = random.below(40);
                     let least = acknowledged[number].load(Ordering::SeqCst);
                     let (bytes, _) = read(&mut client, &key(number)).await.unwrap();
@@ -105,14 +105,14 @@ async fn atomic_update() {
                 let found = u64::from_le_bytes(bytes[..8].try_into().unwrap());
                 assert!(bytes == of(found), "part of update {found}");
                 assert!(found >= least, "{found} after {least} was acknowledged");
-                if least == 100 {
+                if least == 50 {
                     return;
                 }
             }
         });
     }
     let mut client = store.client().await;
-    for number in 1..=100 {
+    for number in 1..=50 {
         update(&mut client, b"key", &of(number)).await.unwrap();
         acknowledged.store(number, Ordering::SeqCst);
     }
@@ -121,9 +121,9 @@ async fn atomic_update() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scan() {
-    const KEYS: usize = 600;
+    const KEYS: usize = 100;
     let store = Store::start();
-    let before = inserted(&store, KEYS, |number| format!("old{number:0>3000}").into_bytes()).await;
+    let before = inserted(&store, KEYS, |number| format!("old{number:0>20000}").into_bytes());
     let old = || ScanRequest {
         predicate: "string(value).startsWith('old')".to_owned(),
         ..ScanRequest::default()
@@ -153,15 +153,13 @@ async fn scan() {
             "an atomic scan sees what was written later"
         );
         assert!(rest(begin_atomic(&mut scanner, old()).await).await.unwrap().is_empty());
-        for (key, bytes) in &before {
-            put(&mut writer, key, bytes).await.unwrap();
-        }
+        write(&store, &before);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bulk_put_is_seen_whole_or_not_at_all() {
-    const KEYS: usize = 3000;
+    const KEYS: usize = 1000;
     let store = Store::start();
     let of = |round: usize| round.to_string().into_bytes();
     let all = |round: usize| (0..KEYS).map(|number| changed(&key(number), &of(round))).collect();
@@ -189,7 +187,7 @@ async fn bulk_put_is_seen_whole_or_not_at_all() {
             }
         });
     }
-    for round in 1..=12 {
+    for round in 1..=8 {
         let version = bulk_put(&mut writer, all(round)).await.unwrap();
         assert_eq!(read(&mut writer, &key(round)).await.unwrap(), (of(round), version));
     }

@@ -47,8 +47,8 @@ pub(crate) fn settings() -> GrpcSettings {
     }
 }
 
-/// A running store, which ends with the test.
-pub(crate) struct Store(Option<GrpcServer>);
+/// A running server, which ends with the test, and its store.
+pub(crate) struct Store(Option<(GrpcServer, Versioned)>);
 
 impl Store {
     /// In memory.
@@ -62,11 +62,13 @@ impl Store {
 
     pub(crate) fn of(store: Versioned, settings: GrpcSettings) -> Store {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Store(Some(GrpcServer::start(settings, store, listener, Telemetry::default()).unwrap()))
+        let telemetry = Telemetry::default();
+        let server = GrpcServer::start(settings, store.clone(), listener, telemetry).unwrap();
+        Store(Some((server, store)))
     }
 
     pub(crate) fn serving(&self) -> &GrpcServer {
-        self.0.as_ref().unwrap()
+        &self.0.as_ref().unwrap().0
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -89,7 +91,7 @@ impl Store {
     }
 
     pub(crate) fn shut_down(&mut self) {
-        let serving = self.0.take().unwrap();
+        let (serving, _) = self.0.take().unwrap();
         serving.shutdown().begin();
         serving.join().unwrap();
     }
@@ -97,24 +99,12 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(serving) = self.0.take() {
+        if let Some((serving, _)) = self.0.take() {
             serving.shutdown().begin();
             // A runtime is not ended on a thread of another one.
             let _ = std::thread::spawn(|| serving.join()).join();
         }
     }
-}
-
-/// A store in memory with so many keys, written without a server.
-pub(crate) fn filled(keys: usize, value_bytes: usize) -> Versioned {
-    let store = Versioned::in_memory(options(), 1 << 30).unwrap();
-    let value = vec![7; value_bytes];
-    for number in 0..keys {
-        let (key, condition) = (key(number), Condition::Absent);
-        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &value };
-        store.write(&[Write { key: &key, condition, action }], None, 1).unwrap();
-    }
-    store
 }
 
 /// Calls again when the machine held up the client and the server closed its connection.
@@ -271,18 +261,21 @@ pub(crate) fn changed(key: &[u8], bytes: &[u8]) -> Change {
     Change { key: key.to_vec().into(), action: Some(change::Action::Put(put)), condition: None }
 }
 
-pub(crate) async fn inserted(
-    store: &Store,
-    keys: usize,
-    bytes: impl Fn(usize) -> Vec<u8>,
-) -> Model {
-    let mut client = store.client().await;
-    let mut model = Model::new();
-    for number in 0..keys {
-        insert(&mut client, &key(number), &bytes(number)).await.unwrap();
-        model.insert(key(number), bytes(number));
-    }
+/// Keys that are written past the server.
+pub(crate) fn inserted(store: &Store, keys: usize, bytes: impl Fn(usize) -> Vec<u8>) -> Model {
+    let model: Model = (0..keys).map(|number| (key(number), bytes(number))).collect();
+    write(store, &model);
     model
+}
+
+/// Writes a model to the store, past the server.
+pub(crate) fn write(store: &Store, model: &Model) {
+    let (_, store) = store.0.as_ref().unwrap();
+    for (key, value) in model {
+        let action = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
+        store.write(&[Write { key, condition: Condition::Always, action }], None, 1).unwrap();
+    }
+    store.sync(store.last()).unwrap();
 }
 
 pub(crate) async fn joined(mut tasks: JoinSet<()>) {

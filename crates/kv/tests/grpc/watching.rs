@@ -79,7 +79,7 @@ async fn watch_shows_the_changes_of_its_range() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_under_load_is_complete_and_in_order() {
     const WRITERS: usize = 4;
-    const WRITES: usize = 300;
+    const WRITES: usize = 80;
     for (name, consistency) in
         [("watch", Consistency::Linearizable), ("watch-by-key", Consistency::Sequential)]
     {
