@@ -166,7 +166,7 @@ impl<E: Engine> Server<E> {
                     let stale = (error.kind == ErrorKind::TooLarge)
                         .then(|| connection.decoder.take_stale_key())
                         .flatten();
-                    let kept = stale.and_then(|key| self.commands.drop_stale(&key, now));
+                    let kept = stale.and_then(|key| self.commands.drop_stale(&key.bytes(), now));
                     let answer = kept.unwrap_or_else(|| error.answer());
                     io.write(conn, answer);
                     if self.trace.is_some() {

@@ -70,7 +70,7 @@ impl Form {
             Form::Done => matches!(status, Status::Ok),
             Form::Memlimit => matches!(status, Status::Ok | Status::Other(_)),
             Form::Version => matches!(status, Status::Version(_)),
-            Form::Stats => matches!(status, Status::Stats | Status::Reset | Status::Ok),
+            Form::Stats => matches!(status, Status::Stats | Status::Reset),
             Form::Meta(verb) => fits_meta(verb, status),
         }
     }
@@ -136,7 +136,7 @@ mod tests {
             (Form::Done, &["OK"]),
             (Form::Memlimit, &["OK", "MEMLIMIT_TOO_SMALL cannot"]),
             (Form::Version, &["VERSION 1.6.18"]),
-            (Form::Stats, &["OK", "RESET"]),
+            (Form::Stats, &["RESET"]),
         ];
         let known = rows.iter().flat_map(|(_, answers)| *answers);
         for answer in known.filter(|answer| !answer.starts_with("MEMLIMIT")) {

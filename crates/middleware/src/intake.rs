@@ -2,12 +2,13 @@
 
 use memchr::memchr;
 
-use knee_proto::{Decoded, ErrorKind, Meta, Request, RequestDecoder};
+use knee_proto::{Decoded, ErrorKind, Meta, MetaVerb, Request, RequestDecoder, StaleKey};
 use knee_reactor::{ConnId, Io};
 
 use crate::client::{Client, Ending};
 use crate::config::Mode;
 use crate::flight::{Flight, Home};
+use crate::form::Form;
 use crate::opaque::Opaque;
 use crate::proxy::{Peer, Proxy};
 use crate::queue::{Job, Served};
@@ -57,6 +58,19 @@ fn has_hidden_end(text: &[u8]) -> bool {
 /// for silence in 1.6.45.
 fn is_ambiguous(request: &Request<'_>) -> bool {
     matches!(request, Request::Delete { key, .. } if *key == NOREPLY)
+}
+
+/// Whether the answer may show a decoded key with a line end. memcached does not encode the keys of items that `mg` or
+/// `ma` made with the flag `b`. The rest of such an answer would then pass for an answer to another client.
+fn may_show_line_end(request: &Request<'_>) -> bool {
+    let meta = match request {
+        Request::MetaDebug(meta) => meta,
+        _ => match numbered(request) {
+            Some(meta) if meta.has(b'k') => meta,
+            _ => return false,
+        },
+    };
+    meta.has(b'b') && has_hidden_end(meta.key_bytes(&mut Vec::new()))
 }
 
 impl Proxy {
@@ -121,7 +135,7 @@ impl Proxy {
 
     fn take_request(&mut self, io: &mut Io, conn: ConnId, request: &Request<'_>, raw: &[u8]) {
         // One version of memcached may read these bytes as one request, another version as none or two.
-        if has_hidden_end(first_line(raw)) || is_ambiguous(request) {
+        if has_hidden_end(first_line(raw)) || is_ambiguous(request) || may_show_line_end(request) {
             return self.answer_here(io, conn, BAD_LINE);
         }
         let route = match plan(request, self.servers.len(), self.config.sharded) {
@@ -150,17 +164,24 @@ impl Proxy {
 
     /// Deletes a key whose new value the proxy refused as too large: memcached deletes the old value, too, when it
     /// refuses a new one.
-    fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &[u8]) {
+    fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &StaleKey) {
+        let deletion = key.deletion();
         // No server has such a key, because the middleware refuses requests with it.
-        if has_hidden_end(key) || key == NOREPLY {
+        if has_hidden_end(key.as_sent()) || is_ambiguous(&deletion) {
             return;
         }
-        let id = self.flights.insert(Home::Client(conn), Route::FORGET, io.now());
+        let form = match deletion {
+            Request::MetaDelete(_) => Form::Meta(MetaVerb::Delete),
+            _ => Form::Delete,
+        };
+        let route = Route { form, ..Route::FORGET };
+        let id = self.flights.insert(Home::Client(conn), route, io.now());
+        self.flights[id].opaque = Opaque::new(self.next_number(), None);
         self.flights[id].local = true;
         if let Some(client) = self.client(conn) {
             client.order.push_back(id);
         }
-        self.launch(io, id, &Request::Delete { key, noreply: true });
+        self.launch(io, id, &deletion);
     }
 
     /// Sends a request of this thread's own client, or queues it until a slot is idle.

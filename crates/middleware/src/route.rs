@@ -93,6 +93,11 @@ pub(crate) enum Plan {
     Close,
 }
 
+/// The statistics that are forwarded: their answers end with `END`, or are `RESET`, and show no keys of clients.
+const STATS: [&[u8]; 7] = [b"", b"settings", b"items", b"slabs", b"sizes", b"conns", b"reset"];
+const OTHER_STATS: &[u8] =
+    b"CLIENT_ERROR stats: the middleware does not forward this argument; ask the server\r\n";
+
 /// Plans a request in front of `servers` servers.
 pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan {
     let replicated = servers > 1;
@@ -119,6 +124,7 @@ pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan
         Request::Touch { .. } => write(Op::Other, Form::Touch, 1),
         Request::FlushAll { .. } | Request::Verbosity { .. } => write(Op::Other, Form::Done, 0),
         Request::CacheMemlimit { .. } => write(Op::Other, Form::Memlimit, 0),
+        Request::Stats { args } if !STATS.contains(args) => return Plan::Answer(OTHER_STATS),
         Request::Stats { .. } => line(Op::Other, Form::Stats, Kind::First, false, 0),
         Request::Version => line(Op::Other, Form::Version, Kind::Any, false, 0),
         Request::MetaGet(request) => meta_get(request, replicated),
@@ -252,5 +258,11 @@ mod tests {
             plan_of("shutdown\r\n", 1, false),
             Plan::Answer(b"ERROR: shutdown not enabled\r\n")
         );
+        for args in
+            ["sizes_enable", "sizes_disable", "cachedump 1 1", "detail dump", "noreply", "re"]
+        {
+            let stats = format!("stats {args}\r\n");
+            assert_eq!(plan_of(&stats, 1, false), Plan::Answer(OTHER_STATS), "{args}");
+        }
     }
 }

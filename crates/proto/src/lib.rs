@@ -48,7 +48,7 @@ pub use error::{ErrorKind, ProtocolError};
 pub use limits::Limits;
 pub use meta::{Meta, MetaOptions, MetaVerb, quiet_suppresses};
 pub use meta_flags::{MetaFlag, MetaFlags};
-pub use request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
+pub use request::{ArithVerb, Get, GetVerb, Request, StaleKey, Store, StoreVerb};
 pub use request_decoder::RequestDecoder;
 pub use response::{Response, Status, Value, Values};
 pub use response_decoder::{Asked, Expect, ResponseDecoder, ResponseError};

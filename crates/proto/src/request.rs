@@ -1,6 +1,6 @@
 //! Requests, borrowed from the bytes they were decoded from.
 
-use crate::meta::Meta;
+use crate::meta::{Meta, MetaOptions};
 use crate::response_decoder::Expect;
 use crate::token::Tokens;
 
@@ -141,6 +141,45 @@ impl Request<'_> {
             | Request::MetaNoop => Some(Expect::Meta),
             _ => Some(Expect::Line),
         }
+    }
+}
+
+/// The key of a storage request whose value was too large.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleKey {
+    sent: Box<[u8]>,
+    base64: bool,
+}
+
+impl StaleKey {
+    pub(crate) fn new(sent: &[u8], base64: bool) -> Self {
+        StaleKey { sent: sent.into(), base64 }
+    }
+
+    /// The key as sent.
+    pub fn as_sent(&self) -> &[u8] {
+        &self.sent
+    }
+
+    /// The key in plain bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        if !self.base64 {
+            return self.sent.to_vec();
+        }
+        let mut bytes = Vec::new();
+        crate::base64::decode(&self.sent, |byte| bytes.push(byte));
+        bytes
+    }
+
+    /// The request that deletes the old value. A base64 key stays encoded: decoded, it may hold blanks and line ends.
+    pub fn deletion(&self) -> Request<'_> {
+        let key = &self.sent;
+        if !self.base64 {
+            return Request::Delete { key, noreply: false };
+        }
+        let (mut options, flags) = (MetaOptions::NONE, &b"b"[..]);
+        options.mark(b'b');
+        Request::MetaDelete(Meta { key, value: b"", options, flags })
     }
 }
 

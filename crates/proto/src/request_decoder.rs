@@ -7,7 +7,7 @@ use crate::error::{ErrorKind, ProtocolError};
 use crate::limits::Limits;
 use crate::meta::{Meta, MetaOptions};
 use crate::number::{parse_i32, parse_u32, parse_u64};
-use crate::request::{ArithVerb, Get, GetVerb, Request, Store, StoreVerb};
+use crate::request::{ArithVerb, Get, GetVerb, Request, StaleKey, Store, StoreVerb};
 use crate::token::Tokens;
 
 /// Decodes the requests of one connection.
@@ -24,7 +24,7 @@ pub struct RequestDecoder {
     /// A refused request, and how many bytes of its value are still to be dropped.
     refused: Option<(ProtocolError, usize)>,
     /// See [`RequestDecoder::take_stale_key`].
-    stale_key: Option<Box<[u8]>>,
+    stale_key: Option<StaleKey>,
 }
 
 /// The outcome of a command line.
@@ -39,7 +39,7 @@ enum Line<'a> {
     TooLarge {
         error: ProtocolError,
         bytes: usize,
-        stale_key: Option<Box<[u8]>>,
+        stale_key: Option<StaleKey>,
     },
 }
 
@@ -100,7 +100,7 @@ impl RequestDecoder {
 
     /// After a value that was too large ([`ErrorKind::TooLarge`]), the key of a `set` or `ms`. memcached then deletes
     /// the key's old value, which the client wanted to replace.
-    pub fn take_stale_key(&mut self) -> Option<Box<[u8]>> {
+    pub fn take_stale_key(&mut self) -> Option<StaleKey> {
         self.stale_key.take()
     }
 
@@ -282,7 +282,7 @@ impl RequestDecoder {
         }
         let Some(value_bytes) = value_length(value_bytes) else { return bad_line() };
         if value_bytes > self.limits.value_bytes_max {
-            let stale_key = (verb == StoreVerb::Set).then(|| key.into());
+            let stale_key = (verb == StoreVerb::Set).then(|| StaleKey::new(key, false));
             return Line::TooLarge {
                 error: fail(ErrorKind::TooLarge),
                 bytes: value_bytes,
@@ -411,8 +411,7 @@ impl RequestDecoder {
             return refuse(ErrorKind::MetaOpaqueTooLong);
         }
         if value_bytes > self.limits.value_bytes_max {
-            let mut scratch = Vec::new();
-            let stale_key = Some(meta.key_bytes(&mut scratch).into());
+            let stale_key = Some(StaleKey::new(key, meta.has(b'b')));
             let error = ProtocolError::new(ErrorKind::TooLarge);
             return Line::TooLarge { error, bytes: value_bytes, stale_key };
         }
@@ -574,7 +573,7 @@ mod tests {
         let error = ProtocolError::new(ErrorKind::TooLarge);
         let outcome = decoder.decode(&input[value_end - 1..]);
         assert_eq!(outcome, Decoded::Invalid { consumed: 1, error });
-        assert_eq!(decoder.take_stale_key().as_deref(), Some(&b"a"[..]));
+        assert_eq!(decoder.take_stale_key().map(|key| key.bytes()), Some(b"a".to_vec()));
         let outcome = decoder.decode(&input[value_end..]);
         assert!(matches!(outcome, Decoded::Complete { consumed: 7, item: Request::Get(_) }));
         assert_eq!(decoder.take_stale_key(), None);

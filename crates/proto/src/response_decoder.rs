@@ -281,10 +281,15 @@ fn step(line: &[u8], first: bool, expect: Expect) -> Result<Step<'_>, ResponseEr
                 return Ok(Step::End(Status::Stats));
             }
             let listed = [&b"STAT "[..], b"ITEM ", b"PREFIX "];
-            if first && !listed.iter().any(|name| line.starts_with(name)) {
+            let is_listed = listed.iter().any(|name| line.starts_with(name));
+            if first && !is_listed {
                 return Ok(Step::End(Status::of_line(line)));
             }
-            Ok(Status::of_error(line).map_or(Step::More, Step::End))
+            match Status::of_error(line) {
+                Some(status) => Ok(Step::End(status)),
+                None if is_listed => Ok(Step::More),
+                None => Err(ResponseError::UnexpectedLine),
+            }
         }
     }
 }
@@ -379,9 +384,11 @@ mod tests {
 
     #[test]
     fn undecodable_responses_are_errors() {
-        let rows: [(Expect, &[u8], ResponseError); 9] = [
+        let rows: [(Expect, &[u8], ResponseError); 11] = [
             (Expect::Retrieval, b"STORED\r\n", ResponseError::UnexpectedLine),
             (Expect::Meta, b"STORED\r\n", ResponseError::UnexpectedLine),
+            (Expect::Stats, b"STAT a b\r\nVALUE v 0 1\r\n", ResponseError::UnexpectedLine),
+            (Expect::Stats, b"STAT a b\r\nRESET\r\n", ResponseError::UnexpectedLine),
             (Expect::Retrieval, b"VALUE a 0\r\n", ResponseError::BadValueHeader),
             (Expect::Retrieval, b"VALUE a 0 -1\r\n", ResponseError::BadValueHeader),
             (Expect::Retrieval, b"VALUE a 0 1 2 3\r\n", ResponseError::BadValueHeader),

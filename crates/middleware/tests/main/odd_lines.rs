@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::support::{Client, MODES, Proxy, config};
-use knee_middleware::Mode;
+use crate::support::{Client, MODES, Proxy, addresses, config, three};
+use knee_middleware::{Config, Mode};
+use knee_proto::Limits;
 use knee_testkit::Memcached;
 
 /// A server that records requests and answers each with one line. Every request arrives in one piece.
@@ -70,8 +71,79 @@ fn servers_get_canonical_requests_only() {
     }
 }
 
+/// Base64 of `\r\nVALUE v0 0 9\r\nEVILEVIL!\r\nEND\r\n`.
+const EVIL: &str = "DQpWQUxVRSB2MCAwIDkNCkVWSUxFVklMIQ0KRU5EDQo=";
+
+/// A middleware with short values.
+fn limited(mode: Mode, threads: usize, servers: &[Memcached]) -> Proxy {
+    let limits = Limits { value_bytes_max: 16, ..Limits::default() };
+    Proxy::start(&Config { limits, ..config(mode, threads, &addresses(servers)) })
+}
+
+#[test]
+fn answers_with_line_ends_in_keys_reach_no_other_client() {
+    const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
+    for (mode, threads) in MODES {
+        let server = [Memcached::start(&[])];
+        let proxy = limited(mode, threads, &server);
+        let (mut attacker, mut victim) = (proxy.client(), proxy.client());
+        victim.expect("set v0 0 0 4\r\nGOOD\r\n", "STORED\r\n");
+        attacker.expect(&format!("mg {EVIL} N300 b\r\n"), "HD W\r\n");
+        for line in ["me", "mg", "ms", "md", "ma"] {
+            let (bytes, value) = if line == "ms" { (" 1", "x\r\n") } else { ("", "") };
+            let flags = if line == "me" { " b" } else { " k b" };
+            attacker.expect(&format!("{line} {EVIL}{bytes}{flags}\r\n{value}"), BAD_LINE);
+        }
+        victim.expect("get v0\r\n", "VALUE v0 0 4\r\nGOOD\r\nEND\r\n");
+        // Other answers show no keys, and keys with blanks may be shown.
+        attacker.expect(&format!("md {EVIL} b\r\n"), "HD\r\n");
+        attacker.expect("ms YSBi 1 b k\r\nx\r\n", "HD kYSBi b\r\n");
+    }
+}
+
+#[test]
+fn stats_with_open_ends_are_not_forwarded() {
+    for (mode, threads) in MODES {
+        let server = [Memcached::start(&[])];
+        let proxy = Proxy::before(mode, threads, &server);
+        let (mut attacker, mut victim) = (proxy.client(), proxy.client());
+        victim.expect("set v0 0 0 4\r\nGOOD\r\n", "STORED\r\n");
+        for args in ["sizes_enable", "sizes_disable", "cachedump 1 1", "detail dump", "noreply"] {
+            let answer = attacker.ask(&format!("stats {args}\r\n"));
+            assert!(answer.starts_with("CLIENT_ERROR stats:"), "{args}: {answer}");
+            victim.expect("get v0\r\n", "VALUE v0 0 4\r\nGOOD\r\nEND\r\n");
+        }
+        attacker.expect("stats reset\r\n", "RESET\r\n");
+        for args in ["", "settings", "items", "slabs", "sizes", "conns"] {
+            assert!(attacker.ask(&format!("stats {args}\r\n")).starts_with("STAT "), "{args}");
+            while attacker.line() != "END" {}
+        }
+    }
+}
+
+#[test]
+fn refused_large_value_deletes_exactly_its_key() {
+    for (mode, threads) in MODES {
+        for servers in [vec![Memcached::start(&[])], three().into()] {
+            let proxy = limited(mode, threads, &servers);
+            let (mut client, mut victim) = (proxy.client(), proxy.client());
+            victim.expect("set v0 0 0 4\r\nGOOD\r\n", "STORED\r\n");
+            // They decode to `a noreply`, `v0 0`, and two bytes of which one is a NUL; the last one is as sent.
+            for (key, b) in [("YSBub3JlcGx5", " b"), ("djAgMA==", " b"), ("AAE=", " b"), ("v1", "")]
+            {
+                client.expect(&format!("ms {key} 3{b}\r\nold\r\n"), "HD\r\n");
+                let value = "x".repeat(20);
+                let answer = "SERVER_ERROR object too large for cache\r\n";
+                client.expect(&format!("ms {key} 20{b}\r\n{value}\r\n"), answer);
+                client.expect(&format!("mg {key} v{b}\r\n"), "EN\r\n");
+                victim.expect("get v0\r\n", "VALUE v0 0 4\r\nGOOD\r\nEND\r\n");
+            }
+        }
+    }
+}
+
 /// Lines to spoil, without `flush_all`, which would remove the victims' values.
-const LINES: [&str; 16] = [
+const LINES: [&str; 29] = [
     "get k\r\n",
     "get k noreply\r\n",
     "gets k j\r\n",
@@ -88,6 +160,19 @@ const LINES: [&str; 16] = [
     "ms k 5 q\r\nhello\r\n",
     "md k q\r\n",
     "ma k N0 J1 q\r\n",
+    "mg EVIL N0 b\r\n",
+    "ma EVIL N0 b v\r\n",
+    "ms EVIL 1 b\r\nx\r\n",
+    "me EVIL b\r\n",
+    "mg EVIL k b Ox\r\n",
+    "me k\r\n",
+    "mg YSBi N0 b k v\r\n",
+    "ms YSBub3JlcGx5 20 b\r\nxxxxxxxxxxxxxxxxxxxx\r\n",
+    "ms djAgMA== 20 b\r\nxxxxxxxxxxxxxxxxxxxx\r\n",
+    "ms AAE= 20 b\r\nxxxxxxxxxxxxxxxxxxxx\r\n",
+    "stats\r\n",
+    "stats sizes\r\n",
+    "stats detail dump\r\n",
 ];
 
 /// Oddities that are inserted at random places.
@@ -96,8 +181,8 @@ const ODD: [&str; 14] = [
     "0",
 ];
 
-/// Other lines that memcached 1.6.18 and 1.6.45 read differently.
-const KNOWN: [&str; 12] = [
+/// Other lines that memcached 1.6.18 and 1.6.45 read differently, or answer with other frames than asked for.
+const KNOWN: [&str; 18] = [
     "mg a\0 q\r\n",
     "delete k\0 noreply\r\n",
     "set k 0 0 1\0 noreply\r\nx\r\n",
@@ -110,6 +195,12 @@ const KNOWN: [&str; 12] = [
     "ms k 5\r\r\n",
     "set k 0 0 +5\r\nhello\r\n",
     "ms k +5\r\nhello\r\n",
+    "mg EVIL N0 b\r\nme EVIL b\r\n",
+    "mg EVIL N0 b\r\nmg EVIL Ox b k\r\n",
+    "stats sizes_enable\r\n",
+    "stats sizes_disable\r\n",
+    "stats detail on\r\nget k\r\nstats detail dump\r\n",
+    "stats cachedump 1 9\r\n",
 ];
 
 /// Random numbers from a seed (xorshift64, Marsaglia 2003).
@@ -126,9 +217,9 @@ impl Random {
     /// A line with one to three oddities before its end.
     fn odd_line(&mut self) -> String {
         if self.below(3) == 0 {
-            return KNOWN[self.below(KNOWN.len())].to_owned();
+            return KNOWN[self.below(KNOWN.len())].replace("EVIL", EVIL);
         }
-        let mut line = LINES[self.below(LINES.len())].to_owned();
+        let mut line = LINES[self.below(LINES.len())].replace("EVIL", EVIL);
         for _ in 0..=self.below(3) {
             let end = line.find("\r\n").unwrap();
             line.insert_str(self.below(end + 1), ODD[self.below(ODD.len())]);
@@ -144,7 +235,7 @@ fn odd_lines_shift_no_answer_of_another_client() {
     for (mode, threads) in MODES {
         for count in [1, 2] {
             let servers: Vec<_> = (0..count).map(|_| Memcached::start(&[])).collect();
-            let proxy = Proxy::before(mode, threads, &servers);
+            let proxy = limited(mode, threads, &servers);
             let done = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let (address, done) = (proxy.address, &done);

@@ -42,7 +42,7 @@ impl Model {
                     out.extend_from_slice(error.answer());
                     self.closed = error.is_fatal();
                     if let Some(key) = self.decoder.take_stale_key() {
-                        self.items.remove(&*key);
+                        self.items.remove(&key.bytes());
                     }
                 }
             }
