@@ -6,7 +6,7 @@ use knee_telemetry::Op;
 
 use super::classic::{Condition, Sum, Verdict};
 use super::meta_answer::{
-    expiry_after, show_counter, show_item, show_request_flag, show_request_flags,
+    expiry_after, is_shown_encoded, show_counter, show_item, show_request_flag, show_request_flags,
 };
 use super::{Answered, BINARY_KEY, Commands, NON_NUMERIC, STALE, WON, expiry};
 use crate::counters::Counter;
@@ -282,7 +282,7 @@ impl<E: Engine> Commands<E> {
                 return (Change::Keep, false);
             };
             out.extend_from_slice(b"ME ");
-            if item.marks & BINARY_KEY != 0 {
+            if is_shown_encoded(key, item.marks) {
                 // The flag `k` without its letter and without the flag `b` behind it.
                 let start = out.len();
                 encode::meta_key(key, true, out);

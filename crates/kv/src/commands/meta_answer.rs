@@ -52,7 +52,7 @@ pub(super) fn show_item(
             }
             b'h' => encode::meta_flag_number(b'h', item.read.into(), out),
             b'O' => encode::meta_flag(b'O', flag.argument, out),
-            b'k' => encode::meta_key(key, item.marks & BINARY_KEY != 0, out),
+            b'k' => encode::meta_key(key, is_shown_encoded(key, item.marks), out),
             _ => {}
         }
     }
@@ -72,6 +72,12 @@ pub(super) fn show_item(
         encode::line_end(out);
     }
     won
+}
+
+/// Whether an answer shows an item's key in base64. Other than in memcached, this includes keys of `mg`, `ma` or gRPC
+/// that would break the answer's line.
+pub(super) fn is_shown_encoded(key: &[u8], marks: u8) -> bool {
+    marks & BINARY_KEY != 0 || key.iter().any(|byte| matches!(byte, 0 | b'\n' | b' '))
 }
 
 /// Appends the answer to an `ma` that changed the counter, whose expiry was `old_expiry`, or that

@@ -124,6 +124,11 @@ fn meta_commands() {
         ("ms Zm9v 1 b\r\nx\r\n", "HD\r\n"),
         ("mg Zm9v b v k\r\n", "VA 1 kZm9v b\r\nx\r\n"),
         ("get foo\r\n", "VALUE foo 0 1\r\nx\r\nEND\r\n"),
+        // `a\nb`: decoded, it would be two lines.
+        ("mg YQpi N30 b k\r\n", "HD kYQpi b W\r\n"),
+        ("mg YQpi b k\r\n", "HD kYQpi b Z\r\n"),
+        ("md YQpi b\r\nma YQpi N0 J9 b q\r\nma YQpi b q\r\n", "HD\r\nHD\r\n"),
+        ("mg YQpi b k v\r\n", "VA 2 kYQpi b\r\n10\r\n"),
         // The first reader of a stale item wins; the answer to the others says so.
         ("md k I T30\r\nmg k t\r\n", "HD\r\nHD t30 X W\r\n"),
         ("mg k\r\n", "HD Z X\r\n"),
