@@ -154,7 +154,9 @@ impl Flight {
     /// Whether the canonical form is needed beyond one copy to each server.
     pub(crate) fn keeps_request(&self, servers: usize) -> bool {
         match self.route.kind {
-            Kind::Any | Kind::First => servers > 1 || self.route.form.needs_request(),
+            Kind::Any | Kind::First => {
+                servers > 1 || !self.route.changes || self.route.form.needs_request()
+            }
             Kind::Shards | Kind::Gather | Kind::Cas => true,
             Kind::All => false,
         }

@@ -28,6 +28,9 @@ const NOREPLY: &[u8] = b"noreply";
 
 /// Most flags that memcached accepts in every meta command, including the middleware's opaque.
 const META_FLAGS_MAX: usize = 16;
+/// The longest word with the middleware's opaque, and the end of the line. memcached closes the connection after a
+/// longer line.
+const OPAQUE_BYTES_MAX: usize = b" O4294967295\r\n".len();
 const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
 
 /// The meta command whose answer repeats its opaque, if the request is one.
@@ -145,7 +148,9 @@ impl Proxy {
         };
         let meta = numbered(request);
         if let Some(meta) = meta
-            && meta.options.count() + usize::from(!meta.has(b'O')) > META_FLAGS_MAX
+            && (meta.options.count() + usize::from(!meta.has(b'O')) > META_FLAGS_MAX
+                || first_line(raw).len()
+                    > self.config.limits.line_bytes_max.saturating_sub(OPAQUE_BYTES_MAX))
         {
             return self.answer_here(io, conn, TOO_MANY_FLAGS);
         }

@@ -1,5 +1,6 @@
 //! Opens, tests, closes and reopens connections to servers.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use knee_proto::{Response, ResponseDecoder, Status, encode};
@@ -88,18 +89,8 @@ impl Proxy {
     /// Closes a connection to a server. Its requests go to another server or get an error. The server is tried again
     /// later.
     pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
-        let upstream = &mut self.lanes[lane as usize].upstreams[server];
-        let was_up = upstream.state == State::Up;
-        let asked = std::mem::take(&mut upstream.expected);
-        upstream.state = State::Down;
-        upstream.decoder = ResponseDecoder::new(self.config.reply_bytes_max);
-        if let Some(conn) = upstream.conn.take() {
-            if let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index()) {
-                *peer = Peer::Closed;
-            }
-            io.close(conn);
-        }
-
+        let was_up = self.lanes[lane as usize].is_up(server);
+        let asked = self.hang_up(io, lane, server);
         let state = &mut self.servers[server];
         state.trouble = trouble;
         state.settled = true;
@@ -124,6 +115,44 @@ impl Proxy {
             }
         }
         self.tell_started();
+    }
+
+    /// A sound server has begun an answer that is too long. A new connection takes the place of its connection at once,
+    /// and gets the other reads that wait; what becomes of writes that wait is unknown.
+    pub(crate) fn replace(&mut self, io: &mut Io, lane: u32, server: usize, trouble: &str) {
+        let asked = self.hang_up(io, lane, server);
+        trouble.clone_into(&mut self.servers[server].trouble);
+        self.connect(io, lane, server);
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        // Requests may follow the first question before its answer.
+        if upstream.state == State::Trying {
+            upstream.state = State::Up;
+        }
+        for expected in asked {
+            let is_up = self.lanes[lane as usize].is_up(server);
+            match expected.flight {
+                TRIAL => {}
+                id if is_up && !self.flights[id].route.changes => {
+                    let request = self.flights[id].request_of(expected.part).to_vec();
+                    self.send(io, lane, server, expected, |out| out.extend_from_slice(&request));
+                }
+                id => self.lost(io, id, expected.part, server),
+            }
+        }
+    }
+
+    /// Closes a connection; returns what was asked over it.
+    fn hang_up(&mut self, io: &mut Io, lane: u32, server: usize) -> VecDeque<Expected> {
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        upstream.state = State::Down;
+        upstream.decoder = ResponseDecoder::new(self.config.reply_bytes_max);
+        if let Some(conn) = upstream.conn.take() {
+            if let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index()) {
+                *peer = Peer::Closed;
+            }
+            io.close(conn);
+        }
+        std::mem::take(&mut upstream.expected)
     }
 
     /// Takes out servers that delay an answer or a connection for too long.

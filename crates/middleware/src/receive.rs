@@ -69,15 +69,17 @@ impl Proxy {
                     break;
                 }
                 Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
-                    // Another server would give the same answer.
+                    // Another server would give the same answer, and a further attempt, too.
                     upstream.expected.pop_front();
-                    if !trial {
-                        let name = &self.servers[server].name;
-                        let text = format!("SERVER_ERROR server {name}: {error}\r\n");
-                        self.count_error(server);
-                        self.fail(io, expected.flight, text.as_bytes());
+                    if trial {
+                        self.lose(io, lane, server, error.to_string());
+                        return input.len();
                     }
-                    self.lose(io, lane, server, error.to_string());
+                    let name = &self.servers[server].name;
+                    let text = format!("SERVER_ERROR server {name}: {error}\r\n");
+                    self.count_error(server);
+                    self.fail(io, expected.flight, text.as_bytes());
+                    self.replace(io, lane, server, &error.to_string());
                     return input.len();
                 }
                 Decoded::Invalid { error, .. } => {

@@ -9,9 +9,9 @@ pub struct Limits {
     /// refused. memcached limits the whole item instead. With `-I 1m` it refuses values from about 1 MiB less the key's
     /// length less 60 bytes.
     pub value_bytes_max: usize,
-    /// Length of the longest command line, without its end, except for retrievals.
+    /// Length of the longest command line, without its end, except for `get` and `gets`.
     pub line_bytes_max: usize,
-    /// Length of the longest line of `get`, `gets`, `gat` and `gats`. memcached has no such limit, but a server with
+    /// Length of the longest line of `get` and `gets`. memcached has no such limit, but a server with
     /// bounded buffers needs one. 1 MiB is more than 4000 keys of the greatest length.
     pub retrieval_line_bytes_max: usize,
 }

@@ -273,7 +273,51 @@ fn answer_beyond_the_limit_is_refused() {
         client.expect(&format!("set a 0 0 60000\r\n{}\r\n", "v".repeat(60_000)), "STORED\r\n");
         let answer = client.ask("get a a\r\n");
         assert!(answer.starts_with("SERVER_ERROR") && answer.contains("limit"), "{answer}");
-        wait_until("it serves again", || proxy.client().ask("touch a 0\r\n") == "TOUCHED");
+        proxy.client().expect("touch a 0\r\n", "TOUCHED\r\n");
+    }
+}
+
+/// Only `get` and `gets` may have long lines: memcached closes the connection after others, and resets it.
+#[test]
+fn clients_with_large_requests_fail_no_read_of_others() {
+    let long = |verb: &str| format!("{verb} {}\r\n", "key45678 ".repeat(6000));
+    let flag = format!("mg a P{}\r\n", "x".repeat(2048 - 7));
+    for (mode, threads) in MODES {
+        let servers = [Memcached::start(&[])];
+        let limit = knee_middleware::Config {
+            reply_bytes_max: 100_000,
+            ..config(mode, threads, &addresses(&servers))
+        };
+        let proxy = Proxy::start(&limit);
+        let done = AtomicBool::new(false);
+        let value = "v".repeat(60_000);
+        proxy.client().expect(&format!("set a 0 0 60000\r\n{value}\r\n"), "STORED\r\n");
+        std::thread::scope(|scope| {
+            for read in
+                [("get b\r\n", "END\r\n"), ("gets b\r\n", "END\r\n"), ("mg b v\r\n", "EN\r\n")]
+            {
+                let mut client = proxy.client();
+                let done = &done;
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        client.expect(read.0, read.1);
+                    }
+                });
+            }
+            for _ in 0..10 {
+                let refused = proxy.client().ask("get a a\r\n");
+                assert!(refused.contains("exceeds the limit"), "{refused}");
+                assert!(proxy.client().ask(&flag).starts_with("CLIENT_ERROR"));
+                for verb in ["gat 0", "gats 0"] {
+                    let mut client = proxy.client();
+                    // The middleware may close the connection before it has the whole line.
+                    let _ = client.stream().write_all(long(verb).as_bytes());
+                    client.is_closed();
+                }
+            }
+            proxy.client().expect(&long("get"), "END\r\n");
+            done.store(true, Ordering::Relaxed);
+        });
     }
 }
 

@@ -100,7 +100,8 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
 
 /// Decodes `bytes`, which must be exactly one request.
 fn decode_one(bytes: &[u8]) -> Request<'_> {
-    match RequestDecoder::new(Limits::default()).decode(bytes) {
+    let limits = Limits { line_bytes_max: 1 << 20, ..Limits::default() };
+    match RequestDecoder::new(limits).decode(bytes) {
         Decoded::Complete { consumed, item } if consumed == bytes.len() => item,
         other => panic!("{}: {other:?}", bytes.escape_ascii()),
     }
