@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use tonic::Status;
 
@@ -39,12 +39,15 @@ pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status>
     File::open(path).map_err(unopened)
 }
 
-/// Refuses names that are empty, absolute or leave the directory.
+/// Refuses names that are empty, absolute or leave the directory, and second spellings of a name (`a//b`, `a/./b`):
+/// each would be another file to `Init`.
 fn check_name(name: &str) -> Result<(), Status> {
     let is_inside = |part| matches!(part, Component::Normal(_));
-    if name.is_empty() || name.contains('\0') || !Path::new(name).components().all(is_inside) {
+    let parts = || Path::new(name).components();
+    let is_plain = parts().all(is_inside) && parts().collect::<PathBuf>().as_os_str() == name;
+    if name.is_empty() || name.contains('\0') || !is_plain {
         return Err(Status::invalid_argument(format!(
-            "the name '{}' is no relative path without '..'",
+            "the name '{}' is no relative path without '..', '.' and '//'",
             name.escape_debug()
         )));
     }

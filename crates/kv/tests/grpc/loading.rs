@@ -124,10 +124,13 @@ async fn unusable_file_is_refused() {
     let above = format!("../{}/list", outside.0.file_name().unwrap().display());
     let absolute = outside.0.join("list").display().to_string();
     for (file, code, message) in [
-        ("", Code::InvalidArgument, "the name '' is no relative path without '..'"),
+        ("", Code::InvalidArgument, "the name '' is no relative path without '..', '.' and '//'"),
         (&absolute[..], Code::InvalidArgument, "is no relative path"),
         (&above, Code::InvalidArgument, "is no relative path"),
         ("folder/../wrong", Code::InvalidArgument, "is no relative path"),
+        ("folder//list", Code::InvalidArgument, "is no relative path"),
+        ("folder/./list", Code::InvalidArgument, "is no relative path"),
+        ("wrong/", Code::InvalidArgument, "is no relative path"),
         ("a\0b", Code::InvalidArgument, "is no relative path"),
         ("out", Code::InvalidArgument, "'out' leads out of the server's directory"),
         ("outside/list", Code::InvalidArgument, "leads out of the server's directory"),
