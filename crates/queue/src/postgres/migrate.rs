@@ -94,7 +94,14 @@ async fn is_installed(client: &Client) -> Result<bool, Failure> {
 }
 
 fn checksum() -> i64 {
-    FILES.iter().fold(0, |sum, sql| crc32c::crc32c_append(sum, sql.as_bytes())).into()
+    checksum_of(&FILES)
+}
+
+/// The checksum of the statements, without lines of comments and empty lines.
+fn checksum_of(files: &[&str]) -> i64 {
+    let lines = files.iter().flat_map(|sql| sql.lines()).map(str::trim);
+    let statements = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    statements.fold(0, |sum, line| crc32c::crc32c_append(sum, line.as_bytes())).into()
 }
 
 fn installing(error: Error) -> Failure {
@@ -103,4 +110,15 @@ fn installing(error: Error) -> Failure {
         Failure::NotMigrated(text) => Failure::Broken(text),
         failure => failure,
     }
+}
+
+#[test]
+fn checksum_covers_statements_alone() {
+    let sum = checksum_of(&["CREATE TABLE a (b int);\nSELECT 1;\n"]);
+    assert_eq!(
+        checksum_of(&["-- A table.\nCREATE TABLE a (b int);\n\n  -- One.\n  SELECT 1;\n"]),
+        sum
+    );
+    assert_ne!(checksum_of(&["CREATE TABLE a (b int);\nSELECT 2;\n"]), sum);
+    assert_ne!(checksum_of(&["-- CREATE TABLE a (b int);\nSELECT 1;\n"]), sum);
 }
