@@ -37,9 +37,9 @@ pub(crate) struct QueueCalls {
     registered: Vec<Identity>,
     /// By server: set after a check that the server knows the registered clients.
     known: Vec<OnceCell<()>>,
-    /// The clients that have made their first calls.
-    present: Mutex<Vec<u32>>,
-    /// A copy of `present` from the start on: the possible receivers.
+    /// The clients that have made their first calls, each with its number, in the order in which these calls ended.
+    present: Mutex<Vec<(u64, u32)>>,
+    /// From the start on, the possible receivers, in the order of their numbers: the same in each run of a seed.
     receivers: OnceLock<Vec<u32>>,
 }
 
@@ -134,16 +134,18 @@ impl Calls for QueueCalls {
             None => QueueCalls::register(stub).await?,
         };
         let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        present.push(identity.client);
+        present.push((number, identity.client));
         let random = Random::stream(self.seed, TALK_STREAMS | number);
         Ok(Talk::new(self.workload, identity, random))
     }
 
     fn next(&self, talk: &mut Talk) -> Request {
         // No client sends a request before all clients have made their first calls.
-        let receivers = self
-            .receivers
-            .get_or_init(|| self.present.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let receivers = self.receivers.get_or_init(|| {
+            let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+            present.sort_unstable();
+            present.iter().map(|&(_, client)| client).collect()
+        });
         talk.next(receivers)
     }
 
@@ -249,6 +251,24 @@ mod tests {
         let (round, receivers) = (Round::Send, Receivers::Itself);
         let workload = Workload { round, receivers, characters: 1 };
         QueueCalls::new(workload, 1, 1, 1, Vec::new())
+    }
+
+    #[test]
+    fn receivers_do_not_depend_on_the_order_of_first_calls() {
+        let workload = Workload { round: Round::Send, receivers: Receivers::Any, characters: 1 };
+        let receivers = |present: Vec<(u64, u32)>| {
+            let calls = QueueCalls::new(workload, 1, 3, 1, Vec::new());
+            *calls.present.lock().unwrap() = present;
+            let random = Random::stream(1, 2);
+            let mut talk = Talk::new(workload, Identity { client: 7, queue: 9 }, random);
+            let sends = (0..20).map(|_| match calls.next(&mut talk) {
+                Request::Send(request) => request.messages[0].receiver,
+                other => panic!("{other:?}"),
+            });
+            sends.collect::<Vec<_>>()
+        };
+        let drawn = receivers(vec![(0, 7), (1, 5), (2, 6)]);
+        assert_eq!(receivers(vec![(2, 6), (0, 7), (1, 5)]), drawn);
     }
 
     /// The outcome of a send with this answer, and whether the connection was lost.
