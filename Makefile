@@ -66,7 +66,7 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
 
-soak: build $(VENV)/dev
+soak: build test-build $(VENV)/dev
 	tests/peers.sh
 	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
 	for round in $$(seq 5); do \
