@@ -20,7 +20,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on the machine, so there is no deadline. Examples are the same in each run, but for
 # KNEE_SOAK.
-settings.register_profile("knee", deadline=None, derandomize="KNEE_SOAK" not in os.environ)
+SOAK = "KNEE_SOAK" in os.environ
+settings.register_profile("knee", deadline=None, derandomize=not SOAK, max_examples=100 if SOAK else 25)
 settings.load_profile("knee")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
