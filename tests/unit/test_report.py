@@ -661,6 +661,7 @@ def test_types_measured_at_different_client_counts_share_a_table() -> None:
 def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     page = page_of("seed000_table16.csv")
     words, charts = in_words(page), specifications(page)
+    assert "What if there were more clients?" in headings(page)
     assert "Best model: load-dependent network. Each client count was hidden and predicted in turn" in words
     for name in ("model-throughput", "model-response_ms"):
         bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
@@ -672,11 +673,11 @@ def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     draw(charts)
 
 
-def test_table_with_all_columns_has_all_sections() -> None:
+@modelless
+def test_table_with_all_columns_has_all_other_sections() -> None:
     page = page_of(closed_system())
     assert headings(page) == [
         "Against clients",
-        "What if there were more clients?",
         "Which factor matters?",
         "Do the numbers obey the laws?",
         "Resources",
