@@ -26,13 +26,16 @@ TRUE = LayeredFit(
     inside=(0.03, 0.9),
     outside=(0.06, 0.8),
     share_out=0.45,
-    processes=(1, 2, 3),
+    tiers=("load", "middleware", "store"),
+    threads=(1, 2, 3),
+    a_middleware=1,
+    a_slot=False,
 )
 """A system like the quickstart: two cores serve all tiers."""
 
 
 def setup(customers: float, workers: int = 1, **settings: float) -> Setup:
-    return replace(Setup(customers, think_ms=2.0, workers=workers, middlewares=2, cores=2.0), **settings)
+    return replace(Setup(customers, think_ms=2.0, slots=workers, middlewares=2, cores=2.0), **settings)
 
 
 def runs(setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed: int = 0) -> Demands:
@@ -48,11 +51,12 @@ def runs(setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed:
             inside, outside = float(found.inside[0]), float(found.outside[0])
             waiting = max(0.0, each.customers / x - each.think_ms - inside - outside)
             reply = TRUE.share_out * float(found.demand[0, 1])
-            rows.append((point, x, each.customers, 1, each.think_ms, inside, waiting, outside, reply, each.workers))
+            rows.append((point, x, each.customers, 1, each.think_ms, inside, waiting, outside, reply))
             cpu.append(found.demand[0] * np.exp(noise * rng.standard_normal(3)))
     columns = np.array(rows).T
-    processes = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
-    return Demands(*columns[:9], np.array(cpu), processes, columns[9], cores=2.0)
+    threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
+    slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)
+    return Demands(TRUE.tiers, False, 2.0, *columns, np.array(cpu), threads, np.full(len(rows), 2.0), slots)
 
 
 CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
@@ -176,7 +180,7 @@ def test_table_has_a_row_for_each_combination(folder: Dataset) -> None:
 def test_tier_without_probes_is_refused(folder: Dataset) -> None:
     blind = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
     blind.probes = blind.probes.filter(~blind.probes["target"].str.starts_with("store"))
-    with pytest.raises(FitError, match="processor time of some tier was not measured"):
+    with pytest.raises(FitError, match="cpu_store: not measured in every run"):
         demands_of(with_demands(blind, observations(blind)))
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from knee.fit.scenario import Setting
+    from knee.stats.intervals import Interval
     from knee.verdict import Findings
 
 
@@ -148,6 +149,7 @@ def print_prediction(
     places: int | None,
     rounds: int | None,
     replications: int | None,
+    measured: bool,
 ) -> None:
     """Print the best model's prediction for unmeasured settings, and a simulation if requested."""
     from knee import fit
@@ -163,6 +165,10 @@ def print_prediction(
     }
     if not simulated and (given := [name for name, value in simulation.items() if value is not None]):
         raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
+    if measured and not asked:
+        raise SpecError("--measure: needs a setting, such as --set load.clients=1000")
+    if measured and not path.is_dir():
+        raise SpecError(f"--measure: {path} is no run folder, so there is no experiment to run")
     if simulated and not asked:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
     several = [name for name, value in asked.items() if isinstance(value, list)]
@@ -177,10 +183,12 @@ def print_prediction(
     why = ""
     if isinstance(source, Dataset) and not simulated and fit.needs_layers(asked):
         try:
-            _print_layered(source, asked, level, seed)
+            forecasts = _print_layered(source, asked, level, seed)
         except FitError as error:
             why = str(error)
         else:
+            if measured:
+                _confirm(source, asked, forecasts)
             return
     if several:
         raise SpecError(why or f"--set {several[0]}: expected one value, not a list: a table has no processor times")
@@ -199,9 +207,12 @@ def print_prediction(
     )
     if why:
         print(f"The prediction is from a fitted curve, not from a model of the processors: {why}.")
+    confirmed: list[tuple[float, Interval, Interval]] = []
     for number, (system, scenario) in enumerate(systems):
         forecast = system.forecast(scenario, seed=seed) if scenario else None
         print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
+        if forecast is not None:
+            confirmed.append((forecast.scenario.clients, forecast.throughput, forecast.response_ms))
         if simulated and scenario is not None:
             plan = fit.simulate_plan(
                 system,
@@ -212,16 +223,31 @@ def print_prediction(
                 seed=seed,
             )
             print(fit.render_plan(system, plan), flush=True)
+    if measured and isinstance(source, Dataset):
+        _confirm(source, asked, confirmed)
 
 
-def _print_layered(source: Dataset, asked: Mapping[str, Setting | Sequence[Setting]], level: float, seed: int) -> None:
+def _print_layered(
+    source: Dataset, asked: Mapping[str, Setting | Sequence[Setting]], level: float, seed: int
+) -> list[tuple[float, Interval, Interval]]:
+    """Clients, throughput and response time of every forecast that was printed."""
     from knee import fit
 
-    forecasts = fit.layered_forecasts(
+    found = fit.layered_forecasts(
         source, measurements.configuration(source), asked, constant=source.constant, level=level, seed=seed
     )
-    for number, (label, system, each) in enumerate(forecasts):
+    for number, (label, system, each) in enumerate(found):
         print("\n" * bool(number) + fit.render_layered(label, system, each), flush=True)
+    return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
+
+
+def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple[float, Interval, Interval]]) -> None:
+    from knee.cli.measure import confirm
+
+    if len(found) != 1:
+        raise SpecError("--measure: expected settings of one configuration: set every factor to one value")
+    ((clients, throughput, response_ms),) = found
+    confirm(source, asked, round(clients), throughput, response_ms)
 
 
 def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:

@@ -205,6 +205,10 @@ def predict_command(
         bool,
         typer.Option("--simulate", help="Also simulate, with quantiles, under the assumptions of the options below."),
     ] = False,
+    measured: Annotated[
+        bool,
+        typer.Option("--measure", help="Then run exactly this configuration, and print the prediction's error."),
+    ] = False,
     service: Annotated[
         str | None,
         typer.Option(
@@ -251,4 +255,5 @@ def predict_command(
         places=places,
         rounds=rounds,
         replications=replications,
+        measured=measured,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,13 +14,15 @@ from rich.console import Console
 
 from knee import spec
 from knee.data import Dataset, RunFolder
+from knee.data.measurements import CLIENTS
+from knee.data.observations import observations
 from knee.errors import KneeError, SpecError
 from knee.lab.command import Command
 from knee.lab.hosts.local import LocalHost
 from knee.lab.progress import LiveProgress, PlainProgress, duration
 from knee.lab.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 from knee.spec.design import Run, runs
-from knee.stats.intervals import counted
+from knee.stats.intervals import Interval, counted, number
 
 _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 """Folder of the installed experiments."""
@@ -26,8 +30,9 @@ _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 def measure(
     file: Path | None, overrides: list[str] | None, resume: Path | None, runs_dir: Path, *, no_report: bool
-) -> None:
-    """Make the runs of a file, or the missing runs of a run folder. Raises typer.Exit if a run failed."""
+) -> Path:
+    """Make the runs of a file, or those that are missing in a run folder, and return the folder. Raises typer.Exit when
+    some failed."""
     if (file is None) == (resume is None):
         raise SpecError("expected either an experiment file or --resume RUN")
     if resume is not None and overrides:
@@ -64,6 +69,59 @@ def measure(
         _conclude(folder.path)
     if tally.failed:
         raise typer.Exit(1)
+    return folder.path
+
+
+def confirm(
+    dataset: Dataset, asked: Mapping[str, object], clients: int, throughput: Interval, response_ms: Interval
+) -> None:
+    """Run exactly the predicted configuration, and print how far the prediction was off.
+
+    Parameters
+    ----------
+    asked
+        The settings that the prediction was for.
+    clients
+        Their number if `asked` has none.
+    throughput, response_ms
+        The prediction, in requests/s and ms.
+    """
+    settings = {_SETTING.get(name, name): value for name, value in asked.items()}
+    if CORES in settings:
+        raise SpecError(f"--measure: {CORES} is not a setting of this machine; measure on a machine of that size")
+    settings = {**dataset.manifest.get("overrides", {}), CLIENTS: clients, **settings}
+    overrides = [
+        f"{name}={json.dumps([value] if name in dataset.factors and not isinstance(value, list) else value)}"
+        for name, value in settings.items()
+    ]
+    path = measure(dataset.path / "experiment.toml", overrides, None, dataset.path.parents[1], no_report=True)
+    found = observations(Dataset.open(path))
+    for name, unit, predicted, column in (
+        ("throughput", "requests/s", throughput, found["throughput"]),
+        ("response time", "ms", response_ms, found["response_ms"]),
+    ):
+        runs = column.drop_nulls().to_numpy()
+        held = int(((runs >= (predicted.low or 0)) & (runs <= (predicted.high or float("inf")))).sum())
+        print(
+            f"Measured {name}: {number(runs.mean())} {unit} ({number(runs.min())} to {number(runs.max())}); predicted "
+            f"{number(predicted.estimate)}, {predicted.estimate / runs.mean() - 1:+.1%}; the interval holds {held} of "
+            f"{counted(len(runs), 'run')}."
+        )
+    print(f"run folder: {path}")
+
+
+CORES = "host.cores"
+
+_SETTING = {
+    "clients": CLIENTS,
+    "workers": "middleware.workers",
+    "connections": "middleware.connections",
+    "middlewares": "middleware.hosts",
+    "think_ms": "workload.think_ms",
+    "pipeline": "workload.pipeline",
+    "cores": CORES,
+}
+"""The names in an experiment file of settings that have a short name."""
 
 
 def _found(file: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Measured demands: the load, the times and the processor time of a request in each run, by tier."""
+"""Measured demands: load, times and processor time of a request in each run, by tier."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from knee.data.threads import threads
 from knee.data.trim import RUN, trim
 from knee.errors import FitError
 from knee.stats.intervals import Floats
@@ -21,10 +22,16 @@ TIERS = ("load", "middleware", "store")
 
 @dataclass(frozen=True, eq=False)
 class Demands:
-    """Runs of a closed loop through middlewares on one host; times in ms, throughputs in requests per ms.
+    """Runs of a closed loop on one host; times in ms, throughputs in requests per ms.
 
     Attributes
     ----------
+    tiers
+        Those of TIERS that the system has.
+    pooled
+        Whether the slots are connections to a database, which are fewer than the workers.
+    cores
+        Of the host.
     point
         Rows with the same number are repetitions of each other.
     customers
@@ -32,19 +39,23 @@ class Demands:
     think
         Z.
     inside, waiting, outside
-        Parts of the response time: the request holds a slot, waits for a slot, is elsewhere.
+        Parts of the response time: a slot is held, the request waits for one, all else. Without middlewares all is
+        outside.
     reply
-        Middleware's response time less `inside` and `waiting`: part of `outside`.
+        Part of `outside` that the middleware measured.
     cpu
         Processor time of a request, (runs, tiers).
-    processes
-        Number of processes, (runs, tiers).
+    threads
+        Number of threads that serve requests, (runs, tiers).
+    middlewares
+        Their number.
     slots
-        Worker slots of each middleware.
-    cores
-        Number of cores of the host.
+        Slots of each middleware; NaN if requests wait for none.
     """
 
+    tiers: tuple[str, ...]
+    pooled: bool
+    cores: float
     point: Floats
     throughput: Floats
     customers: Floats
@@ -55,9 +66,9 @@ class Demands:
     outside: Floats
     reply: Floats
     cpu: Floats
-    processes: Floats
+    threads: Floats
+    middlewares: Floats
     slots: Floats
-    cores: float
 
     def __len__(self) -> int:
         return len(self.throughput)
@@ -69,32 +80,46 @@ class Demands:
 
     def take(self, rows: np.ndarray) -> Demands:
         """The chosen rows, by mask or by number."""
-        names = [each.name for each in fields(self) if each.name != "cores"]
+        names = [each.name for each in fields(self) if each.name not in ("tiers", "pooled", "cores")]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
-    """The observations with columns `cpu_TIER` (busy processors) and `processes_TIER`, and `cores` of the host. A run
-    without probes of all tiers has no row."""
+    """The observations with columns `cpu_TIER` (busy processors) and `threads_TIER`, null without probes of all
+    processes of the tier, and `cores` of the host."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
-        .filter(pl.col("tier").is_in(TIERS))
         .group_by(*RUN, "tier", "target")
         .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
         .group_by(*RUN, "tier")
         .agg(pl.col("cpu").sum(), pl.len().cast(pl.Float64).alias("processes"))
     )
+    serving = threads(dataset).group_by(*RUN, "role").agg(pl.col("servers").sum())
+    settings = dataset.points.select(
+        *RUN,
+        *(dataset.setting(f"{tier}.threads").cast(pl.Float64).alias(f"_{tier}_threads") for tier in TIERS),
+        (dataset.setting("store.kind") == "postgresql").alias("_database"),
+    )
+    table = table.join(settings, on=RUN, maintain_order="left")
     for tier in TIERS:
-        own = each.filter(pl.col("tier") == tier)
+        own = each.filter(pl.col("tier") == tier).join(
+            serving.filter(pl.col("role") == tier).drop("role"), on=RUN, how="left"
+        )
         table = table.join(
-            own.select(*RUN, pl.col("cpu").alias(f"cpu_{tier}"), pl.col("processes").alias(f"processes_{tier}")),
+            own.select(*RUN, pl.col("cpu").alias(f"cpu_{tier}"), "processes", "servers"),
             on=RUN,
-            how="inner",
+            how="left",
             maintain_order="left",
         )
+        count = pl.coalesce("servers", pl.col("processes") * pl.col(f"_{tier}_threads").fill_null(1.0))
+        if tier == "store":
+            # PostgreSQL has a process for each connection.
+            backends = pl.coalesce("connections", pl.col("workers") * pl.col("middlewares")).cast(pl.Float64)
+            count = pl.when(pl.col("_database")).then(backends).otherwise(count)
+        table = table.with_columns(count.alias(f"threads_{tier}")).drop("processes", "servers", f"_{tier}_threads")
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
-    return table.join(cores, on=RUN, how="inner", maintain_order="left")
+    return table.drop("_database").join(cores, on=RUN, how="left", maintain_order="left")
 
 
 def demands_of(rows: pl.DataFrame) -> Demands:
@@ -103,26 +128,44 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     Raises
     ------
     FitError
-        If the system is not a closed loop through middlewares with worker slots, or a process was not measured.
+        If there is no closed loop, or some tier was not measured.
     """
-    needed = ("throughput", "response_ms", "queueing_ms", "service_ms", "middleware_response_ms", "think_ms", "workers")
-    if rows.is_empty() or not set(needed) <= set(rows.columns):
-        raise FitError("the processor time of some tier was not measured")
-    rows = rows.drop_nulls(needed).filter(pl.col("throughput") > 0)
+    rows = rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
     if rows.is_empty():
-        raise FitError("there is no closed loop through middlewares with worker slots")
+        raise FitError("there is no closed loop with response times")
+    between = rows["middlewares"].to_list()
+    if 0 in between and any(between):
+        raise FitError("some runs had middlewares and others none")
+    tiers = tuple(tier for tier in TIERS if tier != "middleware" or between[0])
+    needed = ["cores", *(f"{what}_{tier}" for what in ("cpu", "threads") for tier in tiers)]
+    needed += ["service_ms", "middleware_response_ms"] if between[0] else []
+    for name in needed:
+        if rows[name].null_count():
+            raise FitError(f"{name}: not measured in every run, and the model needs every process on this machine")
     if rows["cores"].n_unique() > 1:
         raise FitError("the host had different numbers of cores in different runs")
 
     def column(name: str) -> Floats:
-        return rows[name].cast(pl.Float64).to_numpy()
+        return rows[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
-    throughput = column("throughput") / 1000
-    inside, waiting = column("service_ms"), column("queueing_ms")
-    cpu = np.stack([column(f"cpu_{tier}") for tier in TIERS], axis=1) / throughput[:, np.newaxis]
+    throughput, response = column("throughput") / 1000, column("response_ms")
+    workers, connections, middlewares = column("workers"), column("connections"), column("middlewares")
+    zero = np.zeros(len(rows))
+    inside = waiting = reply = zero
+    pooled = bool(between[0]) and bool((connections < workers * middlewares).all())
+    if between[0]:
+        inside, waiting = column("service_ms"), np.nan_to_num(column("queueing_ms"))
+        reply = column("middleware_response_ms") - waiting - inside
+        if pooled:
+            connecting = np.nan_to_num(column("connection_ms"))
+            inside, waiting = inside - connecting, waiting + connecting
+    cpu = np.stack([column(f"cpu_{tier}") for tier in tiers], axis=1) / throughput[:, np.newaxis]
     if not (cpu > 0).all():
-        raise FitError("a tier used too little processor time to measure")
+        raise FitError("some tier used too little processor time to measure")
     return Demands(
+        tiers,
+        pooled,
+        float(rows["cores"][0]),
         column("point"),
         throughput,
         column("clients") * column("pipeline"),
@@ -130,10 +173,10 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         column("think_ms"),
         inside,
         waiting,
-        column("response_ms") - waiting - inside,
-        column("middleware_response_ms") - waiting - inside,
+        response - waiting - inside,
+        reply,
         cpu,
-        np.stack([column(f"processes_{tier}") for tier in TIERS], axis=1),
-        column("workers"),
-        float(rows["cores"][0]),
+        np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
+        middlewares,
+        connections / middlewares if pooled else workers,
     )

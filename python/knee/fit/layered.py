@@ -14,21 +14,24 @@ from scipy import stats
 from scipy.optimize import nnls
 
 from knee.errors import FitError
-from knee.fit.demands import TIERS, Demands
+from knee.fit.demands import Demands
 from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
 from knee.stats.intervals import Floats, Interval
 
 HOST = "host"
 
-SLOTS, CORES = "worker slots", "host's cores"
+SLOTS, CONNECTIONS, CORES = "worker slots", "connections", "host's cores"
 
-THREADS = ("load generators' threads", "middlewares' threads", "stores' threads")
+THREADS = {"load": "load generators' threads", "middleware": "middlewares' threads", "store": "stores' threads"}
 
 RESAMPLES = 60
 
 BEYOND = 0.25
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one, because requests
 may share wake-ups differently there. docs/reproductions/layered.md has the errors that this value covers."""
+
+MISFIT = 0.15
+"""Largest median error of the throughput at the measured points with which a model answers."""
 
 _STEP = 1.02
 """Growth of a resource in the computation of its elasticity."""
@@ -42,41 +45,71 @@ _LEAST_WORK = 1e-6
 
 @dataclass(frozen=True)
 class Setup:
-    """The input of a prediction: the number of customers, the workers of each middleware, the cores of the host."""
+    """What the model predicts for.
+
+    customers    clients times `pipeline`, the requests that each keeps in flight
+    slots        of each middleware: workers, or connections if these are fewer; None if requests wait for none
+    middlewares  their number; 0 without a middleware
+    cores        of the host
+    """
 
     customers: float
     think_ms: float
-    workers: int
+    slots: int | None
     middlewares: int
     cores: float
+    pipeline: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredFit:
     """Parameters of a layered model, times in ms.
 
-    laws       of each tier: work of a request, and the processor time of its wake-ups
-    inside     delay and stretch of the stage in which a request holds a slot
-    outside    delay and stretch of the other stage
-    share_out  share of the middleware's work outside the slot
-    processes  number of processes of each tier; for middlewares the setup's number replaces it
+    tiers      their names, from the client inwards
+    threads    of each tier; `a_middleware` of one middleware, `a_slot` whether the last tier has one for each slot
+    laws       of each tier: work of a request, and the price of its wake-ups
+    inside     delay and stretch of the stage in which a slot is held
+    outside    the same of the rest
+    share_out  of the middleware's work, the share outside of the slot
     """
 
+    tiers: tuple[str, ...]
+    threads: tuple[int, ...]
+    a_middleware: int
+    a_slot: bool
     laws: Floats
     inside: tuple[float, float]
     outside: tuple[float, float]
     share_out: float
-    processes: tuple[int, ...]
 
     def network(self, setup: Setup) -> Layered:
         """The model for :func:`knee.queueing.layered.solve_layered`, times in ms."""
+        count = dict(zip(self.tiers, self.threads, strict=True))
+        if "middleware" in count:
+            count["middleware"] = setup.middlewares * self.a_middleware
+        if self.a_slot and setup.slots is not None:
+            count["store"] = setup.middlewares * setup.slots
         tiers = [
-            Tier(name, HOST, setup.middlewares if name == "middleware" else count, float(work), float(wakeup))
-            for name, count, (work, wakeup) in zip(TIERS, self.processes, self.laws, strict=True)
+            Tier(name, HOST, count[name], float(work), float(wakeup))
+            for name, (work, wakeup) in zip(self.tiers, self.laws, strict=True)
         ]
-        outside = Stage({"load": 1.0, "middleware": self.share_out}, *self.outside)
-        inside = Stage({"middleware": 1 - self.share_out, "store": 1.0}, *self.inside)
-        return Layered({HOST: setup.cores}, tiers, outside, inside, setup.think_ms, setup.middlewares, setup.workers)
+        inside, outside = _shares(self.tiers, self.share_out)
+        return Layered(
+            {HOST: setup.cores},
+            tiers,
+            Stage(outside, *self.outside),
+            Stage(inside, *self.inside),
+            setup.think_ms,
+            max(1, setup.middlewares),
+            setup.slots,
+        )
+
+
+def _shares(tiers: Sequence[str], share_out: float) -> tuple[dict[str, float], dict[str, float]]:
+    """Of each tier's work, the share inside of the slot and outside."""
+    if "middleware" not in tiers:
+        return {}, dict.fromkeys(tiers, 1.0)
+    return {"middleware": 1 - share_out, "store": 1.0}, {"load": 1.0, "middleware": share_out}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +127,11 @@ class _Threads:
 
     @classmethod
     def of(cls, data: Demands) -> _Threads:
-        used = data.throughput[:, np.newaxis] * data.cpu / data.processes
+        used = data.throughput[:, np.newaxis] * data.cpu / data.threads
         speed, asleep = np.empty_like(used), np.empty_like(used)
-        for counts in np.unique(data.processes, axis=0):
-            own = (data.processes == counts).all(axis=1)
-            hosts, cores = [HOST] * len(TIERS), np.full(len(TIERS), data.cores)
+        for counts in np.unique(data.threads, axis=0):
+            own = (data.threads == counts).all(axis=1)
+            hosts, cores = [HOST] * len(data.tiers), np.full(len(data.tiers), data.cores)
             active, speed[own], idle = settle(used[own], counts.astype(np.int64), hosts, cores)
             asleep[own] = (1 - active) * idle
         return cls(used, speed, asleep)
@@ -114,26 +147,35 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
     laws = np.array(
         [
             nnls(np.stack([ones, threads.asleep[:, i]], axis=1) / data.cpu[:, i, np.newaxis], ones)[0]
-            for i in range(len(TIERS))
+            for i in range(len(data.tiers))
         ]
     )
     laws[:, 0] = np.maximum(laws[:, 0], _LEAST_WORK)
-    light = data.throughput == data.throughput.min()
-    share_out = float(np.clip(np.mean(data.reply[light] / data.cpu[light, 1]), 0.1, 0.6))
+    share_out = 0.0
+    if "middleware" in data.tiers:
+        light = data.throughput == data.throughput.min()
+        share_out = float(np.clip(np.mean(data.reply[light] / data.cpu[light, 1]), 0.1, 0.6))
 
-    def stage(shares: Sequence[float], there: Floats, times: Floats) -> tuple[float, float]:
-        others = 1 - 1 / np.maximum(1, np.minimum(there, data.customers))
+    def stage(shares: dict[str, float], there: Floats, times: Floats) -> tuple[float, float]:
+        if not shares:
+            return 0.0, 1.0
+        others = 1 - 1 / np.maximum(1, np.fmin(there, data.customers))
         gap = np.maximum(threads.speed - threads.used * others[:, np.newaxis], _LEAST_GAP)
-        residence = (np.array(shares) * data.cpu / gap).sum(axis=1)
-        delay, stretch = nnls(np.stack([ones, residence], axis=1) / times[:, np.newaxis], ones)[0]
+        work = np.array([shares.get(tier, 0.0) for tier in data.tiers]) * data.cpu
+        delay, stretch = nnls(np.stack([ones, (work / gap).sum(axis=1)], axis=1) / times[:, np.newaxis], ones)[0]
         return float(delay), float(stretch)
 
+    inside, outside = _shares(data.tiers, share_out)
+    count = data.threads[0].astype(int).tolist()
     return LayeredFit(
+        data.tiers,
+        tuple(count),
+        round(count[1] / data.middlewares[0]) if "middleware" in data.tiers else 0,
+        bool((data.threads[:, -1] == data.slots * data.middlewares).all()),
         laws,
-        stage([0, 1 - share_out, 1], data.slots * data.processes[:, 1], data.inside),
-        stage([1, share_out, 0], np.full(len(data), np.inf), data.outside),
+        stage(inside, data.slots * data.middlewares, data.inside),
+        stage(outside, np.full(len(data), np.inf), data.outside),
         share_out,
-        tuple(data.processes[0].astype(int).tolist()),
     )
 
 
@@ -148,6 +190,7 @@ class LayeredForecast:
     """
 
     setup: Setup
+    clients: float
     throughput: Interval
     response_ms: Interval
     limits: tuple[tuple[str, float], ...]
@@ -170,7 +213,7 @@ class LayeredSystem:
     error: tuple[float, float]
     level: float
     seed: int
-    _loads: dict[tuple[str, int, float], list[Loads]] = field(default_factory=dict, repr=False)
+    _loads: dict[tuple[str, int, float, int | None], list[Loads]] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
         """Predict one further run of a setup."""
@@ -183,8 +226,8 @@ class LayeredSystem:
         several = self._solve("several", setup, [*faster, *self.draws], np.concatenate([np.ones(len(faster)), factors]))
         times = several.response_time[len(faster) :]
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
-        # A normal tail, because sixty draws are too few for a quantile of 2.5 %.
-        spare = max(2, len(self.data) - 2 * len(TIERS))
+        # A normal tail: some sixty draws hold no quantile of 2.5 %.
+        spare = max(2, len(self.data) - 2 * len(self.data.tiers))
         half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
 
@@ -194,22 +237,31 @@ class LayeredSystem:
         count = len(self.data)
         return LayeredForecast(
             setup,
+            setup.customers / setup.pipeline,
             Interval(1000 * throughput, rate(high), rate(low), self.level, count),
             Interval(response, low, high, self.level, count),
             self._limits(setup, solution, several.throughput[: len(faster)]),
-            {
-                SLOTS: float(min(1.0, throughput * solution.inside[0] / (setup.middlewares * setup.workers))),
-                CORES: float(solution.host_busy[0, 0]),
-                **{name: float(solution.busy[0, i]) for i, name in enumerate(THREADS)},
-            },
+            {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
+            | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)},
         )
+
+    @property
+    def slots(self) -> str:
+        """What the slots are."""
+        return CONNECTIONS if self.data.pooled else SLOTS
+
+    def _slots_busy(self, setup: Setup, solution: LayeredSolution) -> dict[str, float]:
+        if setup.slots is None:
+            return {}
+        held = float(solution.throughput[0] * solution.inside[0])
+        return {self.slots: min(1.0, held / (setup.middlewares * setup.slots))}
 
     def _solve(
         self, name: str, setup: Setup, fits: Sequence[LayeredFit], factors: Floats | None = None
     ) -> LayeredSolution:
         """The solutions of some fits. Their loads are cached under a name; setups with equal processes share them."""
         networks = [fit.network(setup) for fit in fits]
-        key = (name, setup.middlewares, setup.cores)
+        key = (name, setup.middlewares, setup.cores, setup.slots if self.fit.a_slot else None)
         if key not in self._loads:
             self._loads[key] = loads_of(networks)
         times = np.ones(len(fits)) if factors is None else factors
@@ -226,13 +278,14 @@ class LayeredSystem:
             more = self._solve("", other, [self.fit]).throughput[0]
             return float(np.log(more / now.throughput[0]) / np.log(grown))
 
-        more = replace(setup, workers=setup.workers + 1)
         cores = gain(replace(setup, cores=setup.cores * _STEP), _STEP)
-        found = [(SLOTS, gain(more, more.workers / setup.workers)), (CORES, cores)]
-        # A tier that takes less processor time also leaves more of the cores to other tiers.
+        found = [(CORES, cores)]
+        if setup.slots is not None:
+            found.append((self.slots, gain(replace(setup, slots=setup.slots + 1), (setup.slots + 1) / setup.slots)))
+        # A tier that needs less also leaves more of the cores to the others.
         shares = now.demand[0] / now.demand[0].sum()
         gains = np.log(faster / now.throughput[0]) / np.log(_STEP) - cores * shares
-        found += zip(THREADS, gains.tolist(), strict=True)
+        found += zip([THREADS[tier] for tier in self.data.tiers], gains.tolist(), strict=True)
         return tuple(sorted(found, key=lambda each: -each[1]))
 
 
@@ -247,7 +300,8 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
     Raises
     ------
     FitError
-        If there are fewer than three numbers of customers, which are needed to separate work from wake-ups.
+        If there are fewer than three numbers of customers, which tell work from wake-ups, or if the model misses the
+        measured throughputs by more than MISFIT.
     """
     if np.unique(data.customers).size < 3:
         raise FitError("a layered model needs 3 client counts or more: measure more")
@@ -268,6 +322,11 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
         ]
     )
     x_error, r_error = np.median(np.abs(errors - 1), axis=0).tolist()
+    if x_error > MISFIT:
+        raise FitError(
+            f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); another "
+            "resource, such as a disk, limits them"
+        )
     return LayeredSystem(data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed)
 
 
@@ -277,7 +336,8 @@ def setup_of(data: Demands, rows: np.ndarray) -> Setup:
     return Setup(
         float(data.customers[first]),
         float(data.think[rows].mean()),
-        int(data.slots[first]),
-        int(data.processes[first, 1]),
+        int(data.slots[first]) if np.isfinite(data.slots[first]) else None,
+        int(data.middlewares[first]),
         data.cores,
+        float(data.pipeline[first]),
     )

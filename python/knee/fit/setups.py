@@ -11,7 +11,7 @@ import numpy as np
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.configurations import configurations, rows_at
-from knee.fit.curve import MIDDLEWARES, WORKERS
+from knee.fit.curve import CONNECTIONS, MIDDLEWARES, WORKERS
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
@@ -24,7 +24,7 @@ CORES = ("cores", "host.cores")
 
 SETUPS_MAX = 1000
 
-_KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, MIDDLEWARES, CORES)
+_KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, MIDDLEWARES, CORES)
 """The settings for which a layered model predicts any value."""
 
 _OF_CURVES = (*CLIENTS, *PIPELINE)
@@ -92,19 +92,33 @@ def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
 
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
-    """The setup of the given settings. Other settings are as measured, with the most clients."""
-    clients, pipeline, think, workers, middlewares, cores = (setting(asked, names) for names in _KNOWN)
+    """What is asked, and what was measured otherwise, with the most clients."""
+    clients, pipeline, think, workers, connections, middlewares, cores = (setting(asked, names) for names in _KNOWN)
 
     def only(name: str, values: Floats) -> float:
         if np.ptp(values) > 0:
             raise FitError(f"the number of {name} was a factor: choose one with --set {name}=…")
         return float(values[0])
 
+    if "middleware" not in data.tiers and (workers or connections or middlewares):
+        raise FitError("there is no middleware: expected a setting of clients, think time or cores")
+    if workers is not None and not np.isfinite(data.slots).all():
+        raise FitError("the middlewares were pipelined and have no worker slots to set")
+    if connections is not None and not data.pooled:
+        raise FitError("connections: expected a run with fewer connections to a database than workers")
+    many = only("middlewares", data.middlewares) if middlewares is None else middlewares
+    asked_slots = connections / many if connections is not None else None if data.pooled else workers
+    slots = data.slots[0] if not np.isfinite(data.slots).all() else None
+    if slots is None:
+        slots = only("connections" if data.pooled else "workers", data.slots) if asked_slots is None else asked_slots
+    if data.pooled and workers is not None:
+        slots = min(slots, workers)
     in_flight = only("pipeline", data.pipeline) if pipeline is None else pipeline
     return Setup(
         in_flight * (float((data.customers / data.pipeline).max()) if clients is None else clients),
         float(data.think.mean()) if think is None else think,
-        int(only("workers", data.slots) if workers is None else workers),
-        int(only("middlewares", data.processes[:, 1]) if middlewares is None else middlewares),
+        max(1, int(slots)) if np.isfinite(slots) else None,
+        int(many),
         data.cores if cores is None else cores,
+        in_flight,
     )

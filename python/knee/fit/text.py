@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from knee.fit.demands import TIERS
 from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.layered import LayeredForecast, LayeredSystem
 from knee.fit.plan import Plan
@@ -63,7 +62,7 @@ def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[Layere
     )
     times = "; ".join(
         f"{tier} {number(1000 * work)} (+{number(1000 * wakeup)})"
-        for tier, (work, wakeup) in zip(TIERS, system.fit.laws.tolist(), strict=True)
+        for tier, (work, wakeup) in zip(data.tiers, system.fit.laws.tolist(), strict=True)
     )
     lines.append(f"Processor time of a request in µs, and in brackets the additional time for waking threads: {times}.")
     most = float(data.throughput.max()) * 1000
@@ -77,7 +76,8 @@ def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[Layere
 
 def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str]:
     setup = forecast.setup
-    where = f"{counted(round(setup.customers), 'client')}, {counted(setup.workers, 'worker slot')}"
+    where = counted(round(setup.customers), "client")
+    where += "" if setup.slots is None else f", {counted(setup.slots, system.slots.removesuffix('s'))}"
     where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
     where += f", {number(setup.think_ms)} ms of thinking" if setup.think_ms else ""
     where += f", {setup.cores:g} cores" if setup.cores != system.data.cores else ""
@@ -97,11 +97,20 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
 
 
 def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> list[str]:
-    head = ("clients", "workers", "middlewares", "think ms", "cores", "requests/s", "response ms", "limit")
+    head = (
+        "clients",
+        "connections" if system.data.pooled else "workers",
+        "middlewares",
+        "think ms",
+        "cores",
+        "requests/s",
+        "response ms",
+        "limit",
+    )
     rows = [
         (
             f"{each.setup.customers:,.10g}",
-            str(each.setup.workers),
+            "none" if each.setup.slots is None else str(each.setup.slots),
             str(each.setup.middlewares),
             number(each.setup.think_ms),
             f"{each.setup.cores:g}",

@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from knee.queueing.errors import ArgumentError
 
@@ -339,18 +340,31 @@ def _shared(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], co
     active independently, with the probabilities `active`."""
     speed, idle = np.empty_like(active), np.empty_like(active)
     for i, host in enumerate(hosts):
-        others = [int(count) - (j == i) if hosts[j] == host else 0 for j, count in enumerate(threads)]
-        # Row n: the probability that n threads are active; the loop adds one thread at a time.
-        chances = np.zeros((sum(others) + 1, len(active)))
-        chances[0] = 1.0
-        most = 0
-        for j, count in enumerate(others):
-            here = active[:, j]
-            for _ in range(count):
-                most += 1
-                chances[1 : most + 1] += here * (chances[:most] - chances[1 : most + 1])
-                chances[0] *= 1 - here
-        there = np.arange(most + 1)
+        # Row n: the probability that n of the others are active.
+        chances = np.ones((1, len(active)))
+        for j, count in enumerate(threads.tolist()):
+            if hosts[j] == host and count > (j == i):
+                chances = _with(chances, _binomial(count - (j == i), active[:, j]))
+        there = np.arange(len(chances))
         speed[:, i] = np.minimum(1.0, cores[i] / (1 + there)) @ chances
         idle[:, i] = np.clip(cores[i] - there, 0.0, 1.0) @ chances
     return speed, idle
+
+
+def _binomial(count: int, chance: Floats) -> Floats:
+    """Probabilities of 0 to `count` active threads, (count + 1, rows)."""
+    if count == 1:
+        return np.stack([1 - chance, chance])
+    there = np.arange(count + 1)[:, np.newaxis]
+    chance = np.clip(chance, 1e-12, _FULL)
+    ways = gammaln(count + 1) - gammaln(there + 1) - gammaln(count - there + 1)
+    return np.asarray(np.exp(ways + there * np.log(chance) + (count - there) * np.log1p(-chance)))
+
+
+def _with(first: Floats, second: Floats) -> Floats:
+    """Probabilities of the sum of two independent numbers, (values, rows)."""
+    short, long = sorted((first, second), key=len)
+    found = np.zeros((len(short) + len(long) - 1, long.shape[1]))
+    for number, chance in enumerate(short):
+        found[number : number + len(long)] += chance * long
+    return found
