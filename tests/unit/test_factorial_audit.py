@@ -190,8 +190,10 @@ def test_means_of_fewer_decimals_are_given_their_rounding() -> None:
     q = published(true, 4)
     found = audit_design(design, q)
     # RESPONSES are whole numbers, so that the means may have been rounded to 1 at the coarsest.
-    assert found.verdict == "consistent" and found.units[0] == pytest.approx(1.01)
+    assert found.verdict == "consistent" and found.units[0] == pytest.approx(1)
+    assert "(responses to 1, effects to 0.0001)" in audit_sentence(found)
     assert audit_design(design, q, resolution=0.1).verdict == "consistent"
+    assert "(responses to 0.25, " in audit_sentence(audit_design(design, q, resolution=0.25))
     assert audit_design(design, q, resolution=0.01).verdict != "consistent"
 
 

@@ -137,8 +137,7 @@ def audit_design(
         raise DesignError("published effects can be checked for full designs with two levels per factor")
     if response_unit is None:
         response_unit = last_digit(_shortest(value) for value in design.values.tolist())
-    if resolution is None:
-        resolution = _unit_of_means(design, response_unit)
+    unit, error = (resolution, 0.0) if resolution is not None else _unit_of_means(design, response_unit)
     rows = np.argsort(design.cells, kind="stable") + 1
     names = [
         f"row {rows[cell]} ({design.cell_name(cell)})"
@@ -146,23 +145,24 @@ def audit_design(
         else f"the mean at {design.cell_name(cell)}"
         for cell in range(design.counts.size)
     ]
-    return audit_effects(design.means(), published, response_unit=resolution, names=names)
+    found = audit_effects(design.means(), published, response_unit=unit + error, names=names)
+    return replace(found, units=(unit, found.units[1]))
 
 
-def _unit_of_means(design: Design, unit: float) -> float:
+def _unit_of_means(design: Design, unit: float) -> tuple[float, float]:
     """The rounding unit of the printed cell means, for observations with last digit `unit`. Errors about a printed mean
-    sum to zero within their rounding. So all means lie within half a `unit` of multiples of a coarser unit. The result
-    includes this half.
+    sum to zero within their rounding. So all means lie within half a `unit` of multiples of a coarser unit. The
+    second number is twice this error of the means, 0 if they have no coarser unit.
     """
     if design.repetitions[0] < 2 or design.runs < _CELLS_MIN:
-        return unit
+        return unit, 0.0
     means = design.means()
     coarser = [
         unit * 10**power
         for power in (1, 2, 3)
         if (np.abs(means - np.round(means / (unit * 10**power)) * unit * 10**power) <= unit / 2).all()
     ]
-    return coarser[-1] + unit if coarser else unit
+    return (coarser[-1], unit) if coarser else (unit, 0.0)
 
 
 def _check(values: Floats, published: Mapping[str, Decimal]) -> None:

@@ -16,7 +16,7 @@ def audit_sentence(found: Audit) -> str:
     if verdict == "consistent":
         return (
             f"All {count} published effects follow from the published responses within their rounding (responses to "
-            f"{found.units[0]:.1g}, effects to {found.units[1]:.1g})."
+            f"{found.units[0]:g}, effects to {found.units[1]:g})."
         )
     worst = found.worst
     response_unit, effect_unit = found.units
