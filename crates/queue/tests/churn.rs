@@ -34,9 +34,9 @@ fn asked<T: FromStr>(name: &str, otherwise: T) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_go_through_a_backlog_and_none_is_lost() {
-    let backlog: u32 = asked("KNEE_MESSAGES", 20_000);
-    let time = Duration::from_secs(asked("KNEE_SECONDS", 2));
-    // In a fifth of a second, other load on the processors would decide.
+    let backlog: u32 = asked("KNEE_MESSAGES", 5000);
+    let time = Duration::from_secs(asked("KNEE_SECONDS", 1));
+    // In a tenth of a second, other load on the processors would decide.
     let is_timed = std::env::var_os("KNEE_SECONDS").is_some();
     let cluster = Cluster::shared();
     let mut few = Queue::with(cluster, FEW).await;

@@ -30,7 +30,7 @@ async fn sqlite_is_fifo() {
     for seed in seeds() {
         for mix in MIXES {
             let history = History::new([Sqlite::open(&options).unwrap()], mix).await;
-            history.check(seed, 100, false, async || Vec::new()).await;
+            history.check(seed, 60, false, async || Vec::new()).await;
         }
     }
 }
@@ -42,7 +42,7 @@ async fn postgresql_is_fifo() {
         for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| MIXES.map(|mix| (most, mix))) {
             let options = Options { connections: 3, combine_max, ..cluster.migrated().await };
             let history = History::new(two(&options).await, mix).await;
-            history.check(seed, 60, false, async || Vec::new()).await;
+            history.check(seed, 40, false, async || Vec::new()).await;
         }
     }
 }
@@ -74,7 +74,7 @@ async fn undone_removes_and_late_sends_lose_nothing() {
 
 /// Rolls back removes and sends, and takes numbers without sending a message.
 async fn undo<D: Database>(history: &History<D>, undone: &Client, mut random: Random) {
-    for _ in 0..60 {
+    for _ in 0..40 {
         let client = history.clients[random.below(CLIENTS) as usize];
         let queue = history.queues[random.below(QUEUES as u64) as usize];
         let (call, end) = if random.below(3) == 0 {
@@ -99,7 +99,7 @@ async fn send_late<D: Database>(
     mut random: Random,
 ) -> Vec<Recorded> {
     let mut recorded = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..2 {
         late.batch_execute("BEGIN").await.unwrap();
         let mut sent = Vec::new();
         for &queue in &history.queues {
@@ -137,7 +137,7 @@ async fn sends_between_the_looks_of_a_remover_keep_fifo() {
             faulty.stop();
             sent
         };
-        history.check(seed, 200, false, faults).await;
+        history.check(seed, 120, false, faults).await;
     }
 }
 
@@ -187,7 +187,7 @@ async fn lost_connections_lose_nothing_acknowledged() {
             let killer = cluster.connect(name(&options)).await;
             let faulty = Arc::clone(&history);
             let faults = async || {
-                for n in 0..12 {
+                for n in 0..8 {
                     // From time to time, wait until floors have risen again.
                     if n % 4 == 0 {
                         cluster.floors_are_up(name(&options), 0).await;
@@ -209,7 +209,7 @@ async fn lost_connections_lose_nothing_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_of_postgresql_lose_nothing_acknowledged() {
-    let mut cluster = Cluster::start(true);
+    let mut cluster = Cluster::start();
     for (seed, combine_max) in seeds().flat_map(|seed| [1, 8].map(|most| (seed, most))) {
         let options = Options { combine_max, ..cluster.migrated().await };
         let database = name(&options).to_owned();
@@ -217,7 +217,7 @@ async fn restarts_of_postgresql_lose_nothing_acknowledged() {
         let history = History::new(two(&options).await, Mix::All).await;
         let faulty = Arc::clone(&history);
         let faults = async || {
-            for how in [Stop::Fast, Stop::Immediate, Stop::Immediate] {
+            for how in [Stop::Fast, Stop::Immediate] {
                 cluster.floors_are_up(&database, 0).await;
                 cluster.stop(how);
                 cluster.restart();
@@ -233,7 +233,7 @@ async fn restarts_of_postgresql_lose_nothing_acknowledged() {
 /// Restoring a backup brings removed messages back, and loses later messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restored_database_is_read_in_its_order() {
-    let mut cluster = Cluster::start(false);
+    let mut cluster = Cluster::start();
     let options = cluster.migrated().await;
     cluster.log_calls(name(&options)).await;
     let desk = Desk::open(&options).await;

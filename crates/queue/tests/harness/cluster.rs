@@ -35,8 +35,6 @@ pub(crate) enum Stop {
 pub(crate) struct Cluster {
     place: PathBuf,
     port: u16,
-    /// Whether PostgreSQL waits for the disk.
-    durable: bool,
     /// The size of the cluster's own disk, which has all files but the write-ahead log.
     disk_mib: Option<u32>,
     server: Option<Child>,
@@ -46,10 +44,56 @@ pub(crate) struct Cluster {
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// A new directory of PostgreSQL's user.
+fn place() -> PathBuf {
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let place = PathBuf::from(format!("/tmp/knee-postgres-{}-{number}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    if let Some((user, group)) = owner() {
+        std::os::unix::fs::chown(&place, Some(user), Some(group)).unwrap();
+    }
+    place
+}
+
+/// The data directory that each cluster copies: `initdb` takes a second of a processor.
+fn initialised() -> &'static Path {
+    static INITIALISED: OnceLock<(PathBuf, Child)> = OnceLock::new();
+    let (data, _) = INITIALISED.get_or_init(|| {
+        let place = place();
+        let data = place.join("data");
+        let made = program("initdb")
+            .args(["--no-sync", "--auth=trust", "--username=knee", "--encoding=UTF8"])
+            .args(["--locale=C", "--wal-segsize=1", "-D"])
+            .arg(&data)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let guard = guard(&place, None);
+        (data, guard)
+    });
+    data
+}
+
+/// Stops a server and removes a directory when this process ends, which closes the guard's input.
+fn guard(place: &Path, server: Option<&Child>) -> Child {
+    let script = "read -r _; [ \"$2\" = 0 ] || kill -QUIT \"$2\"; \
+        while [ \"$2\" != 0 ] && kill -0 \"$2\" 2>/dev/null; do sleep 0.05; done; rm -rf \"$1\"";
+    Command::new("sh")
+        .args(["-c", script, "sh"])
+        .arg(place)
+        .arg(server.map_or(0, Child::id).to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap()
+}
+
 impl Cluster {
-    /// Makes and starts a cluster, which waits for the disk or does not.
-    pub(crate) fn start(durable: bool) -> Cluster {
-        let mut cluster = Cluster::make(durable);
+    /// Makes and starts a cluster, which does not wait for the disk: killed processes lose no written page.
+    pub(crate) fn start() -> Cluster {
+        let mut cluster = Cluster::make();
         cluster.restart();
         cluster
     }
@@ -57,7 +101,7 @@ impl Cluster {
     /// Makes and starts a cluster on its own disk, which disappears when the cluster stops. Returns `None` if the user
     /// may not mount a disk, not even in a new namespace.
     pub(crate) fn start_on_disk(mib: u32) -> Option<Cluster> {
-        let mut cluster = Cluster::make(false);
+        let mut cluster = Cluster::make();
         if let Err(printed) = may_mount(&cluster.place) {
             // Write to standard error directly: captured output appears only if the test fails.
             let line = format!(
@@ -77,57 +121,32 @@ impl Cluster {
         Some(cluster)
     }
 
-    fn make(durable: bool) -> Cluster {
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let place = PathBuf::from(format!("/tmp/knee-postgres-{}-{number}", std::process::id()));
-        fs::create_dir(&place).unwrap();
-        if let Some((user, group)) = owner() {
-            std::os::unix::fs::chown(&place, Some(user), Some(group)).unwrap();
-        }
-        let made = program("initdb")
-            .args(["--no-sync", "--auth=trust", "--username=knee", "--encoding=UTF8"])
-            .args(["--locale=C", "-D"])
-            .arg(place.join("data"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    fn make() -> Cluster {
+        let place = place();
+        let copied =
+            Command::new("cp").arg("-a").args([initialised(), &place.join("data")]).status();
+        assert!(copied.unwrap().success());
         Cluster {
             place,
             port: free_port(),
-            durable,
             disk_mib: None,
             server: None,
             template: OnceCell::new(),
         }
     }
 
-    /// The cluster that tests share, which does not wait for the disk. A guard stops it when this process ends.
+    /// The cluster that tests share. A guard stops it when this process ends.
     pub(crate) fn shared() -> &'static Cluster {
         static CLUSTER: OnceLock<(Cluster, Child)> = OnceLock::new();
         let (cluster, _) = CLUSTER.get_or_init(|| {
-            let cluster = Cluster::start(false);
-            let guard = cluster.guard();
+            let cluster = Cluster::start();
+            let guard = guard(&cluster.place, cluster.server.as_ref());
             (cluster, guard)
         });
         cluster
     }
 
-    /// Stops the cluster and removes its directory when this process ends, which closes the guard's input.
-    fn guard(&self) -> Child {
-        let script = "read -r _; kill -QUIT \"$1\"; while kill -0 \"$1\" 2>/dev/null; do sleep 0.05; done; rm -rf \"$2\"";
-        Command::new("sh")
-            .args(["-c", script, "sh", &self.server.as_ref().unwrap().id().to_string()])
-            .arg(&self.place)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .unwrap()
-    }
-
     pub(crate) fn restart(&mut self) {
-        let fsync = if self.durable { "on" } else { "off" };
         let log =
             fs::File::options().create(true).append(true).open(self.place.join("log")).unwrap();
         let mut server = match self.disk_mib {
@@ -139,7 +158,7 @@ impl Cluster {
             .arg(self.place.join("data"))
             .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=1000"])
-            .args(["-c", "shared_buffers=64MB", "-c", &format!("fsync={fsync}")])
+            .args(["-c", "shared_buffers=64MB", "-c", "fsync=off"])
             .args(["-c", "log_line_prefix=%d "])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -259,7 +278,7 @@ impl Cluster {
     /// Makes a cluster that offers TLS, with this certificate and key. Its superuser `carded` must present a
     /// certificate of the issuer.
     pub(crate) async fn encrypted(issuer: &str, certificate: &str, key: &str) -> Cluster {
-        let mut cluster = Cluster::start(false);
+        let mut cluster = Cluster::start();
         let users = "CREATE ROLE carded SUPERUSER LOGIN";
         cluster.connect("postgres").await.batch_execute(users).await.unwrap();
         for (name, text) in

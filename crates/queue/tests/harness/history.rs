@@ -26,6 +26,8 @@ const VISIBILITIES: [Duration; 2] = [Duration::from_millis(100), Duration::from_
 const MARGIN_NS: u64 = 5_000_000;
 /// Pause of a client after a refused request.
 const AGAIN: Duration = Duration::from_millis(5);
+/// Think time of a client in a history with faults, which lasts until they are over.
+const THINK: Duration = Duration::from_millis(2);
 
 /// The seeds of the histories: one seed, or `KNEE_SOAK` many, from `KNEE_SEED` on.
 pub(crate) fn seeds() -> impl Iterator<Item = u64> {
@@ -176,6 +178,8 @@ impl<D: Database> History<D> {
             };
             if done.is_err() {
                 sleep(AGAIN).await;
+            } else if requests == u32::MAX {
+                sleep(THINK * random.below(3) as u32).await;
             }
         }
         recorded

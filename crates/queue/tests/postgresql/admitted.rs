@@ -78,7 +78,7 @@ async fn migration_ignores_the_limit_of_calls() {
 
 #[tokio::test]
 async fn refused_user_has_a_reason_without_its_name() {
-    let mut cluster = Cluster::start(false);
+    let mut cluster = Cluster::start();
     let options = cluster.migrated().await;
     let client = cluster.connect("postgres").await;
     client.batch_execute("CREATE ROLE guest LOGIN PASSWORD 'right-one'").await.unwrap();
@@ -190,7 +190,7 @@ async fn full_disk_refuses_sends_and_loses_nothing() {
 /// Whatever the database sets; a setting that waits for standbys stays.
 #[tokio::test]
 async fn answered_change_is_durable_whatever_the_setting() {
-    let cluster = Cluster::start(false);
+    let cluster = Cluster::start();
     let options = cluster.migrated().await;
     let database = cluster.connect(name(&options)).await;
     let tells = "CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

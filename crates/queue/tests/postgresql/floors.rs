@@ -174,7 +174,7 @@ async fn round_removes_expired_and_deleted_messages_in_steps() {
 #[tokio::test]
 async fn floors_do_not_hide_returning_messages() {
     // The test has its own cluster: a long write in any database stops the floors.
-    let cluster = Cluster::start(false);
+    let cluster = Cluster::start();
     let options = cluster.migrated().await;
     cluster.log_calls(name(&options)).await;
     let one = Desk::open(&options).await;
@@ -269,7 +269,7 @@ async fn horizon_never_exceeds_the_given_numbers() {
 #[tokio::test]
 async fn lost_connection_drops_the_floors() {
     // The test has its own cluster: long transactions of other tests would keep the floors down.
-    let cluster = Cluster::start(false);
+    let cluster = Cluster::start();
     let options = cluster.migrated().await;
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
