@@ -177,6 +177,35 @@ def test_table_has_a_row_for_each_combination(folder: Dataset) -> None:
     assert [row.split()[:2] for row in rows] == [["16", "4"], ["64", "4"], ["16", "8"], ["64", "8"]]
 
 
+@pytest.mark.parametrize(("goal", "name"), [("response_ms < 6", "workers"), ("response_ms < 6", "clients")])
+def test_sought_value_is_the_last_that_meets_the_goal(folder: Dataset, goal: str, name: str) -> None:
+    asked: dict[str, int | float | str | bool] = {"clients": 64} if name == "workers" else {"workers": 8}
+    ((_, _, sought),) = fit.seek_settings(
+        folder, [], asked, name, fit.Goal.parse(goal), constant={}, level=0.95, seed=0
+    )
+    assert sought.likely is not None
+    value, forecast = sought.likely
+    beyond = value + 1 if name == "clients" else value - 1
+    (next_one,) = forecasts(folder, **asked, **{name: beyond})
+    assert forecast.response_ms.estimate < 6 <= next_one.response_ms.estimate
+
+
+def test_goal_that_no_value_meets_is_reported(folder: Dataset) -> None:
+    # A slot takes 2 ms and the way 0.5 ms.
+    ((label, system, sought),) = fit.seek_settings(
+        folder, [], {"clients": 64}, "workers", fit.Goal.parse("response_ms < 1"), constant={}, level=0.95, seed=0
+    )
+    assert fit.render_sought(label, system, sought).startswith("response_ms < 1.00: no value of workers up to 4,096")
+
+
+@pytest.mark.parametrize(
+    "goal", ["response_ms > 5", "throughput < 5", "p99 < 5", "response_ms < x", "throughput > 1e+e"]
+)
+def test_wrong_goal_is_refused(goal: str) -> None:
+    with pytest.raises(FitError, match="expected 'response_ms < NUMBER' or 'throughput > NUMBER'"):
+        fit.Goal.parse(goal)
+
+
 def test_tier_without_probes_is_refused(folder: Dataset) -> None:
     blind = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
     blind.probes = blind.probes.filter(~blind.probes["target"].str.starts_with("store"))

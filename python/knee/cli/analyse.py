@@ -15,6 +15,7 @@ from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, St
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from knee.fit import Goal
     from knee.fit.scenario import Setting
     from knee.stats.intervals import Interval
     from knee.verdict import Findings
@@ -150,6 +151,8 @@ def print_prediction(
     rounds: int | None,
     replications: int | None,
     measured: bool,
+    sought: str | None,
+    slo: str | None,
 ) -> None:
     """Print the best model's prediction for unmeasured settings, and a simulation if requested."""
     from knee import fit
@@ -172,14 +175,20 @@ def print_prediction(
     if simulated and not asked:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
     several = [name for name, value in asked.items() if isinstance(value, list)]
-    if simulated and several:
-        raise SpecError(f"--set {several[0]}: expected one value, not a list: a simulation has one load")
+    if several and (simulated or sought is not None):
+        raise SpecError(f"--set {several[0]}: expected one value, not a list, with --simulate or --seek")
     assumptions = fit.Assumptions(
         fit.parse_shape("--service", "exponential" if service is None else service),
         None if thinking is None else fit.parse_shape("--thinking", thinking),
         places,
     )
+    if (sought is None) != (slo is None):
+        raise SpecError("--seek and --slo: expected both, such as --seek workers --slo 'response_ms < 5'")
+    goal = None if slo is None else fit.Goal.parse(slo)
     source = _opened(path, renames)
+    if sought is not None and goal is not None:
+        _print_sought(source, asked, sought, goal, level, seed)
+        return
     why = ""
     if isinstance(source, Dataset) and not simulated and fit.needs_layers(asked):
         try:
@@ -239,6 +248,20 @@ def _print_layered(
     for number, (label, system, each) in enumerate(found):
         print("\n" * bool(number) + fit.render_layered(label, system, each), flush=True)
     return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
+
+
+def _print_sought(
+    source: Dataset | Measurements, asked: Mapping[str, Setting], name: str, goal: Goal, level: float, seed: int
+) -> None:
+    from knee import fit
+
+    if not isinstance(source, Dataset):
+        raise SpecError("--seek: needs a run folder: a table has no processor times")
+    found = fit.seek_settings(
+        source, measurements.configuration(source), asked, name, goal, constant=source.constant, level=level, seed=seed
+    )
+    for number, (label, system, each) in enumerate(found):
+        print("\n" * bool(number) + fit.render_sought(label, system, each), flush=True)
 
 
 def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple[float, Interval, Interval]]) -> None:

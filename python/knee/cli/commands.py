@@ -209,6 +209,12 @@ def predict_command(
         bool,
         typer.Option("--measure", help="Then run exactly this configuration, and print the prediction's error."),
     ] = False,
+    sought: Annotated[
+        str | None, typer.Option("--seek", metavar="NAME", help="Find the value of this setting that meets --slo.")
+    ] = None,
+    slo: Annotated[
+        str | None, typer.Option(metavar="GOAL", help="Goal, 'response_ms < NUMBER' or 'throughput > NUMBER'.")
+    ] = None,
     service: Annotated[
         str | None,
         typer.Option(
@@ -256,4 +262,6 @@ def predict_command(
         rounds=rounds,
         replications=replications,
         measured=measured,
+        sought=sought,
+        slo=slo,
     )

@@ -10,6 +10,7 @@
     forecast   predictions with intervals
     demands    measured processor times and stage times of a request, by tier
     layered    the layered model of these demands, and its forecasts
+    goals      the value of a setting that meets a goal
     setups     answers questions about workers, middlewares, think times and cores with it
     systems    fits every configuration of a table
     plan       simulates a prediction under assumptions that no formula covers
@@ -22,16 +23,24 @@ Formulas, assumptions and sources: docs/methods/fit.md.
 from knee.fit.configurations import configurations
 from knee.fit.curve import CLIENTS_MIN, Curve, curve_of
 from knee.fit.forecast import FittedSystem, Forecast
+from knee.fit.goals import Goal
 from knee.fit.models import Model, candidates
 from knee.fit.outlook import Outlook, Outlooks, outlooks
 from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate_plan
 from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
-from knee.fit.setups import layered_forecasts, needs_layers
+from knee.fit.setups import layered_forecasts, needs_layers, seek_settings
 from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.systems import fit_systems
-from knee.fit.text import parameter_sentence, render_layered, render_plan, render_text, selection_sentence
+from knee.fit.text import (
+    parameter_sentence,
+    render_layered,
+    render_plan,
+    render_sought,
+    render_text,
+    selection_sentence,
+)
 
 __all__ = [
     "CLIENTS_MIN",
@@ -41,6 +50,7 @@ __all__ = [
     "Fit",
     "FittedSystem",
     "Forecast",
+    "Goal",
     "Model",
     "Outlook",
     "Outlooks",
@@ -62,7 +72,9 @@ __all__ = [
     "parse_shape",
     "render_layered",
     "render_plan",
+    "render_sought",
     "render_text",
+    "seek_settings",
     "select",
     "selection_sentence",
     "simulate_plan",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from knee.errors import FitError
 from knee.fit.configurations import configurations, rows_at
 from knee.fit.curve import CONNECTIONS, MIDDLEWARES, WORKERS
 from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
 from knee.stats.intervals import Floats
@@ -65,26 +67,73 @@ def layered_forecasts(
         If the run is not a closed loop through middlewares with worker slots, lacks processor times, or has fewer than
         three client counts; for an unknown setting, or a level that was not measured.
     """
-    table = with_demands(dataset, observations(dataset))
-    own = {name for names in _KNOWN for name in names}
-    named = [name for name in others if name not in own]
     each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
     if len(each) > SETUPS_MAX:
         raise FitError(f"{len(each):,} combinations: expected {SETUPS_MAX:,} at most; give fewer values")
+    found = []
+    for label, system in _systems(dataset, others, asked, constant, level, seed):
+        with _labelled(label):
+            setups = [_setup(system.data, one) for one in each]
+        found.append((label, system, [system.forecast(setup) for setup in setups]))
+    return found
+
+
+def seek_settings(
+    dataset: Dataset,
+    others: Sequence[str],
+    asked: Mapping[str, Setting],
+    name: str,
+    goal: Goal,
+    *,
+    constant: Mapping[str, object],
+    level: float,
+    seed: int,
+) -> list[tuple[str, LayeredSystem, Sought]]:
+    """As :func:`layered_forecasts`, the value of the setting `name` with which every configuration meets the goal."""
+    if name not in (*CLIENTS, *WORKERS, *CONNECTIONS, *MIDDLEWARES, *CORES):
+        raise FitError(f"--seek {name}: expected clients, workers, connections, middlewares or cores")
+    if name in asked:
+        raise FitError(f"--seek {name}: has a value already; expected a setting without --set")
+    found = []
+    for label, system in _systems(dataset, others, asked, constant, level, seed):
+
+        def forecasts(values: Sequence[int], system: LayeredSystem = system) -> list[LayeredForecast]:
+            return [system.forecast(_setup(system.data, {**asked, name: value})) for value in values]
+
+        with _labelled(label):
+            found.append((label, system, seek(name, goal, forecasts)))
+    return found
+
+
+def _systems(
+    dataset: Dataset,
+    others: Sequence[str],
+    asked: Mapping[str, Setting | Sequence[Setting]],
+    constant: Mapping[str, object],
+    level: float,
+    seed: int,
+) -> Iterator[tuple[str, LayeredSystem]]:
+    """The label and the model of every configuration with the asked levels."""
+    table = with_demands(dataset, observations(dataset))
+    own = {name for names in _KNOWN for name in names}
+    named = [name for name in others if name not in own]
     for name in set(asked) - own:
         if len(level_of := _several(asked[name])) > 1:
             raise FitError(f"{name}: expected one value, not a list: each level has its own model")
         table = rows_at(table, name, level_of[0], named, constant)
-    found = []
     for label, rows in configurations(table, named):
-        try:
-            data = demands_of(rows)
-            setups = [_setup(data, one) for one in each]
-            system = layered_system(data, level=level, seed=seed)
-        except FitError as error:
-            raise FitError(f"{label}: {error}" if label else str(error)) from None
-        found.append((label, system, [system.forecast(setup) for setup in setups]))
-    return found
+        with _labelled(label):
+            system = layered_system(demands_of(rows), level=level, seed=seed)
+        yield label, system
+
+
+@contextmanager
+def _labelled(label: str) -> Iterator[None]:
+    """Errors name the configuration."""
+    try:
+        yield
+    except FitError as error:
+        raise FitError(f"{label}: {error}" if label else str(error)) from None
 
 
 def _several(value: Setting | Sequence[Setting]) -> list[Setting]:

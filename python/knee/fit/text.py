@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from knee.fit.forecast import FittedSystem, Forecast
+from knee.fit.goals import SOUGHT_MAX, Sought
 from knee.fit.layered import LayeredForecast, LayeredSystem
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
@@ -72,6 +73,23 @@ def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[Layere
             "assume that no resource appears that the runs did not use."
         )
     return "\n".join(lines)
+
+
+def render_sought(label: str, system: LayeredSystem, sought: Sought) -> str:
+    """The value that meets a goal, and the prediction for it."""
+    lines = [label] if label else []
+    if sought.likely is None:
+        lines.append(
+            f"{sought.goal}: no value of {sought.name} up to {SOUGHT_MAX:,} meets it; another resource limits."
+        )
+        return "\n".join(lines)
+    most, share = "largest" if sought.largest else "smallest", f"{100 * system.level:g}%"
+    lines.append(f"{sought.goal}: the {most} value of {sought.name} is {sought.likely[0]:,}, by the estimate.")
+    if sought.sure is None:
+        lines.append(f"With no value up to {SOUGHT_MAX:,} does the whole {share} interval meet the goal.")
+    else:
+        lines.append(f"With {sought.sure[0]:,}, the whole {share} interval meets the goal.")
+    return "\n".join([*lines, render_layered("", system, [sought.likely[1]])])
 
 
 def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str]:
