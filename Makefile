@@ -27,6 +27,9 @@ ALLOWED := ':!crates/testkit/src/memcached.rs' ':!tests/data' ':!docs/decisions'
 # Tests that run at once: two a processor, since half of a test's time is waiting for programs, and at most sixteen.
 WAITING = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
 
+# Keep what Python compiles, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 demo: build
 	$(BIN)/knee run experiments/quickstart.toml
 
@@ -43,8 +46,10 @@ test-rust:
 test-python:
 	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
 
+# Beside Rust's tests, pytest compiles Python's: otherwise each of its processes would compile all of them.
 test-build: $(EXTENSION) $(VENV)/dev
-	cargo test --locked --tests --no-run
+	$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null & \
+	    cargo test --locked --tests --no-run; built=$$?; wait; exit $$built
 
 check: $(VENV)/dev
 	cargo fmt --all --check
@@ -66,7 +71,7 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
 
-soak: build $(VENV)/dev
+soak: build test-build $(VENV)/dev
 	tests/peers.sh
 	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
 	for round in $$(seq 5); do \

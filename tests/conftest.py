@@ -18,9 +18,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # tests that interrupt it, and the programs they start, need it as at a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes depends on the machine, so there is no deadline. Examples are the same in each run, but for
-# KNEE_SOAK.
-settings.register_profile("knee", deadline=None, derandomize="KNEE_SOAK" not in os.environ)
+# How long an example takes depends on the machine, so there is no deadline. With KNEE_SOAK
+# there are four times as many examples, and others in each run.
+SOAK = "KNEE_SOAK" in os.environ
+settings.register_profile("knee", deadline=None, derandomize=not SOAK, max_examples=100 if SOAK else 25)
 settings.load_profile("knee")
 
 REPOSITORY = Path(__file__).resolve().parents[1]

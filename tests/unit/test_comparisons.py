@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +11,7 @@ from soak import SOAK
 
 from knee.stats.comparisons import noise, shares_apart
 from knee.stats.intervals import Floats, Interval
+from knee.stats.tukey import studentized_range
 
 _DRAWN = 200 if SOAK else 80
 
@@ -21,6 +24,16 @@ def drawn(means: Floats, noise: Floats, repetitions: int) -> list[dict[int, Floa
 
 def best_of(samples: dict[int, Floats]) -> int:
     return max(samples, key=lambda at: float(samples[at].mean()))
+
+
+def test_studentized_range_equals_other_computations() -> None:
+    for level, freedom in product((0.8, 0.95, 0.999), (1.0, 1.3, 4.0, 110.0, 1e5)):
+        # The range of two is their difference.
+        difference = np.sqrt(2) * stats.t.ppf((1 + level) / 2, freedom)
+        assert studentized_range(level, 2, freedom) == pytest.approx(difference, rel=1e-6)
+    for means, freedom in ((3, 2.0), (12, 8.0), (40, 24.0), (200, 400.0)):
+        reference = stats.studentized_range.ppf(0.95, means, freedom)
+        assert studentized_range(0.95, means, freedom) == pytest.approx(reference, rel=1e-6)
 
 
 @pytest.mark.parametrize(

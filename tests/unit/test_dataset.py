@@ -291,24 +291,13 @@ def test_wrong_answers_of_a_queue_are_messages(tmp_path: Path) -> None:
     assert warnings_of_folder(Dataset.open(folder.path))[-1] == WrongAnswers(2, of_messages=True)
 
 
-@pytest.mark.parametrize("breakage", ["absent", "empty", "no manifest", "broken manifest", "list", "overrides"])
-def test_path_without_a_run_folder_is_refused(folder: RunFolder, tmp_path: Path, breakage: str) -> None:
-    path = folder.path
-    match breakage:
-        case "absent":
-            path = tmp_path / "absent"
-        case "empty":
-            path = tmp_path
-        case "no manifest":
-            (path / "manifest.json").unlink()
-        case "list":
-            (path / "manifest.json").write_text("[]")
-        case "overrides":
-            (path / "manifest.json").write_text('{"overrides": []}')
-        case _:
-            (path / "manifest.json").write_text("{")
-    with pytest.raises(DatasetError, match=str(path)):
-        Dataset.open(path)
+@pytest.mark.parametrize("manifest", [None, "{", "[]", '{"overrides": []}'])
+def test_path_without_a_run_folder_is_refused(folder: RunFolder, tmp_path: Path, manifest: str | None) -> None:
+    file = folder.path / "manifest.json"
+    file.unlink() if manifest is None else file.write_text(manifest)
+    for path in (folder.path, tmp_path, tmp_path / "absent"):
+        with pytest.raises(DatasetError, match=str(path)):
+            Dataset.open(path)
 
 
 def test_two_runs_within_a_second_get_folders_of_their_own(tmp_path: Path) -> None:

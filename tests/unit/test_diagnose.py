@@ -209,6 +209,10 @@ def test_run_without_an_answer_gives_a_warning() -> None:
         if name in ("count", "response_sum_ns")
     )
     assert Unanswered(1, 9) in warnings_of(dataset)
+    levels = only_verdict(dataset).knee.levels
+    # Without answers there may be no windows, and the run counts alike.
+    dataset.windows = dataset.windows.filter(~silent)
+    assert only_verdict(dataset).knee.levels == levels
 
 
 def test_recovering_from_a_dip_is_no_growth() -> None:
@@ -648,6 +652,14 @@ def test_a_table_is_diagnosed_as_a_run_is() -> None:
         assert knee.status == "found" and knee.clients is not None
         assert knee.clients.estimate == pytest.approx(truth, rel=0.05)
         assert verdicts[label].bottleneck.names == ("station disk",)
+
+
+@modelless
+def test_middleware_time_without_its_parts_is_not_divided() -> None:
+    rows = "".join(f"{n},{min(n, 8)}000,{max(n, 8) / 8},{min(n, 8)}000,{max(n, 8) / 16}\n" for n in (4, 8, 16, 32))
+    header = "clients,throughput,response_ms,middleware_throughput,middleware_response_ms"
+    (verdict,) = analyse(parse(f"{header}\n{rows}", "theirs.csv")).verdicts
+    assert verdict.knee.levels and verdict.bottleneck.components == ()
 
 
 @modelless

@@ -218,6 +218,7 @@ def test_only_full_two_level_designs_are_audited() -> None:
         ([1, np.nan], {"A": "1"}, "response in row 2: nan is not a finite number"),
         ([1, 2], {"A": "NaN"}, "effect A: NaN is not a finite number"),
         ([1, 2], {"A": "1e400"}, "effect A: 1E\\+400 is out of range"),
+        ([1, 2], {"A": "1e9999999"}, "effect A: 1E\\+9999999 is out of range"),
         ([1, 2], {"A": "0e-400"}, "effect A: 0E-400 is out of range"),
         ([1, 2], {"B": "1"}, "effect B: the design's factors are A to A"),
         ([1, 2], {"A x": "1"}, "'A x' names no term"),

@@ -111,6 +111,14 @@ def test_demands_bottleneck_and_saturation_come_out_as_put_in() -> None:
     assert [check.verdict for check in report.bounds] == ["holds"] * 5
 
 
+def test_bounds_need_a_measured_throughput() -> None:
+    observations, stations = network(dict.fromkeys((1, 4, 8), 5.0), noise=0.01)
+    lost = ((pl.col("clients") == 4) & (pl.col("repetition") == 1)) | (pl.col("clients") == 8)
+    (report,) = service_demands(observations.with_columns(throughput=pl.when(~lost).then("throughput")), stations)
+    assert [(check.clients, check.throughput.repetitions) for check in report.bounds] == [(1, 3), (4, 2)]
+    assert all(math.isfinite(check.throughput.estimate) for check in report.bounds)
+
+
 def test_noise_widens_the_interval_of_the_saturation() -> None:
     observations, stations = network(dict.fromkeys((1, 12), 5.0), noise=0.02)
     (report,) = service_demands(observations, stations)

@@ -232,6 +232,16 @@ def test_rows_without_clients_have_demands() -> None:
     assert "–" in render_text(report) and "None" not in render_text(report)
 
 
+def test_a_busy_station_with_zero_visits_has_no_service_time() -> None:
+    (report,) = laws("clients,throughput,response_ms,utilization_db,visits_db\n8,100,80,0.5,0\n").demands
+    assert [(demand.demand_ms.estimate, demand.service_ms) for demand in report.demands] == [(5.0, None)]
+
+
+def test_clients_in_some_rows_of_an_open_loop_are_left_out() -> None:
+    report = laws("clients,rate,throughput,response_ms,utilization_db\n8,100,100,40,0.3\n,100,101,40,0.31\n")
+    assert [demand.clients for demand in report.demands] == [None]
+
+
 STATION = """\
 clients,throughput,response_ms,visits_db,throughput_db,servers_db,service_ms_db,utilization_db,queue_length_db,response_ms_db
 8,100.0,80.0,2,{flow},4,10.00,{busy},{queue},12.00

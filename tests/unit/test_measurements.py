@@ -184,6 +184,8 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ),
         ("servers,throughput\n1,NaN\n", "x:2: column throughput: 'NaN' is not a number"),
         ("servers,throughput\n1,inf\n", "x:2: column throughput: 'inf' is not a number"),
+        ("servers,throughput\n1,1e400\n", "x:2: column throughput: '1e400' is not a number"),
+        ("servers,run_order,throughput\n1,1e19,5\n", "x:2: column run_order: 1e19 is out of range"),
         ("servers,throughput\n1,-5\n", "x:2: column throughput: -5 is negative"),
         ("servers,throughput\n,5\n", "x:2: column servers: no level"),
         ("servers,throughput\n1,5,6\n", "x:2: 3 cells, but the header has 2 columns"),
@@ -333,6 +335,9 @@ def test_published_effects_keep_their_digits(tmp_path: Path) -> None:
         ("effect\nA\n", "expected a column effect and one per response"),
         ("effect,throughput\nA,one\n", ":2: column throughput: 'one' is not a number"),
         ("effect,throughput\nA,1\nA,2\n", ":3: effect A occurs twice"),
+        ("effect,throughput\nA,1\nB,1e1500000\n", ":3: column throughput: 1e1500000 is out of range"),
+        ("effect,throughput\nA,0e-9999999\n", ":2: column throughput: 0e-9999999 is out of range"),
+        ("effect,throughput\nA,inf\n", ":2: column throughput: 'inf' is not a number"),
     ],
 )
 def test_bad_published_effects_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -349,12 +354,17 @@ def test_a_text_is_no_published_effects(tmp_path: Path) -> None:
         read_effects(path)
 
 
-@pytest.mark.parametrize("value", ["1e308", "1e16", "1e-308"])
+@pytest.mark.parametrize("value", ["1e308", "1e16", "1e-308", "1e-400", "0e400", "0e-99999999999999999999"])
 @pytest.mark.parametrize("column", ["throughput", "response_ms", "service_ms_db"])
 def test_value_beyond_any_measurement_is_refused(column: str, value: str) -> None:
     row = {"throughput": "100", "response_ms": "10", "service_ms_db": "0.5"} | {column: value}
     with pytest.raises(MeasurementsError, match=rf"theirs\.csv:3: column {column}: {value} is out of range"):
         parse(f"clients,{','.join(row)}\n1,90,9,0.4\n2,{','.join(row.values())}\n", "theirs.csv")
+
+
+def test_the_order_of_the_runs_may_be_their_times() -> None:
+    found = parse("size,run_order,throughput\n1,1732567890123456,10\n2,1732567890123456789,20\n", "theirs.csv")
+    assert found.table["run_order"].to_list() == [1732567890123456, pytest.approx(1732567890123456789)]
 
 
 def test_level_beyond_any_measurement_is_text() -> None:

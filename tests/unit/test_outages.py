@@ -99,7 +99,7 @@ def test_cut_connections_that_stand_again_are_counted() -> None:
     dataset = cutting(at(12, 3) + at(14, 2) + at(20, 1, repetition=3))
     (warning,) = lost_connections(dataset)
     assert (warning.affected, warning.missing, warning.lost, warning.clients) == (2, 0, 5, 8)
-    assert words.warning(warning).startswith("8 clients lost 5 connections, and connected again at once in the worst")
+    assert words.warning(warning).startswith("8 clients lost 5 connections in the worst of 2 such runs.")
     assert (warning.run, warning.process) == ("points/000-r2", "load-0")
     assert observations(dataset)["connections_missing"].to_list() == [0] * 3
 
@@ -108,6 +108,13 @@ def test_cut_connections_that_stand_again_are_counted() -> None:
 def test_cuts_count_from_warm_up_to_cool_down(second: int, warnings: int) -> None:
     """A server that was started anew in warm-up has lost what it had stored."""
     assert len(lost_connections(cutting(at(second, 8)))) == warnings
+
+
+def test_an_outage_within_warm_up_is_not_called_short() -> None:
+    dataset = standing(gone(1, 4))
+    dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(at(1, 8)).cast(pl.Int64).alias("cut"))
+    (warning,) = lost_connections(dataset)
+    assert words.warning(warning).startswith("8 clients lost 8 connections in 1 of 3 runs. A server stopped")
 
 
 def unsent_of(dataset: Dataset) -> list[Unsent]:

@@ -38,6 +38,10 @@ def test_tables_and_keys_have_their_lines() -> None:
     }
 
 
+def test_a_header_may_have_spaces_within_its_brackets() -> None:
+    assert positions("[ measure ]\nseconds = 1\n") == {("measure",): 1, ("measure", "seconds"): 2}
+
+
 def test_a_text_of_several_lines_that_looks_like_keys_is_passed_over() -> None:
     text = 'question = """\nλ = 1000 saturate it?\n"""\nwindows = \'\'\'\n"C:\\dir" = 1\n\'\'\'\n'
     assert positions(text) == {("question",): 1, ("windows",): 4}

@@ -264,7 +264,7 @@ def test_mmm_to_twelve_digits_of_rational_arithmetic(servers: int, idle: float) 
 
 @pytest.mark.parametrize(
     ("servers", "load"),
-    [(20, 19.6), (1000, 990.0), (100_000, 99_990.0), (1_000_000, 999_999.5), (1_000_000, 970_000.0)],
+    [(20, 19.6), (1000, 990.0), (100_000, 99_990.0), (1_000_000, 999_999.5)],
 )
 def test_erlang_to_twelve_digits_of_the_recursion_in_fifty(servers: int, load: float) -> None:
     with localcontext() as context:

@@ -652,9 +652,16 @@ def test_page_of_table_without_a_column_names_it(csv: str, says: str) -> None:
     draw(specifications(page))
 
 
+def test_types_measured_at_different_client_counts_share_a_table() -> None:
+    rows = "get,1,100,10,0.5\nget,2,180,11,0.9\nset,1,90,11,0.6\n"
+    section, _ = verdict_of(f"request_type,clients,throughput,response_ms,utilization_db\n{rows}")
+    assert "request_type = set" in section and "<th>requests/s</th>" not in section
+
+
 def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     page = page_of("seed000_table16.csv")
     words, charts = in_words(page), specifications(page)
+    assert "What if there were more clients?" in headings(page)
     assert "Best model: load-dependent network. Each client count was hidden and predicted in turn" in words
     for name in ("model-throughput", "model-response_ms"):
         bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
@@ -666,11 +673,11 @@ def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     draw(charts)
 
 
-def test_table_with_all_columns_has_all_sections() -> None:
+@modelless
+def test_table_with_all_columns_has_all_other_sections() -> None:
     page = page_of(closed_system())
     assert headings(page) == [
         "Against clients",
-        "What if there were more clients?",
         "Which factor matters?",
         "Do the numbers obey the laws?",
         "Resources",

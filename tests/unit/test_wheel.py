@@ -13,5 +13,5 @@ def test_the_wheel_has_every_program_and_experiment() -> None:
     crate = tomllib.loads((REPOSITORY / "crates/bin/Cargo.toml").read_text(encoding="utf-8"))
     packed = {one["target"] for one in project["tool"]["setuptools-rust"]["bins"]}
     assert packed == {one["name"] for one in crate["bin"]}
-    experiments = {path.name for path in (REPOSITORY / "experiments").glob("*.toml")}
-    assert {path.name for path in (REPOSITORY / "python/knee/experiments").glob("*.toml")} == experiments
+    assert (REPOSITORY / "python/knee/experiments").resolve() == REPOSITORY / "experiments"
+    assert project["tool"]["setuptools"]["package-data"]["knee.experiments"] == ["*.toml"]

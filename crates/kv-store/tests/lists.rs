@@ -22,7 +22,7 @@ fn append_extends_a_list() {
     let open = || Store::open(options, &at, 1 << 28).expect("opens").0;
     let mut store = open();
     let mut list = Vec::new();
-    for element in 0..30_000_u32 {
+    for element in 0..8_000_u32 {
         let element = element.to_le_bytes();
         let write =
             Write { key: b"list", condition: Condition::Always, action: Action::Append(&element) };
@@ -41,5 +41,5 @@ fn append_extends_a_list() {
     }
     // The list is 96 bytes for each element of four, and what is alive is half of the log at least.
     let bytes = directory.segments().len() << 18;
-    assert!(bytes < 2 * 30_000 * 96 + (4 << 18), "{bytes} bytes");
+    assert!(bytes < 2 * 8_000 * 96 + (4 << 18), "{bytes} bytes");
 }

@@ -25,7 +25,7 @@ async fn two(options: &Options) -> [Postgres; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_is_fifo() {
+async fn sqlite_keeps_messages_and_their_order() {
     let options = sqlite::Options { file: None, durable: true, log: no_log() };
     for seed in seeds() {
         for mix in MIXES {
@@ -36,7 +36,7 @@ async fn sqlite_is_fifo() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgresql_is_fifo() {
+async fn postgresql_keeps_messages_and_their_order() {
     let cluster = Cluster::shared();
     for seed in seeds() {
         for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| MIXES.map(|mix| (most, mix))) {
@@ -100,6 +100,7 @@ async fn send_late<D: Database>(
 ) -> Vec<Recorded> {
     let mut recorded = Vec::new();
     for _ in 0..2 {
+        let began = history.tick();
         late.batch_execute("BEGIN").await.unwrap();
         let mut sent = Vec::new();
         for &queue in &history.queues {
@@ -111,7 +112,8 @@ async fn send_late<D: Database>(
         sleep(Duration::from_millis(600 + random.below(200))).await;
         late.batch_execute("COMMIT").await.unwrap();
         for (queue, operation) in sent {
-            recorded.push(history.beside(queue, async { operation }).await);
+            let ended = history.beside(queue, async { operation }).await;
+            recorded.push(Recorded { began, ..ended });
         }
     }
     recorded

@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         // A case touches megabytes of counters, which is slow without optimisation.
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(10))]
 
         /// The distribution of requests over threads and windows does not change the totals.
         #[test]

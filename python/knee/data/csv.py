@@ -45,7 +45,11 @@ _NUMBER_MAX = 1e15
 """Products of larger values, or of values below the inverse, may overflow; no measurement has such values."""
 
 _WHOLE_MAX = 2**63 - 1
-"""Largest value of an integer column; a factor with larger levels is read as text."""
+"""Largest value of an integer column, and of `run_order`, which may be a time in nanoseconds; a factor with larger
+levels is read as text."""
+
+_EXPONENT_MAX = 100
+"""Largest power of ten of a last written digit, in either direction, as in 0e100; its square is a double."""
 
 _RESERVED = (
     "point",
@@ -107,9 +111,10 @@ def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
     columns = [pl.Series("line", [line for line, _ in rows])]
     for number, name in enumerate(names):
         cells = [(line, cells[number]) for line, cells in rows]
+        earlier = len(problems)
         columns.append(_column(name, cells, problems))
         quantity = (station_column(name) or (name, ""))[0]
-        if is_known(name) and quantity not in _TEXT | _EXACT:
+        if is_known(name) and quantity not in _TEXT | _EXACT and len(problems) == earlier:
             halves = [_half_digit(cell) for _, cell in cells]
             columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
     if problems:
@@ -137,10 +142,13 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
             if cells[effect] in published[name]:
                 problems.append(f"{line}: effect {cells[effect]} occurs twice")
                 continue
-            try:
-                published[name][cells[effect]] = Decimal(cell)
-            except InvalidOperation:
+            value = _decimal(cell)
+            if value is None:
                 problems.append(f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}")
+            elif abs(_exponent(value)) > _EXPONENT_MAX:
+                problems.append(f"{line}: column {name}: {cell} is out of range: expected 1e-100 to 1e100")
+            else:
+                published[name][cells[effect]] = value
     if problems:
         raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
     return published
@@ -250,6 +258,7 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
             problems.append(f"{line}: column {name}: no value")
         return None
     number = _number(cell)
+    most = _WHOLE_MAX if name == "run_order" else _NUMBER_MAX
     if number is None:
         problems.append(f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}")
     elif number < 0:
@@ -260,8 +269,8 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
         problems.append(f"{line}: column {name}: expected at least one server")
     elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
-    elif number > _NUMBER_MAX or 0 < number < 1 / _NUMBER_MAX:
-        problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-15 to 1e15")
+    elif not _is_measurable(cell, most):
+        problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-15 to {most:.0e}")
     else:
         return int(number) if name in _WHOLE else float(number)
     return None
@@ -286,13 +295,32 @@ def _is_whole(number: float | None) -> bool:
     return number is None or (number % 1 == 0 and number < _WHOLE_MAX)
 
 
-def _half_digit(cell: str) -> float | None:
-    """The largest rounding error of a number: half a unit of its last written digit."""
+def _is_measurable(cell: str, most: float) -> bool:
+    """Whether a number is 0 or of the size of a measurement, at most `most`."""
+    value = _decimal(cell)
+    if value is None:
+        return False
+    return abs(_exponent(value)) <= _EXPONENT_MAX if value == 0 else 1 / _NUMBER_MAX <= value <= most
+
+
+def _decimal(cell: str) -> Decimal | None:
+    """A finite number with its digits; None otherwise, as for exponents that no decimal has."""
     try:
-        exponent = Decimal(cell).as_tuple().exponent
+        value = Decimal(cell)
     except InvalidOperation:
         return None
-    return 0.5 * 10.0**exponent if isinstance(exponent, int) else None
+    return value if value.is_finite() else None
+
+
+def _exponent(value: Decimal) -> int:
+    """The power of ten of a finite number's last written digit."""
+    return int(value.as_tuple().exponent)
+
+
+def _half_digit(cell: str) -> float | None:
+    """The largest rounding error of a number: half a unit of its last written digit. None for an empty cell."""
+    value = _decimal(cell)
+    return None if value is None else 0.5 * 10.0 ** _exponent(value)
 
 
 def _hint(cell: str) -> str:

@@ -95,7 +95,8 @@ def observations(dataset: Dataset) -> pl.DataFrame:
             pl.coalesce("_middleware_s", "observed_s").alias("_middleware_s"),
         )
         .with_columns(
-            (pl.col("count") / pl.col("observed_s")).alias("throughput"),
+            # A run without any answer may have no window.
+            (pl.col("count").fill_null(0) / pl.col("observed_s")).alias("throughput"),
             (pl.col("middleware_count") / pl.col("_middleware_s")).alias("middleware_throughput"),
         )
         .with_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -187,7 +188,8 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
             raise DesignError(f"published effect {name}: given twice")
         if not value.is_finite():
             raise DesignError(f"published effect {name}: {value} is not a finite number")
-        if not 1 / RESPONSE_MAX <= _unit(value) <= RESPONSE_MAX or abs(value) > RESPONSE_MAX:
+        # Arithmetic on a decimal with a larger exponent may raise.
+        if abs(_exponent(value)) > math.log10(RESPONSE_MAX) or value.copy_abs() > RESPONSE_MAX:
             raise DesignError(
                 f"published effect {name}: {value} is out of range: expected 1e100 at most, with a last digit of "
                 "1e-100 or more"
@@ -201,7 +203,12 @@ def last_digit(values: Iterable[Decimal]) -> float:
 
 
 def _unit(value: Decimal) -> Decimal:
-    return Decimal(1).scaleb(int(value.as_tuple().exponent))
+    return Decimal(1).scaleb(_exponent(value))
+
+
+def _exponent(value: Decimal) -> int:
+    """The power of ten of a finite number's last digit."""
+    return int(value.as_tuple().exponent)
 
 
 def _shortest(value: float) -> Decimal:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from knee.stats.intervals import Interval
+from knee.stats.tukey import studentized_range
 
 Model = Literal["additive", "multiplicative"]
 """Effects add up to the response, or to its natural logarithm."""
@@ -48,7 +49,7 @@ class Noise:
 def _quantile(level: float, degrees: int, among: int) -> float:
     if among == 2:  # the same as the range of two, and faster
         return float(stats.t.ppf((1 + level) / 2, degrees))
-    return float(stats.studentized_range.ppf(level, among, degrees)) / math.sqrt(2)
+    return studentized_range(level, among, float(degrees)) / math.sqrt(2)
 
 
 def in_unit(interval: Interval, model: Model) -> Interval:

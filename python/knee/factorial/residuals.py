@@ -23,6 +23,9 @@ ROUNDS_MAX, ROUNDS_MIN = 1000, 200
 _DRAWN_MAX = 5_000_000
 """Largest total of drawn residuals, unless ROUNDS_MIN requires more."""
 
+_AT_ONCE = 500_000
+"""Residuals that one step draws."""
+
 _OBSERVATIONS_MIN = 6
 _OBSERVATIONS_MAX = 20_000
 """Largest number of observations for tests by simulation; more would take many seconds."""
@@ -138,10 +141,13 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     ranks = stats.rankdata(at) - (sizes.size + 1) / 2
     repetitions = np.bincount(of_cell)
 
-    def draw(rng: np.random.Generator) -> float:
-        errors = rng.standard_normal(sizes.size)
-        errors -= (np.bincount(of_cell, weights=errors) / repetitions)[of_cell]
-        return float(ranks @ stats.rankdata(np.abs(errors) * scale))
+    by_cell = np.argsort(of_cell, kind="stable")
+    firsts = np.cumsum(repetitions) - repetitions
+
+    def draw(rng: np.random.Generator, rounds: int) -> Floats:
+        errors = rng.standard_normal((rounds, sizes.size))
+        errors -= (np.add.reduceat(errors[:, by_cell], firsts, axis=1) / repetitions)[:, of_cell]
+        return np.asarray(stats.rankdata(np.abs(errors) * scale, axis=1) @ ranks)
 
     probability, _ = _judge(float(ranks @ stats.rankdata(sizes)), draw, sizes.size)
     statistic = float(stats.spearmanr(sizes, at).statistic)
@@ -183,11 +189,11 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
         )
     by_cell = np.argsort(cells, kind="stable")
     grouped, key = values[by_cell], cells[by_cell]
-    shuffled = np.empty_like(values)
 
-    def draw(rng: np.random.Generator) -> float:
-        shuffled[by_cell] = grouped[np.argsort(key + rng.random(key.size))]
-        return float(np.sum(np.diff(shuffled) ** 2)) / total
+    def draw(rng: np.random.Generator, rounds: int) -> Floats:
+        shuffled = np.empty((rounds, values.size))
+        shuffled[:, by_cell] = grouped[np.argsort(key + rng.random(shuffled.shape), axis=1)]
+        return np.asarray(np.sum(np.diff(shuffled, axis=1) ** 2, axis=1) / total)
 
     statistic = float(np.sum(np.diff(values) ** 2)) / total
     probability, expected = _judge(statistic, draw, values.size)
@@ -204,13 +210,15 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
     return Check("run order", name, statistic, probability, "doubtful", sentence)
 
 
-def _judge(statistic: float, draw: Callable[[np.random.Generator], float], size: int) -> tuple[float, float]:
+def _judge(statistic: float, draw: Callable[[np.random.Generator, int], Floats], size: int) -> tuple[float, float]:
     """The probability of a statistic as far from its mean, and that mean, by simulation under the null hypothesis.
 
     The seed is fixed: the same data give the same probability.
     """
     rng = np.random.default_rng(0)
-    others = np.array([draw(rng) for _ in range(min(ROUNDS_MAX, max(ROUNDS_MIN, _DRAWN_MAX // size)))])
+    rounds, others = min(ROUNDS_MAX, max(ROUNDS_MIN, _DRAWN_MAX // size)), np.empty(0)
+    while rounds > others.size:
+        others = np.append(others, draw(rng, min(rounds - others.size, max(1, _AT_ONCE // size))))
     expected = float(others.mean())
     as_extreme = int(np.count_nonzero(np.abs(others - expected) >= abs(statistic - expected) * (1 - 1e-12)))
     return (as_extreme + 1) / (others.size + 1), expected

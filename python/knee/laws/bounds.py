@@ -94,7 +94,8 @@ def bound_checks(
 ) -> list[BoundCheck]:
     """Whether throughput stays within the bounds from the busiest station and the response time without waiting. The
     bounds are estimates. A run that contributed to the estimate is compared with its own bound. In other runs the
-    squared uncertainties of capacity, light response time and throughput add up.
+    squared uncertainties of capacity, light response time and throughput add up. A client count without a measured
+    throughput has no check.
     """
     servers = max(1.0, servers)
 
@@ -108,7 +109,9 @@ def bound_checks(
     means = {name: interval.estimate for name, interval in given.items()}
     for clients in np.unique(rows["clients"]).tolist():
         customers = int(clients) * pipeline
-        at = rows["clients"] == clients
+        at = (rows["clients"] == clients) & np.isfinite(rows["throughput"])
+        if not at.any():
+            continue
         throughput = rows["throughput"][at]
         own = [(most.get(run), light.runs.get(run)) for run in runs_of(rows, at)]
         limits = [

@@ -110,8 +110,8 @@ def row_numbers(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
 
 
 def given_rows(rows: dict[str, Floats]) -> dict[str, Floats]:
-    """The configuration without clients if the column is null, as in an open loop."""
-    return {name: values for name, values in rows.items() if name != "clients" or not np.isnan(values).all()}
+    """The configuration without clients if a row has none, as in an open loop."""
+    return {name: values for name, values in rows.items() if name != "clients" or not np.isnan(values).any()}
 
 
 def runs_of(table: Mapping[str, Floats], chosen: npt.NDArray[np.bool_] | slice) -> Iterable[Run]:

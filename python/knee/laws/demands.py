@@ -186,6 +186,8 @@ def _ranked(at: Part, level: float) -> tuple[Demand, ...]:
             return None if np.isnan(values).all() else mean_interval(values, level)
 
         visits = mean(own["visits"])
+        # A station with a demand has visits, so zero visits are rounded or wrong and give no service time.
+        is_visited = visits is not None and bool(np.all(own["visits"] != 0))
         demand_ms, capacity = mean(own["demand_ms"]), mean(own["capacity"])
         assert demand_ms is not None and capacity is not None
         demands.append(
@@ -194,7 +196,7 @@ def _ranked(at: Part, level: float) -> tuple[Demand, ...]:
                 software=at.software[numbers[0]],
                 servers=float(own["servers"].mean()),
                 visits=visits,
-                service_ms=None if visits is None else mean_interval(own["demand_ms"] / own["visits"], level),
+                service_ms=mean_interval(own["demand_ms"] / own["visits"], level) if is_visited else None,
                 demand_ms=demand_ms,
                 utilization=mean(own["utilization"]),
                 capacity=capacity,

@@ -48,10 +48,11 @@ def section(sheet: Sheet) -> str:
         )
         + note,
     )
-    names = list(dict.fromkeys(seen["name"].to_list()))
+    names = dict(table_of.select("name", "percentile").unique().sort("percentile").iter_rows())
     rows = []
     for point, label in sheet.naming.points:
         for (role, op), group in table_of.filter(pl.col("point") == point).group_by("role", "op", maintain_order=True):
-            rows.append((label, _VIEWS[str(role)], str(op), *group.sort("percentile")["value_ms"].to_list()))
+            values = dict(group.select("name", "value_ms").iter_rows())
+            rows.append((label, _VIEWS[str(role)], str(op), *map(values.get, names)))
     header = ("point", "view", "operation", *(f"{name} ms" for name in names))
     return f'<div class="grid">{figures}</div>' + folded("The numbers", table(header, rows))

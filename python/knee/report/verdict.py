@@ -75,19 +75,20 @@ def _without_knee(sheet: Sheet) -> str:
         said += _finding("Bottleneck", [words.bottleneck(common), *words.evidence(common)])
     text = f'<div class="verdict alone"><div>{said}</div></div>'
     measured = [_measured(sheet, verdict) for verdict in findings.verdicts]
-    if common is not None and not all(measured):
+    has_figures = all(measured)
+    if common is not None and not has_figures:
         return text
     bottlenecks = [
         (" and ".join(verdict.bottleneck.names) or verdict.bottleneck.status, verdict.bottleneck.confidence)
         for verdict in findings.verdicts
     ]
     rows = [
-        (verdict.label, *figures, *(bottleneck if common is None else ()))
+        (verdict.label, *(figures if has_figures else ()), *(bottleneck if common is None else ()))
         for verdict, figures, bottleneck in zip(findings.verdicts, measured, bottlenecks, strict=True)
     ]
     header = (
         "configuration",
-        *(("requests/s", "response ms") if all(measured) else ()),
+        *(("requests/s", "response ms") if has_figures else ()),
         *(("bottleneck", "confidence") if common is None else ()),
     )
     details = "".join(

@@ -14,7 +14,7 @@ Path = tuple[str | int, ...]
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _KEY = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_HEADER = re.compile(rf"\s*\[({_KEY})\]")
+_HEADER = re.compile(rf"\s*\[\s*({_KEY})\s*\]")
 _PAIR = re.compile(rf"\s*({_KEY})\s*=")
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from scipy import special
 
 from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
+from knee.stats.tukey import studentized_range
 
 _ALIKE = 0.25
 """Significance at which variances count as different. It is larger than that of a finding, because pooling needs
@@ -126,7 +126,7 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
         errors, freedoms = known.differences((means / means[at]) ** 2 / sizes, at)
         for i in range(means.size):
             if i != at:
-                quantile = _studentized_range(level, means.size, _floor(float(freedoms[i])))
+                quantile = studentized_range(level, means.size, _floor(float(freedoms[i])))
                 half_widths[i] = quantile * math.sqrt(errors[i] / 2)
     return {
         name: _around(float(apart[i]), half_widths[i], level, int(min(sizes[at], sizes[i])))
@@ -155,10 +155,3 @@ def _floor(freedom: float) -> float:
     """The value rounded to two digits, so that few quantiles have to be computed."""
     digit = 10.0 ** (math.floor(math.log10(freedom)) - 1)
     return math.floor(freedom / digit + 1e-9) * digit
-
-
-@lru_cache
-def _studentized_range(level: float, means: int, freedom: float) -> float:
-    from scipy import stats
-
-    return float(stats.studentized_range.ppf(level, means, freedom))

@@ -263,7 +263,8 @@ def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, 
     middlewares report the wait for a connection, it is separate from service.
     """
     rows = observations
-    if "middleware_response_ms" not in rows.columns or rows["middleware_response_ms"].null_count():
+    needed = {"middleware_response_ms", "queueing_ms", "service_ms"}
+    if not needed <= set(rows.columns) or rows["middleware_response_ms"].null_count():
         return ()
     pooled = "connection_ms" in rows.columns and not rows["connection_ms"].null_count()
     waiting_ms = pl.col("connection_ms") if pooled else pl.lit(0.0)

@@ -44,8 +44,8 @@ class Incomplete:
 class LostConnections:
     """Clients lost connections in `affected` of `runs`.
 
-    missing    the largest number of missing connections in the worst run; 0 if all were reopened at once
-    lost       number of connections that were cut off in that run
+    missing    the largest number of missing connections in the worst run, after warm-up; 0 if all were open
+    lost       number of connections that were cut off in that run, warm-up included
     clients    number of clients of that run
     outage_s   seconds with missing connections in that run
     run        the folder of that run, `process` the load generator that lost most

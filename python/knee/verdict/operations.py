@@ -41,8 +41,8 @@ class Operation:
     items    keys or messages in a request
     per_s    requests/s without failed ones
     failed   failed share of the requests
-    mean_ms  mean response time, ms, like the percentiles: see :func:`failures.whose_times`; NaN without timed requests;
-             without an interval if there is no variance
+    mean_ms  mean response time of the timed requests, ms, as are the percentiles; NaN without timed requests; without
+             an interval if there is no variance
     """
 
     name: str

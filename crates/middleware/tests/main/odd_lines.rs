@@ -128,7 +128,7 @@ fn refused_large_value_deletes_exactly_its_key() {
             let proxy = limited(mode, threads, &servers);
             let (mut client, mut victim) = (proxy.client(), proxy.client());
             victim.expect("set v0 0 0 4\r\nGOOD\r\n", "STORED\r\n");
-            // They decode to `a noreply`, `v0 0`, and two bytes of which one is a NUL; the last one is as sent.
+            // They decode to `a noreply`, `v0 0`, and a NUL with another byte; `v1` is as sent.
             for (key, b) in [("YSBub3JlcGx5", " b"), ("djAgMA==", " b"), ("AAE=", " b"), ("v1", "")]
             {
                 client.expect(&format!("ms {key} 3{b}\r\nold\r\n"), "HD\r\n");

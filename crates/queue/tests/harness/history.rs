@@ -12,7 +12,7 @@ use knee_random::Random;
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
-use super::judge::{Operation, Recorded, broken_lease, contradiction, is_fifo};
+use super::judge::{Operation, Recorded, broken_lease, contradiction, is_fifo, misplaced};
 
 pub(crate) const CLIENTS: u64 = 4;
 pub(crate) const QUEUES: usize = 4;
@@ -103,7 +103,7 @@ impl<D: Database> History<D> {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn tick(&self) -> u64 {
+    pub(crate) fn tick(&self) -> u64 {
         let now = self.begun.elapsed().as_nanos() as u64;
         let next = |last: u64| Some(now.max(last + 1));
         let last = self.clock.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
@@ -144,7 +144,8 @@ impl<D: Database> History<D> {
         self.see_all().await;
         self.drain(&mut recorded).await;
         assert!(recorded.iter().any(|one| had(&one.operation) > 0), "no message was taken");
-        if let Some(why) = contradiction(&recorded).or_else(|| broken_lease(&recorded)) {
+        let why = contradiction(&recorded).or_else(|| broken_lease(&recorded));
+        if let Some(why) = why.or_else(|| misplaced(&recorded)) {
             panic!("{why}");
         }
         if !has_faults && self.mix != Mix::All {

@@ -129,6 +129,30 @@ pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
     })
 }
 
+/// What contradicts a history, by the order of messages in one answer: a message stands before another one whose send
+/// was answered earlier than its own began. Faults and leases change this order in no way.
+pub(crate) fn misplaced(recorded: &[Recorded]) -> Option<String> {
+    let mut sends = HashMap::new();
+    for Recorded { queue, began, over, operation, .. } in recorded {
+        if let Operation::Send { messages, is_known: true } = operation {
+            sends.extend(messages.iter().map(|(content, _)| ((*queue, *content), (*began, *over))));
+        }
+    }
+    recorded.iter().find_map(|Recorded { queue, operation, .. }| {
+        let Operation::Remove { had: Some(had), .. } = operation else { return None };
+        let mut latest = 0;
+        for content in had {
+            // Not of a message that became a dead letter.
+            let Some(&(began, over)) = sends.get(&(*queue, *content)) else { continue };
+            if over < latest {
+                return Some(format!("message {content} stands behind a later one in {had:?}"));
+            }
+            latest = latest.max(began);
+        }
+        None
+    })
+}
+
 /// Whether each queue is a first-in-first-out queue.
 pub(crate) fn is_fifo(recorded: &[Recorded]) -> bool {
     let mut queues: HashMap<QueueId, Vec<(u64, usize, Action<Step>)>> = HashMap::new();
@@ -220,6 +244,23 @@ fn order_that_is_not_fifo_is_found() {
         (vec![at(0, 0, 2, send(1)), at(1, 1, 3, remove(&[]))], true),
     ] {
         assert_eq!(is_fifo(&history), expected, "{history:?}");
+    }
+}
+
+#[test]
+fn message_behind_a_later_one_is_found() {
+    let send = |content| Operation::Send { messages: vec![(content, ANYBODY)], is_known: true };
+    let at = |began, over, queue, operation| Recorded { process: 0, queue, began, over, operation };
+    for (over, queue, had, expected) in [
+        (1, 7, [1, 2], false),
+        (1, 7, [2, 1], true),
+        // The sends overlap, or one message comes from another queue.
+        (3, 7, [2, 1], false),
+        (1, 8, [2, 1], false),
+    ] {
+        let remove = Operation::Remove { receiver: 1, count: 2, had: Some(had.to_vec()) };
+        let history = [at(0, over, 7, send(1)), at(2, 4, queue, send(2)), at(5, 6, 7, remove)];
+        assert_eq!(misplaced(&history).is_some(), expected, "{history:?}");
     }
 }
 

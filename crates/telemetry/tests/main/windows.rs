@@ -67,7 +67,7 @@ fn record(recorder: &mut Recorder<Load>, request: Request) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     /// Every line parses, and the windows add up to the summary.
     #[test]

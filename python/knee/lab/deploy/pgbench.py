@@ -187,13 +187,13 @@ def _counts(transactions: pl.DataFrame, script: Script, mean_us: float | None) -
 
 
 def _mean_us(transactions: pl.DataFrame) -> float | None:
-    """Histogram of the successful transactions; None without one."""
+    """Mean time of the successful transactions; None without one."""
     took_us = transactions["took_us"].drop_nulls().to_numpy()
     return float(took_us.mean()) if took_us.size else None
 
 
 def _histogram(transactions: pl.DataFrame) -> Histogram:
-    """Sum over the successful transactions."""
+    """Histogram of the times of the successful transactions."""
     took_ns, counts = np.unique(1000 * transactions["took_us"].drop_nulls().to_numpy(), return_counts=True)
     buckets = np.array([bucket_of(int(time_ns)) for time_ns in took_ns], dtype=np.int64)
     return Histogram(np.bincount(buckets, weights=counts).astype(np.int64))

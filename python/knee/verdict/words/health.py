@@ -143,7 +143,7 @@ def _lost_connections(found: LostConnections) -> str:
     if found.missing:
         fact = f"Clients were without {found.missing} of {found.clients} connections for {found.outage_s:.3g} s"
     else:
-        fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}, and connected again at once"
+        fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}"
     worst = f" in the worst of {found.affected} such runs" if found.affected > 1 else f" in 1 of {found.runs} runs"
     return (
         f"{fact}{worst}. A server stopped or closed the connections; {found.run}/{found.process}.log may name the "
