@@ -95,9 +95,6 @@ pub(crate) enum Plan {
 
 /// The statistics that are forwarded: their answers end with `END`, or are `RESET`, and show no keys of clients.
 const STATS: [&[u8]; 7] = [b"", b"settings", b"items", b"slabs", b"sizes", b"conns", b"reset"];
-const OTHER_STATS: &[u8] =
-    b"CLIENT_ERROR stats: the middleware does not forward this argument; ask the server\r\n";
-
 /// Plans a request in front of `servers` servers.
 pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan {
     let replicated = servers > 1;
@@ -124,7 +121,10 @@ pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan
         Request::Touch { .. } => write(Op::Other, Form::Touch, 1),
         Request::FlushAll { .. } | Request::Verbosity { .. } => write(Op::Other, Form::Done, 0),
         Request::CacheMemlimit { .. } => write(Op::Other, Form::Memlimit, 0),
-        Request::Stats { args } if !STATS.contains(args) => return Plan::Answer(OTHER_STATS),
+        Request::Stats { args } if args.starts_with(b"cachedump ") => {
+            return Plan::Answer(encode::END);
+        }
+        Request::Stats { args } if !STATS.contains(args) => return Plan::Answer(b"ERROR\r\n"),
         Request::Stats { .. } => line(Op::Other, Form::Stats, Kind::First, false, 0),
         Request::Version => line(Op::Other, Form::Version, Kind::Any, false, 0),
         Request::MetaGet(request) => meta_get(request, replicated),
@@ -258,11 +258,10 @@ mod tests {
             plan_of("shutdown\r\n", 1, false),
             Plan::Answer(b"ERROR: shutdown not enabled\r\n")
         );
-        for args in
-            ["sizes_enable", "sizes_disable", "cachedump 1 1", "detail dump", "noreply", "re"]
-        {
+        for args in ["sizes_enable", "sizes_disable", "cachedump", "detail dump", "noreply", "re"] {
             let stats = format!("stats {args}\r\n");
-            assert_eq!(plan_of(&stats, 1, false), Plan::Answer(OTHER_STATS), "{args}");
+            assert_eq!(plan_of(&stats, 1, false), Plan::Answer(b"ERROR\r\n"), "{args}");
         }
+        assert_eq!(plan_of("stats cachedump 1 1\r\n", 1, false), Plan::Answer(b"END\r\n"));
     }
 }
