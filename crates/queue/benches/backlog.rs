@@ -27,7 +27,7 @@ const CONTENT: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU
 async fn main() {
     let asked: Vec<i64> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     let backlogs = if asked.is_empty() { &BACKLOGS[..] } else { &asked };
-    let cluster = Cluster::start(false);
+    let cluster = Cluster::start();
     println!("remove, ms:            backlog   snapshot   floors       p50       p99       max");
     for &backlog in backlogs {
         let options = cluster.migrated().await;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use knee_queue::postgres::{Options, Postgres};
 
-use crate::harness::cluster::Cluster;
+use crate::harness::cluster::{Cluster, Stop};
 use crate::harness::desk::Desk;
 
 const CLIENTS: usize = 64;
@@ -26,7 +26,10 @@ async fn main() {
     if asked.is_empty() {
         asked = vec![1, 4];
     }
-    let cluster = Cluster::start(true);
+    let mut cluster = Cluster::start();
+    cluster.is_durable = true;
+    cluster.stop(Stop::Fast);
+    cluster.restart();
     for connections in asked {
         let mut pairs = COMBINED.map(|_| Vec::new());
         for _ in 0..ROUNDS {
