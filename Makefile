@@ -2,13 +2,14 @@
 # make check  format, lint, types, structure
 # make test   everything that must hold, with development builds; CI runs it after make check
 # make bench  the programs against their peers, side by side
+# make bench-predict   predictions of other numbers of workers, held back and measured
 # make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, and drawn
 #             anew: answers compared with memcached's, networks solved in two ways, examples; and every experiment
 # make fuzz   a short run of every fuzz target (needs cargo-fuzz and a nightly toolchain)
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test test-build test-rust test-python check bench soak fuzz build clean
+.PHONY: demo test test-build test-rust test-python check bench bench-predict soak fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -70,6 +71,9 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.simulate
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench
+
+bench-predict: build
+	$(BIN)/python -m bench.predict
 
 soak: build test-build $(VENV)/dev
 	tests/peers.sh

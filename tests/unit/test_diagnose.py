@@ -28,6 +28,7 @@ from knee.verdict.health import (
     LoadLimited,
     LoadWaited,
     Outsiders,
+    SpeedChanged,
     Stolen,
     Unanswered,
     warnings_of_folder,
@@ -558,6 +559,16 @@ def test_cpu_of_other_programs_is_no_service_demand(most: float) -> None:
     (shared_ms, shared_servers), (quiet_ms, quiet_servers) = host_demand(shared), host_demand(quiet)
     assert shared_ms == pytest.approx(quiet_ms, rel=1e-6)
     assert shared_servers < 2 == quiet_servers
+
+
+def test_slower_processors_in_one_repetition_give_a_warning() -> None:
+    dataset = synthetic_dataset(System(), (8, 16, 32))
+    assert not any(isinstance(one, SpeedChanged) for one in warnings_of(dataset))
+    slower = pl.when(repetition=2).then(1.6).otherwise(1.0)
+    dataset.probes = dataset.probes.with_columns(pl.col("cpu_user_s") * slower)
+    (changed,) = (one for one in warnings_of(dataset) if isinstance(one, SpeedChanged))
+    assert (changed.affected, changed.points) == (3, 3)
+    assert changed.worst == pytest.approx(1.6, rel=0.02)
 
 
 def test_stolen_cpu_gives_a_warning_and_is_no_capacity() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import stats
@@ -27,8 +28,11 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 RESAMPLES = 60
 
 BEYOND = 0.25
-"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one, because requests
-may share wake-ups differently there. docs/reproductions/layered.md has the errors that this value covers."""
+"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
+wake-ups differently there. docs/reproductions/layered.md has the errors that BEYOND and UNMEASURED cover."""
+
+UNMEASURED = 0.1
+"""Standard deviation of ln(demand) in a system that was not measured: the model's structure and the machine's speed."""
 
 MISFIT = 0.15
 """Largest median error of the throughput at the measured points with which a model answers."""
@@ -59,6 +63,10 @@ class Setup:
     middlewares: int
     cores: float
     pipeline: float = 1.0
+
+    def is_system_of(self, other: Setup) -> bool:
+        """Whether only the load differs."""
+        return (self.slots, self.middlewares, self.cores) == (other.slots, other.middlewares, other.cores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +229,8 @@ class LayeredSystem:
         throughput, response = float(solution.throughput[0]), float(solution.response_time[0])
         rng = np.random.default_rng(self.seed)
         beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
-        factors = np.exp(beyond * rng.standard_normal(len(self.draws)))
+        known = any(setup.is_system_of(setup_of(self.data, rows)) for rows in self._points)
+        factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
         faster = [replace(self.fit, laws=laws) for laws in _with_a_faster_tier(self.fit.laws)]
         several = self._solve("several", setup, [*faster, *self.draws], np.concatenate([np.ones(len(faster)), factors]))
         times = several.response_time[len(faster) :]
@@ -244,6 +253,10 @@ class LayeredSystem:
             {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
             | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)},
         )
+
+    @cached_property
+    def _points(self) -> list[np.ndarray]:
+        return _points_of(self.data)
 
     @property
     def slots(self) -> str:
@@ -307,7 +320,7 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
         raise FitError("a layered model needs 3 client counts or more: measure more")
     threads = _Threads.of(data)
     fit = fit_layered(data, threads)
-    points = [np.flatnonzero(data.point == point) for point in np.unique(data.point)]
+    points = _points_of(data)
     rng = np.random.default_rng(seed)
     drawn = [np.concatenate([rng.choice(rows, size=rows.size) for rows in points]) for _ in range(RESAMPLES)]
     draws = tuple(fit_layered(data.take(rows), threads.take(rows)) for rows in drawn)
@@ -328,6 +341,11 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
             "resource, such as a disk, limits them"
         )
     return LayeredSystem(data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed)
+
+
+def _points_of(data: Demands) -> list[np.ndarray]:
+    """The rows of each point."""
+    return [np.flatnonzero(data.point == point) for point in np.unique(data.point)]
 
 
 def setup_of(data: Demands, rows: np.ndarray) -> Setup:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 STOLEN_MAX = 0.05
 """Largest share of stolen CPU time (taken by the hypervisor) in a run without a warning."""
 
+SPEEDS_ALIKE = 1.25
+"""Largest ratio between the processor times of a request in repetitions of one point, without a warning."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -128,6 +131,15 @@ class Stolen:
 
 
 @dataclass(frozen=True)
+class SpeedChanged:
+    """At `affected` of `points`, the processor time of a request differs between repetitions, at most `worst`-fold."""
+
+    affected: int
+    points: int
+    worst: float
+
+
+@dataclass(frozen=True)
 class LeftElsewhere:
     """Runs that left their clients and queues on external middlewares, with `backlog` messages each."""
 
@@ -176,6 +188,7 @@ HealthWarning = (
     | LoadWaited
     | Outsiders
     | Stolen
+    | SpeedChanged
     | LeftElsewhere
     | Unsteady
     | LeftOut
@@ -211,6 +224,7 @@ def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]
         *_load_limits(evidence.limits, runs),
         *_outsiders(evidence.cpu_shares, runs),
         *_stolen(dataset),
+        *_speed(dataset, evidence.measurements.table),
         *_left_elsewhere(dataset),
         *unsteady(steadiness(dataset), dataset.points),
     ]
@@ -281,6 +295,25 @@ def _stolen(dataset: Dataset) -> list[Stolen]:
     if not shares or max(shares) < STOLEN_MAX:
         return []
     return [Stolen(statistics.median(shares), max(shares))]
+
+
+def _speed(dataset: Dataset, table: pl.DataFrame) -> list[SpeedChanged]:
+    """The same work at the same load takes the same processor time, unless the processors became slower."""
+    ratios = (
+        trimmed(dataset, "probes")
+        .filter(pl.col("target").str.contains(r"^(load|middleware|store)-\d+$"))
+        .group_by(*RUN, "target")
+        .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
+        .group_by(RUN)
+        .agg(pl.col("cpu").sum())
+        .join(table.filter(pl.col("throughput") > 0).select(*RUN, "throughput"), on=RUN)
+        .with_columns((pl.col("cpu") / pl.col("throughput")).alias("each"))
+        .group_by("point")
+        .agg((pl.col("each").max() / pl.col("each").min()).alias("ratio"), pl.len())
+        .filter(pl.col("len") > 1, pl.col("ratio").is_finite())
+    )["ratio"].to_list()
+    changed = [ratio for ratio in ratios if ratio > SPEEDS_ALIKE]
+    return [SpeedChanged(len(changed), len(ratios), max(changed))] if changed else []
 
 
 def _left_elsewhere(dataset: Dataset) -> list[LeftElsewhere]:

@@ -16,6 +16,7 @@ from knee.verdict.health import (
     LostConnections,
     Note,
     Outsiders,
+    SpeedChanged,
     Stolen,
     Unanswered,
     Unsent,
@@ -70,6 +71,12 @@ def warning(found: HealthWarning) -> str:
                 f"The hypervisor kept {median:.0%} of this machine's CPU time for other guests in the median run, and "
                 f"{worst:.0%} in the worst. These guests may cause the noise. Measure when they are idle, or on a "
                 "machine without other guests."
+            )
+        case SpeedChanged(affected, points, worst):
+            return (
+                f"The processors' speed changed: at {affected} of {counted(points, 'point')}, a request took up to "
+                f"{worst - 1:.0%} more processor time in one repetition than in another. Other guests of the "
+                "machine or its clock rate may be the cause. Measure again, with more repetitions."
             )
         case LeftElsewhere(runs, backlog):
             sends = f", and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
