@@ -16,6 +16,7 @@ from knee import spec
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
+from knee.data.reading import EXPERIMENT
 from knee.errors import KneeError, SpecError
 from knee.lab.command import Command
 from knee.lab.hosts.local import LocalHost
@@ -94,7 +95,7 @@ def confirm(
         f"{name}={json.dumps([value] if name in dataset.factors and not isinstance(value, list) else value)}"
         for name, value in settings.items()
     ]
-    path = measure(dataset.path / "experiment.toml", overrides, None, dataset.path.parents[1], no_report=True)
+    path = measure(dataset.path / EXPERIMENT, overrides, None, dataset.path.parents[1], no_report=True)
     found = observations(Dataset.open(path))
     for name, unit, predicted, column in (
         ("throughput", "requests/s", throughput, found["throughput"]),

@@ -300,7 +300,7 @@ fn processes_start_at_the_agreed_second() {
 
     let outcome = Load::run(&[&server], "--seconds 1 --start-at 1000000000");
     assert_eq!(outcome.code, Some(75));
-    assert!(outcome.errors.contains("later one"), "{}", outcome.errors);
+    assert!(outcome.errors.contains("choose a later start"), "{}", outcome.errors);
 }
 
 #[test]
