@@ -12,6 +12,7 @@ use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
     StoreOptions, Unwritable, Write, WriteError,
 };
+use knee_testkit::soak;
 
 const SEGMENT_BYTES: usize = 64 << 10;
 /// A little more than a third of what fits the disk.
@@ -211,7 +212,7 @@ fn takes_deletes_in_any_order(path: &Path) {
 /// With another limit segments have another size. While what is alive in large ones is moved into many small
 /// ones, several write, and what is free of the disk is not enough for all.
 fn takes_deletes_behind_larger_segments(path: &Path) {
-    for round in 0..ROUNDS {
+    for round in (0..ROUNDS).cycle().take(2 * soak() as usize) {
         let mut items = Items::new(with_segments(path, 2 * SEGMENT_BYTES));
         let keys = (0..)
             .find(|key| put(&mut items, *key, &[1; 1000]).is_err())
