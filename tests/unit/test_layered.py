@@ -15,6 +15,7 @@ from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, fit_layered, layered_system
+from knee.fit.setups import _setup
 from knee.queueing import ArgumentError, Delay, Network, Queue, solve_closed
 from knee.queueing.layered import Layered, Stage, Tier, solve_layered
 
@@ -204,6 +205,15 @@ def test_goal_that_no_value_meets_is_reported(folder: Dataset) -> None:
 def test_wrong_goal_is_refused(goal: str) -> None:
     with pytest.raises(FitError, match="expected 'response_ms < NUMBER' or 'throughput > NUMBER'"):
         fit.Goal.parse(goal)
+
+
+def test_think_time_that_varied_needs_a_value(folder: Dataset) -> None:
+    ((_, system, _),) = fit.layered_forecasts(folder, [], {"workers": 4}, constant={}, level=0.95, seed=0)
+    data = system.data
+    varied = replace(data, think=np.where(np.arange(len(data)) % 2, 2.0, 8.0))
+    with pytest.raises(FitError, match="the think time was a factor: choose one"):
+        _setup(varied, {"workers": 4})
+    assert _setup(varied, {"workers": 4, "think_ms": 5}).think_ms == 5
 
 
 def test_tier_without_probes_is_refused(folder: Dataset) -> None:

@@ -87,9 +87,13 @@ def confirm(
     throughput, response_ms
         The prediction, in requests/s and ms.
     """
-    settings = {_SETTING.get(name, name): value for name, value in asked.items()}
-    if CORES in settings:
-        raise SpecError(f"--measure: {CORES} is not a setting of this machine; measure on a machine of that size")
+    from knee.fit.setups import CORES, KNOWN
+
+    # Settings have a short name and one in the experiment file.
+    names = dict(KNOWN)
+    settings = {names.get(name, name): value for name, value in asked.items()}
+    if CORES[1] in settings:
+        raise SpecError(f"--measure: {CORES[1]} is not a setting of this machine; measure on a machine of that size")
     settings = {**dataset.manifest.get("overrides", {}), CLIENTS: clients, **settings}
     overrides = [
         f"{name}={json.dumps([value] if name in dataset.factors and not isinstance(value, list) else value)}"
@@ -109,20 +113,6 @@ def confirm(
             f"{counted(len(runs), 'run')}."
         )
     print(f"run folder: {path}")
-
-
-CORES = "host.cores"
-
-_SETTING = {
-    "clients": CLIENTS,
-    "workers": "middleware.workers",
-    "connections": "middleware.connections",
-    "middlewares": "middleware.hosts",
-    "think_ms": "workload.think_ms",
-    "pipeline": "workload.pipeline",
-    "cores": CORES,
-}
-"""The names in an experiment file of settings that have a short name."""
 
 
 def _found(file: Path) -> Path:

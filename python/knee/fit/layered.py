@@ -29,7 +29,7 @@ RESAMPLES = 60
 
 BEYOND = 0.25
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
-wake-ups differently there. docs/reproductions/layered.md has the errors that BEYOND and UNMEASURED cover."""
+wake-ups differently there. BEYOND and UNMEASURED are judgements: see docs/reproductions/layered.md."""
 
 UNMEASURED = 0.1
 """Standard deviation of ln(demand) in a system that was not measured: the model's structure and the machine's speed."""

@@ -12,7 +12,7 @@ import numpy as np
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.configurations import configurations, rows_at
-from knee.fit.curve import CONNECTIONS, MIDDLEWARES, WORKERS
+from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
@@ -26,7 +26,7 @@ CORES = ("cores", "host.cores")
 
 SETUPS_MAX = 1000
 
-_KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, MIDDLEWARES, CORES)
+KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, MIDDLEWARES, CORES)
 """The settings for which a layered model predicts any value."""
 
 _OF_CURVES = (*CLIENTS, *PIPELINE)
@@ -35,7 +35,7 @@ _OF_CURVES = (*CLIENTS, *PIPELINE)
 
 def needs_layers(asked: Mapping[str, object]) -> bool:
     """Whether the settings change the system, not only the number of clients, or have lists of values."""
-    own = {name for names in _KNOWN for name in names}
+    own = {name for names in KNOWN for name in names}
     changes = any(name in own and name not in _OF_CURVES for name in asked)
     return changes or any(isinstance(value, list | tuple) for value in asked.values())
 
@@ -57,15 +57,15 @@ def layered_forecasts(
     others
         Factors besides the clients.
     asked
-        Settings of _KNOWN to any values, and other factors to one of their measured levels.
+        Settings of KNOWN to any values, and other factors to one of their measured levels.
     constant
         Settings that are equal in every run, with their values.
 
     Raises
     ------
     FitError
-        If the run is not a closed loop through middlewares with worker slots, lacks processor times, or has fewer than
-        three client counts; for an unknown setting, or a level that was not measured.
+        If the run is not a closed loop, lacks processor times, or has fewer than three client counts; for an unknown
+        setting, a factor without a value, or a level that was not measured.
     """
     each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
     if len(each) > SETUPS_MAX:
@@ -115,7 +115,7 @@ def _systems(
 ) -> Iterator[tuple[str, LayeredSystem]]:
     """The label and the model of every configuration with the asked levels."""
     table = with_demands(dataset, observations(dataset))
-    own = {name for names in _KNOWN for name in names}
+    own = {name for names in KNOWN for name in names}
     named = [name for name in others if name not in own]
     for name in set(asked) - own:
         if len(level_of := _several(asked[name])) > 1:
@@ -142,7 +142,7 @@ def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
     """What is asked, and what was measured otherwise, with the most clients."""
-    clients, pipeline, think, workers, connections, middlewares, cores = (setting(asked, names) for names in _KNOWN)
+    clients, pipeline, think, workers, connections, middlewares, cores = (setting(asked, names) for names in KNOWN)
 
     def only(name: str, values: Floats) -> float:
         if np.ptp(values) > 0:
@@ -165,9 +165,17 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
     in_flight = only("pipeline", data.pipeline) if pipeline is None else pipeline
     return Setup(
         in_flight * (float((data.customers / data.pipeline).max()) if clients is None else clients),
-        float(data.think.mean()) if think is None else think,
+        _think_ms(data.think) if think is None else think,
         max(1, int(slots)) if np.isfinite(slots) else None,
         int(many),
         data.cores if cores is None else cores,
         in_flight,
     )
+
+
+def _think_ms(measured: Floats) -> float:
+    """The one think time of the runs: random ones scatter."""
+    mean = float(measured.mean())
+    if np.ptp(measured) > 2 * THINK_SCATTER * mean:
+        raise FitError("the think time was a factor: choose one with --set think_ms=…")
+    return mean
