@@ -23,29 +23,29 @@ LITTLE = 1e-9
 """Processor time of a tier that stands for none."""
 
 TRUE = LayeredFit(
-    laws=np.array([[0.018, 0.025], [0.045, 0.016], [0.037, 0.016]]),
+    laws=np.array([[0.018, 0.004], [0.045, 0.008], [0.037, 0.006]]),
     inside=(0.03, 0.9),
     outside=(0.06, 0.8),
     share_out=0.45,
     tiers=("load", "middleware", "store"),
-    threads=(1, 2, 3),
-    a_middleware=1,
-    a_slot=False,
+    backends=False,
 )
 """A system like the quickstart: two cores serve all tiers."""
 
 
 def setup(customers: float, workers: int = 1, **settings: float) -> Setup:
-    return replace(Setup(customers, think_ms=2.0, slots=workers, middlewares=2, cores=2.0), **settings)
+    return replace(Setup(customers, 2.0, workers, processes=(1, 2, 3), threads=(1, 1, 1), cores=2.0), **settings)
 
 
-def runs(setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed: int = 0) -> Demands:
-    """What runs of TRUE measure."""
+def runs(
+    setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed: int = 0, system: LayeredFit = TRUE
+) -> Demands:
+    """What runs of a system measure."""
     rng = np.random.default_rng(seed)
     rows: list[tuple[float, ...]] = []
     cpu = []
     for point, each in enumerate(setups):
-        found = solve_layered(TRUE.network(each), each.customers)
+        found = solve_layered(system.network(each), each.customers)
         for _ in range(repetitions):
             luck = float(np.exp(noise * rng.standard_normal()))
             x = float(found.throughput[0]) * luck
@@ -57,7 +57,7 @@ def runs(setups: list[Setup], *, repetitions: int = 3, noise: float = 0.0, seed:
     columns = np.array(rows).T
     threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
     slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)
-    return Demands(TRUE.tiers, False, 2.0, *columns, np.array(cpu), threads, np.full(len(rows), 2.0), slots)
+    return Demands(TRUE.tiers, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots)
 
 
 CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
@@ -85,7 +85,7 @@ def test_one_store_behind_slots_is_near_its_exact_solution(slots: int, clients: 
 
 def test_cores_that_are_full_bound_the_throughput() -> None:
     found = solve_layered(TRUE.network(setup(2000, workers=64)), 2000)
-    assert found.host_busy[0, 0] == pytest.approx(1.0, abs=0.01)
+    assert found.host_busy[0, 0] == pytest.approx(1.0, abs=0.05)
     assert found.throughput[0] <= 2.0 / TRUE.laws[:, 0].sum()
 
 
@@ -103,7 +103,7 @@ def test_customers_below_zero_are_refused(customers: float) -> None:
 
 def test_fit_finds_the_parameters() -> None:
     found = fit_layered(runs(CALIBRATION))
-    assert found.laws == pytest.approx(TRUE.laws, rel=0.05)
+    assert found.laws == pytest.approx(TRUE.laws, rel=0.05, abs=4e-4)
     assert found.inside == pytest.approx(TRUE.inside, rel=0.05)
     assert found.outside == pytest.approx(TRUE.outside, rel=0.05)
 
@@ -121,10 +121,18 @@ def test_one_level_of_workers_predicts_the_others() -> None:
 
 def test_limits_move_from_slots_to_cores() -> None:
     system = layered_system(runs(CALIBRATION), level=0.95, seed=0)
-    few, many = system.forecast(setup(128, 1)), system.forecast(setup(128, 16))
+    few, many = system.forecast(setup(128, 1, cores=8.0)), system.forecast(setup(128, 16))
     assert (few.limits[0][0], many.limits[0][0]) == (SLOTS, CORES)
     assert few.busy[SLOTS] > 0.98
-    assert many.busy[CORES] > 0.98
+    assert many.busy[CORES] > 0.95
+
+
+def test_wakeups_are_shared_at_most_little_more_than_measured() -> None:
+    # Light loads only: a request takes 0.3 ms, of which 0.2 ms would vanish at high loads.
+    shared = replace(TRUE, laws=np.array([[0.018, 0.004], [0.1, 0.2], [0.037, 0.006]]))
+    light = [setup(n) for n in (2, 4, 8)]
+    found = fit_layered(runs(light, system=shared))
+    assert found.laws[1, 0] >= 0.85 * runs(light, system=shared).cpu[:, 1].min()
 
 
 def test_two_client_counts_are_too_few() -> None:
@@ -141,61 +149,55 @@ def folder() -> Dataset:
     return synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8, 16, 32), seconds=15)
 
 
-def forecasts(dataset: Dataset, **asked: object) -> list[fit.layered.LayeredForecast]:
-    ((_, _, found),) = fit.layered_forecasts(
-        dataset,
-        [],
-        asked,
-        constant=dataset.constant,
-        level=0.95,
-        seed=0,  # type: ignore[arg-type]
-    )
+Systems = list[tuple[str, fit.layered.LayeredSystem]]
+
+
+@pytest.fixture(scope="module")
+def systems(folder: Dataset) -> Systems:
+    return fit.layered_systems(folder, [], level=0.95, seed=0)
+
+
+def forecasts(systems: Systems, **asked: object) -> list[fit.layered.LayeredForecast]:
+    ((_, _, found),) = fit.layered_forecasts(systems, asked)  # type: ignore[arg-type]
     return found
 
 
-def test_more_workers_than_measured_are_predicted(folder: Dataset) -> None:
-    found = forecasts(folder, workers=[4, 8, 16], clients=64)
+def test_more_workers_than_measured_are_predicted(systems: Systems) -> None:
+    found = forecasts(systems, workers=[4, 8, 16], clients=64)
     truth = [System(slots=2 * workers, think_ms=2.0).solve(64).throughput for workers in (4, 8, 16)]
     assert [each.throughput.estimate for each in found] == pytest.approx(truth, rel=0.03)
 
 
-def test_text_names_the_limit_and_the_extrapolation(folder: Dataset) -> None:
-    ((label, system, found),) = fit.layered_forecasts(
-        folder, [], {"workers": 8, "clients": 64}, constant={}, level=0.95, seed=0
-    )
+def test_text_names_the_limit_and_the_extrapolation(systems: Systems) -> None:
+    ((label, system, found),) = fit.layered_forecasts(systems, {"workers": 8, "clients": 64})
     text = fit.render_layered(label, system, found)
     assert text.startswith("At 64 clients, 8 worker slots in each of 2 middlewares, 2.00 ms of thinking: ")
-    assert "The worker slots limit the throughput: 10% more give about" in text
+    assert "The worker slots limit the throughput: 10% more of them give about" in text
     assert "This is an extrapolation: the largest measured throughput is" in text
 
 
-def test_table_has_a_row_for_each_combination(folder: Dataset) -> None:
-    ((label, system, found),) = fit.layered_forecasts(
-        folder, [], {"workers": [4, 8], "clients": [16, 64]}, constant={}, level=0.95, seed=0
-    )
+def test_table_has_a_row_for_each_combination(systems: Systems) -> None:
+    ((label, system, found),) = fit.layered_forecasts(systems, {"workers": [4, 8], "clients": [16, 64]})
     head, *rows = fit.render_layered(label, system, found).splitlines()[:5]
     assert re.split(r"  +", head) == ["clients", "workers", "requests/s", "response ms", "limit"]
     assert [row.split()[:2] for row in rows] == [["16", "4"], ["64", "4"], ["16", "8"], ["64", "8"]]
 
 
 @pytest.mark.parametrize(("goal", "name"), [("response_ms < 6", "workers"), ("response_ms < 6", "clients")])
-def test_sought_value_is_the_last_that_meets_the_goal(folder: Dataset, goal: str, name: str) -> None:
+def test_sought_value_is_the_last_that_meets_the_goal(systems: Systems, goal: str, name: str) -> None:
     asked: dict[str, int | float | str | bool] = {"clients": 64} if name == "workers" else {"workers": 8}
-    ((_, _, sought),) = fit.seek_settings(
-        folder, [], asked, name, fit.Goal.parse(goal), constant={}, level=0.95, seed=0
-    )
+    ((_, _, sought),) = fit.seek_settings(systems, asked, name, fit.Goal.parse(goal))
     assert sought.likely is not None
     value, forecast = sought.likely
     beyond = value + 1 if name == "clients" else value - 1
-    (next_one,) = forecasts(folder, **asked, **{name: beyond})
+    (next_one,) = forecasts(systems, **asked, **{name: beyond})
     assert forecast.response_ms.estimate < 6 <= next_one.response_ms.estimate
 
 
-def test_goal_that_no_value_meets_is_reported(folder: Dataset) -> None:
+def test_goal_that_no_value_meets_is_reported(systems: Systems) -> None:
     # A slot takes 2 ms and the way 0.5 ms.
-    ((label, system, sought),) = fit.seek_settings(
-        folder, [], {"clients": 64}, "workers", fit.Goal.parse("response_ms < 1"), constant={}, level=0.95, seed=0
-    )
+    goal = fit.Goal.parse("response_ms < 1")
+    ((label, system, sought),) = fit.seek_settings(systems, {"clients": 64}, "workers", goal)
     assert fit.render_sought(label, system, sought).startswith("response_ms < 1.00: no value of workers up to 4,096")
 
 
@@ -207,9 +209,8 @@ def test_wrong_goal_is_refused(goal: str) -> None:
         fit.Goal.parse(goal)
 
 
-def test_think_time_that_varied_needs_a_value(folder: Dataset) -> None:
-    ((_, system, _),) = fit.layered_forecasts(folder, [], {"workers": 4}, constant={}, level=0.95, seed=0)
-    data = system.data
+def test_think_time_that_varied_needs_a_value(systems: Systems) -> None:
+    data = systems[0][1].data
     varied = replace(data, think=np.where(np.arange(len(data)) % 2, 2.0, 8.0))
     with pytest.raises(FitError, match="the think time was a factor: choose one"):
         _setup(varied, {"workers": 4})

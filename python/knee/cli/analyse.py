@@ -242,9 +242,8 @@ def _print_layered(
     """Clients, throughput and response time of every forecast that was printed."""
     from knee import fit
 
-    found = fit.layered_forecasts(
-        source, measurements.configuration(source), asked, constant=source.constant, level=level, seed=seed
-    )
+    systems = fit.layered_systems(source, measurements.configuration(source), asked, level=level, seed=seed)
+    found = fit.layered_forecasts(systems, asked)
     for number, (label, system, each) in enumerate(found):
         print("\n" * bool(number) + fit.render_layered(label, system, each), flush=True)
     return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
@@ -257,9 +256,8 @@ def _print_sought(
 
     if not isinstance(source, Dataset):
         raise SpecError("--seek: needs a run folder: a table has no processor times")
-    found = fit.seek_settings(
-        source, measurements.configuration(source), asked, name, goal, constant=source.constant, level=level, seed=seed
-    )
+    systems = fit.layered_systems(source, measurements.configuration(source), asked, level=level, seed=seed)
+    found = fit.seek_settings(systems, asked, name, goal)
     for number, (label, system, each) in enumerate(found):
         print("\n" * bool(number) + fit.render_sought(label, system, each), flush=True)
 

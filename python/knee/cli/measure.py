@@ -90,7 +90,7 @@ def confirm(
     from knee.fit.setups import CORES, KNOWN
 
     # Settings have a short name and one in the experiment file.
-    names = dict(KNOWN)
+    names = {each[0]: each[-1] for each in KNOWN}
     settings = {names.get(name, name): value for name, value in asked.items()}
     if CORES[1] in settings:
         raise SpecError(f"--measure: {CORES[1]} is not a setting of this machine; measure on a machine of that size")

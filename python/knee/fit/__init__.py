@@ -30,7 +30,7 @@ from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate
 from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
 from knee.fit.selection import Selection, Trial, select
-from knee.fit.setups import layered_forecasts, needs_layers, seek_settings
+from knee.fit.setups import layered_forecasts, layered_systems, needs_layers, seek_settings
 from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.systems import fit_systems
 from knee.fit.text import (
@@ -66,6 +66,7 @@ __all__ = [
     "fit_model",
     "fit_systems",
     "layered_forecasts",
+    "layered_systems",
     "needs_layers",
     "outlooks",
     "parameter_sentence",

@@ -30,6 +30,8 @@ class Demands:
         Those of TIERS that the system has.
     pooled
         Whether the slots are connections to a database, which are fewer than the workers.
+    backends
+        Whether the store has a process for each slot.
     cores
         Of the host.
     point
@@ -45,16 +47,17 @@ class Demands:
         Part of `outside` that the middleware measured.
     cpu
         Processor time of a request, (runs, tiers).
+    processes
+        Number of processes, (runs, tiers).
     threads
-        Number of threads that serve requests, (runs, tiers).
-    middlewares
-        Their number.
+        Number of threads that serve requests, of all processes, (runs, tiers).
     slots
         Slots of each middleware; NaN if requests wait for none.
     """
 
     tiers: tuple[str, ...]
     pooled: bool
+    backends: bool
     cores: float
     point: Floats
     throughput: Floats
@@ -66,8 +69,8 @@ class Demands:
     outside: Floats
     reply: Floats
     cpu: Floats
+    processes: Floats
     threads: Floats
-    middlewares: Floats
     slots: Floats
 
     def __len__(self) -> int:
@@ -78,15 +81,29 @@ class Demands:
         """R, in the clients' view."""
         return np.asarray(self.inside + self.waiting + self.outside)
 
+    @property
+    def middlewares(self) -> Floats:
+        """Their number."""
+        return self.processes[:, 1] if "middleware" in self.tiers else np.zeros(len(self))
+
+    @property
+    def each(self) -> Floats:
+        """Threads of each process, (runs, tiers)."""
+        found = np.maximum(1, self.threads // self.processes)
+        if self.backends:
+            found[:, -1] = 1
+        return found
+
     def take(self, rows: np.ndarray) -> Demands:
         """The chosen rows, by mask or by number."""
-        names = [each.name for each in fields(self) if each.name not in ("tiers", "pooled", "cores")]
+        names = [each.name for each in fields(self) if each.name not in ("tiers", "pooled", "backends", "cores")]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
-    """The observations with columns `cpu_TIER` (busy processors) and `threads_TIER`, null without probes of all
-    processes of the tier, and `cores` of the host."""
+    """The observations with columns `cpu_TIER` (busy processors), `processes_TIER` and `threads_TIER`, null without
+    probes of all processes of the tier, `cores` of the host, and `backends`, whether the store has a process for each
+    connection."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -99,7 +116,7 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     settings = dataset.points.select(
         *RUN,
         *(dataset.setting(f"{tier}.threads").cast(pl.Float64).alias(f"_{tier}_threads") for tier in TIERS),
-        (dataset.setting("store.kind") == "postgresql").alias("_database"),
+        (dataset.setting("store.kind") == "postgresql").alias("backends"),
     )
     table = table.join(settings, on=RUN, maintain_order="left")
     for tier in TIERS:
@@ -116,10 +133,12 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
         if tier == "store":
             # PostgreSQL has a process for each connection.
             backends = pl.coalesce("connections", pl.col("workers") * pl.col("middlewares")).cast(pl.Float64)
-            count = pl.when(pl.col("_database")).then(backends).otherwise(count)
-        table = table.with_columns(count.alias(f"threads_{tier}")).drop("processes", "servers", f"_{tier}_threads")
+            count = pl.when(pl.col("backends")).then(backends).otherwise(count)
+        table = table.with_columns(count.alias(f"threads_{tier}"), pl.col("processes").alias(f"processes_{tier}")).drop(
+            "processes", "servers", f"_{tier}_threads"
+        )
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
-    return table.drop("_database").join(cores, on=RUN, how="left", maintain_order="left")
+    return table.join(cores, on=RUN, how="left", maintain_order="left")
 
 
 def demands_of(rows: pl.DataFrame) -> Demands:
@@ -165,6 +184,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     return Demands(
         tiers,
         pooled,
+        bool(rows["backends"].fill_null(False).all()) and bool(between[0]),
         float(rows["cores"][0]),
         column("point"),
         throughput,
@@ -176,7 +196,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         response - waiting - inside,
         reply,
         cpu,
+        np.stack([column(f"processes_{tier}") for tier in tiers], axis=1),
         np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
-        middlewares,
         connections / middlewares if pooled else workers,
     )

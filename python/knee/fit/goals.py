@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from functools import cache
 
 from knee.errors import FitError
 from knee.fit.layered import LayeredForecast
@@ -17,9 +16,6 @@ SOUGHT_MAX = 4096
 """The largest value that is tried."""
 
 _GOAL = re.compile(r"\s*(response_ms|throughput)\s*([<>])\s*([0-9.eE+]+)\s*")
-
-_EACH = 32
-"""Every value up to this one is tried, then values 12 % apart."""
 
 
 @dataclass(frozen=True)
@@ -74,36 +70,27 @@ def wants_largest(name: str, goal: Goal) -> bool:
     return name in (*CLIENTS, *PIPELINE) and goal.quantity == "response_ms"
 
 
-def seek(name: str, goal: Goal, forecasts: Callable[[Sequence[int]], Sequence[LayeredForecast]]) -> Sought:
-    """Tries values of a setting on a grid, and then all values next to the best one.
+def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> Sought:
+    """Halves the range of a setting from 1 to SOUGHT_MAX. More clients serve more and wait longer; more of any other
+    setting serves more and shortens waits.
 
     Parameters
     ----------
-    forecasts
-        The forecast for each of some values of the setting.
+    forecast
+        The forecast for a value of the setting.
     """
-    coarse = np.unique(np.round(np.geomspace(_EACH, SOUGHT_MAX, 44)).astype(int)).tolist()
-    values = [*range(1, _EACH), *coarse]
-    found = dict(zip(values, forecasts(values), strict=True))
+    known = cache(forecast)
+    largest = wants_largest(name, goal)
     best = []
     for surely in (False, True):
-        value = _best(found, name, goal, surely)
-        near = [] if value is None else _beside(values, value, wants_largest(name, goal))
-        tried = found | (dict(zip(near, forecasts(near), strict=True)) if near else {})
-        value = _best(tried, name, goal, surely)
-        best.append(None if value is None else (value, tried[value]))
+        # The largest value that meets the goal, or the largest that misses it, is from `low` to below `high`.
+        low, high = 0, SOUGHT_MAX + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if goal.is_met(known(middle), surely=surely) == largest:
+                low = middle
+            else:
+                high = middle
+        value = low if largest else high
+        best.append((value, known(value)) if 1 <= value <= SOUGHT_MAX else None)
     return Sought(name, goal, *best)
-
-
-def _best(found: dict[int, LayeredForecast], name: str, goal: Goal, surely: bool) -> int | None:
-    met = [value for value, forecast in found.items() if goal.is_met(forecast, surely=surely)]
-    return None if not met else max(met) if wants_largest(name, goal) else min(met)
-
-
-def _beside(values: Sequence[int], value: int, above: bool) -> list[int]:
-    """The untried values between a value and its neighbour, above or below."""
-    place = values.index(value) + (1 if above else -1)
-    if not 0 <= place < len(values):
-        return []
-    low, high = sorted((value, values[place]))
-    return list(range(low + 1, high))

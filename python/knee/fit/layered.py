@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.optimize import nnls
 
 from knee.errors import FitError
-from knee.fit.demands import Demands
+from knee.fit.demands import TIERS, Demands
 from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
 from knee.stats.intervals import Floats, Interval
 
@@ -27,12 +27,19 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 
 RESAMPLES = 60
 
-BEYOND = 0.25
+FLOOR = 0.9
+"""Least work of a request, as a share of the least fitted processor time: the runs do not show how many more wake-ups
+requests share at higher loads."""
+
+BEYOND = 0.15
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
 wake-ups differently there. BEYOND and UNMEASURED are judgements: see docs/reproductions/layered.md."""
 
-UNMEASURED = 0.1
+UNMEASURED = 0.05
 """Standard deviation of ln(demand) in a system that was not measured: the model's structure and the machine's speed."""
+
+LIMITS = 0.1
+"""A resource limits the throughput if 10 % more of it give at least 1 % more."""
 
 MISFIT = 0.15
 """Largest median error of the throughput at the measured points with which a model answers."""
@@ -53,20 +60,27 @@ class Setup:
 
     customers    clients times `pipeline`, the requests that each keeps in flight
     slots        of each middleware: workers, or connections if these are fewer; None if requests wait for none
-    middlewares  their number; 0 without a middleware
+    processes    of each tier, from the client inwards
+    threads      of each tier's process
     cores        of the host
     """
 
     customers: float
     think_ms: float
     slots: int | None
-    middlewares: int
+    processes: tuple[int, ...]
+    threads: tuple[int, ...]
     cores: float
     pipeline: float = 1.0
 
+    @property
+    def middlewares(self) -> int:
+        """Their number; 0 without a middleware."""
+        return self.processes[1] if len(self.processes) == len(TIERS) else 0
+
     def is_system_of(self, other: Setup) -> bool:
         """Whether only the load differs."""
-        return (self.slots, self.middlewares, self.cores) == (other.slots, other.middlewares, other.cores)
+        return replace(other, customers=self.customers, think_ms=self.think_ms, pipeline=self.pipeline) == self
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +88,7 @@ class LayeredFit:
     """Parameters of a layered model, times in ms.
 
     tiers      their names, from the client inwards
-    threads    of each tier; `a_middleware` of one middleware, `a_slot` whether the last tier has one for each slot
+    backends   whether the last tier has a process for each slot
     laws       of each tier: work of a request, and the price of its wake-ups
     inside     delay and stretch of the stage in which a slot is held
     outside    the same of the rest
@@ -82,9 +96,7 @@ class LayeredFit:
     """
 
     tiers: tuple[str, ...]
-    threads: tuple[int, ...]
-    a_middleware: int
-    a_slot: bool
+    backends: bool
     laws: Floats
     inside: tuple[float, float]
     outside: tuple[float, float]
@@ -92,14 +104,12 @@ class LayeredFit:
 
     def network(self, setup: Setup) -> Layered:
         """The model for :func:`knee.queueing.layered.solve_layered`, times in ms."""
-        count = dict(zip(self.tiers, self.threads, strict=True))
-        if "middleware" in count:
-            count["middleware"] = setup.middlewares * self.a_middleware
-        if self.a_slot and setup.slots is not None:
-            count["store"] = setup.middlewares * setup.slots
+        count = [own * each for own, each in zip(setup.processes, setup.threads, strict=True)]
+        if self.backends and setup.slots is not None:
+            count[-1] = setup.middlewares * setup.slots
         tiers = [
-            Tier(name, HOST, count[name], float(work), float(wakeup))
-            for name, (work, wakeup) in zip(self.tiers, self.laws, strict=True)
+            Tier(name, HOST, number, float(work), float(wakeup))
+            for name, number, (work, wakeup) in zip(self.tiers, count, self.laws, strict=True)
         ]
         inside, outside = _shares(self.tiers, self.share_out)
         return Layered(
@@ -126,7 +136,7 @@ class _Threads:
 
     used    share of a core that a thread uses
     speed   of an active thread, 1 on a core of its own
-    asleep  probability that an event finds the thread asleep and a core idle
+    asleep  probability that an event finds the thread asleep
     """
 
     used: Floats
@@ -140,8 +150,8 @@ class _Threads:
         for counts in np.unique(data.threads, axis=0):
             own = (data.threads == counts).all(axis=1)
             hosts, cores = [HOST] * len(data.tiers), np.full(len(data.tiers), data.cores)
-            active, speed[own], idle = settle(used[own], counts.astype(np.int64), hosts, cores)
-            asleep[own] = (1 - active) * idle
+            active, speed[own] = settle(used[own], counts.astype(np.int64), hosts, cores)
+            asleep[own] = 1 - active
         return cls(used, speed, asleep)
 
     def take(self, rows: np.ndarray) -> _Threads:
@@ -152,13 +162,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
     """Least squares of relative errors: processor times over idleness, then times over residence at the processors."""
     threads = _Threads.of(data) if threads is None else threads
     ones = np.ones(len(data))
-    laws = np.array(
-        [
-            nnls(np.stack([ones, threads.asleep[:, i]], axis=1) / data.cpu[:, i, np.newaxis], ones)[0]
-            for i in range(len(data.tiers))
-        ]
-    )
-    laws[:, 0] = np.maximum(laws[:, 0], _LEAST_WORK)
+    laws = np.array([_law(data.cpu[:, i], threads.asleep[:, i]) for i in range(len(data.tiers))])
     share_out = 0.0
     if "middleware" in data.tiers:
         light = data.throughput == data.throughput.min()
@@ -174,17 +178,25 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
         return float(delay), float(stretch)
 
     inside, outside = _shares(data.tiers, share_out)
-    count = data.threads[0].astype(int).tolist()
     return LayeredFit(
         data.tiers,
-        tuple(count),
-        round(count[1] / data.middlewares[0]) if "middleware" in data.tiers else 0,
-        bool((data.threads[:, -1] == data.slots * data.middlewares).all()),
+        data.backends,
         laws,
         stage(inside, data.slots * data.middlewares, data.inside),
         stage(outside, np.full(len(data), np.inf), data.outside),
         share_out,
     )
+
+
+def _law(cpu: Floats, asleep: Floats) -> Floats:
+    """Work and price of wake-ups: least squares of relative errors, with FLOOR."""
+    each = np.stack([np.ones_like(cpu), asleep], axis=1) / cpu[:, np.newaxis]
+    law = np.asarray(nnls(each, np.ones_like(cpu))[0])
+    least = max(_LEAST_WORK, FLOOR * float((law[0] + law[1] * asleep).min()))
+    if law[0] >= least:
+        return law
+    wakeup = each[:, 1] @ (1 - least / cpu) / (each[:, 1] @ each[:, 1])
+    return np.array([least, max(0.0, float(wakeup))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +217,14 @@ class LayeredForecast:
     busy: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Limit:
+    """The elasticity of the throughput to a resource: growth in percent per percent more of it."""
+
+    resource: str
+    elasticity: Interval
+
+
 @dataclass(frozen=True, eq=False)
 class LayeredSystem:
     """A fitted layered model.
@@ -221,7 +241,7 @@ class LayeredSystem:
     error: tuple[float, float]
     level: float
     seed: int
-    _loads: dict[tuple[str, int, float, int | None], list[Loads]] = field(default_factory=dict, repr=False)
+    _loads: dict[tuple[object, ...], list[Loads]] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
         """Predict one further run of a setup."""
@@ -231,9 +251,7 @@ class LayeredSystem:
         beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
         known = any(setup.is_system_of(setup_of(self.data, rows)) for rows in self._points)
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
-        faster = [replace(self.fit, laws=laws) for laws in _with_a_faster_tier(self.fit.laws)]
-        several = self._solve("several", setup, [*faster, *self.draws], np.concatenate([np.ones(len(faster)), factors]))
-        times = several.response_time[len(faster) :]
+        times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
         # A normal tail: some sixty draws hold no quantile of 2.5 %.
         spare = max(2, len(self.data) - 2 * len(self.data.tiers))
@@ -249,7 +267,7 @@ class LayeredSystem:
             setup.customers / setup.pipeline,
             Interval(1000 * throughput, rate(high), rate(low), self.level, count),
             Interval(response, low, high, self.level, count),
-            self._limits(setup, solution, several.throughput[: len(faster)]),
+            tuple((name, float(gains[0])) for name, gains in self._gains("", setup, [self.fit], solution)),
             {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
             | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)},
         )
@@ -274,7 +292,7 @@ class LayeredSystem:
     ) -> LayeredSolution:
         """The solutions of some fits. Their loads are cached under a name; setups with equal processes share them."""
         networks = [fit.network(setup) for fit in fits]
-        key = (name, setup.middlewares, setup.cores, setup.slots if self.fit.a_slot else None)
+        key = (name, setup.processes, setup.threads, setup.cores, setup.slots if self.fit.backends else None)
         if key not in self._loads:
             self._loads[key] = loads_of(networks)
         times = np.ones(len(fits)) if factors is None else factors
@@ -284,27 +302,50 @@ class LayeredSystem:
         ]
         return solve_layered(loaded, setup.customers)
 
-    def _limits(self, setup: Setup, now: LayeredSolution, faster: Floats) -> tuple[tuple[str, float], ...]:
-        """Elasticities of the throughput; `faster` are the throughputs with a tier that is faster by _STEP."""
+    def limits(self, setup: Setup) -> tuple[Limit, ...]:
+        """The elasticities of a setup with their intervals, descending."""
+        fits = [self.fit, *self.draws]
+        edges = (50 * (1 - self.level), 50 * (1 + self.level))
+        found = []
+        for name, gains in self._gains("all", setup, fits, self._solve("all", setup, fits)):
+            low, high = np.percentile(gains[1:], edges).tolist()
+            found.append(Limit(name, Interval(float(gains[0]), low, high, self.level, len(self.data))))
+        return tuple(found)
 
-        def gain(other: Setup, grown: float) -> float:
-            more = self._solve("", other, [self.fit]).throughput[0]
-            return float(np.log(more / now.throughput[0]) / np.log(grown))
+    def twice(self, setup: Setup, resource: str) -> Setup:
+        """The setup with twice as much of a resource."""
+        if resource == CORES:
+            return replace(setup, cores=2 * setup.cores)
+        if resource == self.slots and setup.slots is not None:
+            return replace(setup, slots=2 * setup.slots)
+        each = zip(self.data.tiers, setup.threads, strict=True)
+        return replace(setup, threads=tuple(count * (2 if THREADS[tier] == resource else 1) for tier, count in each))
 
-        cores = gain(replace(setup, cores=setup.cores * _STEP), _STEP)
+    def _gains(
+        self, name: str, setup: Setup, fits: Sequence[LayeredFit], now: LayeredSolution
+    ) -> list[tuple[str, Floats]]:
+        """The elasticity of the throughput of each fit to each resource, the largest first; `now` is their solution."""
+
+        def gain(name: str, other: Setup, fits: Sequence[LayeredFit], grown: float) -> Floats:
+            return np.asarray(np.log(self._solve(name, other, fits).throughput / now.throughput) / np.log(grown))
+
+        cores = gain(name, replace(setup, cores=setup.cores * _STEP), fits, _STEP)
         found = [(CORES, cores)]
         if setup.slots is not None:
-            found.append((self.slots, gain(replace(setup, slots=setup.slots + 1), (setup.slots + 1) / setup.slots)))
+            grown = (setup.slots + 1) / setup.slots
+            found.append((self.slots, gain(name, replace(setup, slots=setup.slots + 1), fits, grown)))
         # A tier that needs less also leaves more of the cores to the others.
-        shares = now.demand[0] / now.demand[0].sum()
-        gains = np.log(faster / now.throughput[0]) / np.log(_STEP) - cores * shares
-        found += zip([THREADS[tier] for tier in self.data.tiers], gains.tolist(), strict=True)
-        return tuple(sorted(found, key=lambda each: -each[1]))
+        shares = now.demand / now.demand.sum(axis=1, keepdims=True)
+        for i, tier in enumerate(self.data.tiers):
+            faster = [replace(fit, laws=_with_a_faster_tier(fit.laws, i)) for fit in fits]
+            gains = gain(f"{name} faster {tier}", setup, faster, _STEP) - cores * shares[:, i]
+            found.append((THREADS[tier], gains))
+        return sorted(found, key=lambda each: -each[1][0])
 
 
-def _with_a_faster_tier(laws: Floats) -> list[Floats]:
-    """The laws with each tier's times divided by _STEP in turn."""
-    return [laws / np.where(np.arange(len(laws)) == i, _STEP, 1.0)[:, np.newaxis] for i in range(len(laws))]
+def _with_a_faster_tier(laws: Floats, tier: int) -> Floats:
+    """The laws with one tier's times divided by _STEP."""
+    return np.asarray(laws / np.where(np.arange(len(laws)) == tier, _STEP, 1.0)[:, np.newaxis])
 
 
 def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
@@ -355,7 +396,8 @@ def setup_of(data: Demands, rows: np.ndarray) -> Setup:
         float(data.customers[first]),
         float(data.think[rows].mean()),
         int(data.slots[first]) if np.isfinite(data.slots[first]) else None,
-        int(data.middlewares[first]),
+        tuple(data.processes[first].astype(int).tolist()),
+        tuple(data.each[first].astype(int).tolist()),
         data.cores,
         float(data.pipeline[first]),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.configurations import configurations, rows_at
 from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
-from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.demands import TIERS, Demands, demands_of, with_demands
 from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 
 CORES = ("cores", "host.cores")
 
+_PROCESSES = {"load": ("load.hosts",), "middleware": MIDDLEWARES, "store": ("stores", "store.hosts")}
+
+_THREADS = {tier: (f"{tier}.threads",) for tier in TIERS}
+
 SETUPS_MAX = 1000
 
-KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, MIDDLEWARES, CORES)
+KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, CORES, *_PROCESSES.values(), *_THREADS.values())
 """The settings for which a layered model predicts any value."""
 
 _OF_CURVES = (*CLIENTS, *PIPELINE)
@@ -40,38 +45,62 @@ def needs_layers(asked: Mapping[str, object]) -> bool:
     return changes or any(isinstance(value, list | tuple) for value in asked.values())
 
 
-def layered_forecasts(
+def layered_systems(
     dataset: Dataset,
     others: Sequence[str],
-    asked: Mapping[str, Setting | Sequence[Setting]],
+    asked: Mapping[str, Setting | Sequence[Setting]] = MappingProxyType({}),
     *,
-    constant: Mapping[str, object],
     level: float,
     seed: int,
-) -> list[tuple[str, LayeredSystem, list[LayeredForecast]]]:
-    """The label, the model and the forecasts of every configuration of a run folder, one for each combination of the
-    asked values.
+    systems_max: int = SETUPS_MAX,
+) -> list[tuple[str, LayeredSystem]]:
+    """The label and the model of every configuration of a run folder with the asked levels.
 
     Parameters
     ----------
     others
-        Factors besides the clients.
+        Factors besides the clients. A model covers all levels of those in KNOWN.
     asked
         Settings of KNOWN to any values, and other factors to one of their measured levels.
-    constant
-        Settings that are equal in every run, with their values.
 
     Raises
     ------
     FitError
-        If the run is not a closed loop, lacks processor times, or has fewer than three client counts; for an unknown
-        setting, a factor without a value, or a level that was not measured.
+        If the run is not a closed loop, lacks processor times, or has fewer than three client counts; for a level that
+        was not measured; for more than `systems_max` configurations.
+    """
+    table = with_demands(dataset, observations(dataset))
+    own = {name for names in KNOWN for name in names}
+    named = [name for name in others if name not in own]
+    for name in set(asked) - own:
+        if len(level_of := _several(asked[name])) > 1:
+            raise FitError(f"{name}: expected one value, not a list: each level has its own model")
+        table = rows_at(table, name, level_of[0], named, dataset.constant)
+    found = []
+    each = configurations(table, named)
+    if len(each) > systems_max:
+        raise FitError(f"{len(each)} configurations: expected {systems_max} at most")
+    for label, rows in each:
+        with _labelled(label):
+            found.append((label, layered_system(demands_of(rows), level=level, seed=seed)))
+    return found
+
+
+def layered_forecasts(
+    systems: Sequence[tuple[str, LayeredSystem]], asked: Mapping[str, Setting | Sequence[Setting]]
+) -> list[tuple[str, LayeredSystem, list[LayeredForecast]]]:
+    """The forecasts of every system, one for each combination of the asked values.
+
+    Raises
+    ------
+    FitError
+        For a setting that the system lacks, a factor without a value, or more than SETUPS_MAX combinations.
     """
     each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
     if len(each) > SETUPS_MAX:
         raise FitError(f"{len(each):,} combinations: expected {SETUPS_MAX:,} at most; give fewer values")
     found = []
-    for label, system in _systems(dataset, others, asked, constant, level, seed):
+    for label, system in systems:
         with _labelled(label):
             setups = [_setup(system.data, one) for one in each]
         found.append((label, system, [system.forecast(setup) for setup in setups]))
@@ -79,52 +108,22 @@ def layered_forecasts(
 
 
 def seek_settings(
-    dataset: Dataset,
-    others: Sequence[str],
-    asked: Mapping[str, Setting],
-    name: str,
-    goal: Goal,
-    *,
-    constant: Mapping[str, object],
-    level: float,
-    seed: int,
+    systems: Sequence[tuple[str, LayeredSystem]], asked: Mapping[str, Setting], name: str, goal: Goal
 ) -> list[tuple[str, LayeredSystem, Sought]]:
-    """As :func:`layered_forecasts`, the value of the setting `name` with which every configuration meets the goal."""
-    if name not in (*CLIENTS, *WORKERS, *CONNECTIONS, *MIDDLEWARES, *CORES):
-        raise FitError(f"--seek {name}: expected clients, workers, connections, middlewares or cores")
+    """As :func:`layered_forecasts`, the value of the setting `name` with which every system meets the goal."""
+    if name in (*PIPELINE, *THINK) or not any(name in names for names in KNOWN):
+        raise FitError(f"--seek {name}: expected clients, workers, connections, middlewares, stores, threads or cores")
     if name in asked:
         raise FitError(f"--seek {name}: has a value already; expected a setting without --set")
     found = []
-    for label, system in _systems(dataset, others, asked, constant, level, seed):
+    for label, system in systems:
 
-        def forecasts(values: Sequence[int], system: LayeredSystem = system) -> list[LayeredForecast]:
-            return [system.forecast(_setup(system.data, {**asked, name: value})) for value in values]
+        def forecast(value: int, system: LayeredSystem = system) -> LayeredForecast:
+            return system.forecast(_setup(system.data, {**asked, name: value}))
 
         with _labelled(label):
-            found.append((label, system, seek(name, goal, forecasts)))
+            found.append((label, system, seek(name, goal, forecast)))
     return found
-
-
-def _systems(
-    dataset: Dataset,
-    others: Sequence[str],
-    asked: Mapping[str, Setting | Sequence[Setting]],
-    constant: Mapping[str, object],
-    level: float,
-    seed: int,
-) -> Iterator[tuple[str, LayeredSystem]]:
-    """The label and the model of every configuration with the asked levels."""
-    table = with_demands(dataset, observations(dataset))
-    own = {name for names in KNOWN for name in names}
-    named = [name for name in others if name not in own]
-    for name in set(asked) - own:
-        if len(level_of := _several(asked[name])) > 1:
-            raise FitError(f"{name}: expected one value, not a list: each level has its own model")
-        table = rows_at(table, name, level_of[0], named, constant)
-    for label, rows in configurations(table, named):
-        with _labelled(label):
-            system = layered_system(demands_of(rows), level=level, seed=seed)
-        yield label, system
 
 
 @contextmanager
@@ -142,21 +141,31 @@ def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
     """What is asked, and what was measured otherwise, with the most clients."""
-    clients, pipeline, think, workers, connections, middlewares, cores = (setting(asked, names) for names in KNOWN)
+    clients, pipeline, think, workers, connections, cores = (setting(asked, names) for names in KNOWN[:6])
 
     def only(name: str, values: Floats) -> float:
         if np.ptp(values) > 0:
-            raise FitError(f"the number of {name} was a factor: choose one with --set {name}=…")
+            raise FitError(f"{name} was a factor: choose a value with --set {name}=…")
         return float(values[0])
 
-    if "middleware" not in data.tiers and (workers or connections or middlewares):
-        raise FitError("there is no middleware: expected a setting of clients, think time or cores")
+    def each(names: Mapping[str, tuple[str, ...]], measured: Floats) -> tuple[int, ...]:
+        found = []
+        for tier, own in names.items():
+            value = setting(asked, own)
+            if tier in data.tiers:
+                found.append(int(only(own[0], measured[:, data.tiers.index(tier)]) if value is None else value))
+            elif value is not None:
+                raise FitError(f"{own[0]}: there is no {tier}")
+        return tuple(found)
+
+    if "middleware" not in data.tiers and (workers or connections):
+        raise FitError("there is no middleware: it has no workers and no connections")
     if workers is not None and not np.isfinite(data.slots).all():
         raise FitError("the middlewares were pipelined and have no worker slots to set")
     if connections is not None and not data.pooled:
         raise FitError("connections: expected a run with fewer connections to a database than workers")
-    many = only("middlewares", data.middlewares) if middlewares is None else middlewares
-    asked_slots = connections / many if connections is not None else None if data.pooled else workers
+    processes = each(_PROCESSES, data.processes)
+    asked_slots = connections / processes[1] if connections is not None else None if data.pooled else workers
     slots = data.slots[0] if not np.isfinite(data.slots).all() else None
     if slots is None:
         slots = only("connections" if data.pooled else "workers", data.slots) if asked_slots is None else asked_slots
@@ -167,7 +176,8 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
         in_flight * (float((data.customers / data.pipeline).max()) if clients is None else clients),
         _think_ms(data.think) if think is None else think,
         max(1, int(slots)) if np.isfinite(slots) else None,
-        int(many),
+        processes,
+        each(_THREADS, data.each),
         data.cores if cores is None else cores,
         in_flight,
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.goals import SOUGHT_MAX, Sought
-from knee.fit.layered import LayeredForecast, LayeredSystem
+from knee.fit.layered import LIMITS, LayeredForecast, LayeredSystem
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
 from knee.queueing import Shape
@@ -19,9 +19,6 @@ _DIGITS = 5
 
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
-
-LIMITS = 0.1
-"""A resource limits the throughput if one percent more of it gives this many percent more throughput."""
 
 _BEYOND = 1.05
 """Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
@@ -101,7 +98,7 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
     where += f", {setup.cores:g} cores" if setup.cores != system.data.cores else ""
     name, gain = forecast.limits[0]
     limit = (
-        f"The {name} limit the throughput: 10% more give about {10 * gain:.0f}% more requests/s."
+        f"The {name} limit the throughput: 10% more of them give about {10 * gain:.0f}% more throughput."
         if gain >= LIMITS
         else "No resource limits the throughput: clients and think time do."
     )

@@ -6,7 +6,7 @@ host become active. A request takes more processor time if it must wake a thread
 
 Sources: layered queueing networks (Rolia & Sevcik 1995; Franks, Al-Omari, Woodside, Das & Derisavi 2009). A pool is a
 machine repairman (Kleinrock 1975, §3.8) whose service time depends on the throughput (flow equivalence; Chandy, Herzog
-& Woo 1975). The mean field treats threads as independent. See docs/methods/layered.md.
+& Woo 1975). The mean field treats threads as alike, with a correlation. See docs/methods/layered.md.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _HALVINGS = 36
 _ROUNDS = 400
 _SETTLED = 1e-5
 
+TOGETHER = 0.15
+"""Correlation of the threads' activity: one event often wakes several threads. With 0 the predicted waits for a core
+are a third of the measured ones. See docs/reproductions/layered.md."""
+
 _FULL = 0.999
 """Largest probability that a thread is active."""
 
@@ -44,7 +48,7 @@ class Tier:
     host     host of their cores
     threads  number of threads
     work     processor time of a request, in all threads together
-    wakeup   additional processor time if each event finds its thread asleep and a core idle
+    wakeup   additional processor time if each event finds its thread asleep
     """
 
     name: str
@@ -306,49 +310,46 @@ def loads_of(networks: Sequence[Layered]) -> list[Loads]:
     top = np.minimum((cores / (work @ together)).min(axis=1), (threads / work).min(axis=1))
     rates = np.linspace(0, top, _GRID + 1, axis=1)[:, :, np.newaxis] / threads
     base, extra = ((rates * each[:, np.newaxis, :]).reshape(-1, len(threads)) for each in (work, wakeup))
-    active, speed, idle = settle(base, threads, hosts, cores, extra)
-    asleep = ((1 - active) * idle).reshape(rates.shape)
-    demand = work[:, np.newaxis, :] + wakeup[:, np.newaxis, :] * asleep
+    active, speed = settle(base, threads, hosts, cores, extra)
+    demand = work[:, np.newaxis, :] + wakeup[:, np.newaxis, :] * (1 - active.reshape(rates.shape))
     return [Loads(*each) for each in zip(top.tolist(), demand, speed.reshape(rates.shape), strict=True)]
 
 
 def settle(
     used: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats, wakeups: Floats | None = None
-) -> tuple[Floats, Floats, Floats]:
-    """Probability that a thread is active, its speed, and the probability of an idle core, each (rows, tiers).
+) -> tuple[Floats, Floats]:
+    """Probability that a thread is active, and its speed then, each (rows, tiers).
 
     used     share of a core that each thread uses
-    wakeups  additional use if each event found its thread asleep and a core idle
+    wakeups  additional use if each event found its thread asleep
     """
     active = np.minimum(used, _FULL)
-    speed, idle = np.ones_like(used), np.ones_like(used)
+    speed = np.ones_like(used)
     rows = np.arange(len(used))
     for _ in range(_ROUNDS):
         own = active[rows]
-        speed[rows], idle[rows] = _shared(own, threads, hosts, cores)
-        need = used[rows] if wakeups is None else used[rows] + wakeups[rows] * (1 - own) * idle[rows]
+        speed[rows] = _speed(own, threads, hosts, cores)
+        need = used[rows] if wakeups is None else used[rows] + wakeups[rows] * (1 - own)
         now = np.minimum(need / speed[rows], _FULL)
         active[rows] = (own + now) / 2
         rows = rows[np.abs(now - own).max(axis=1) > _SETTLED]
         if not rows.size:
             break
-    return active, speed, idle
+    return active, speed
 
 
-def _shared(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> tuple[Floats, Floats]:
-    """Speed of an active thread, and the probability of an idle core, (rows, tiers). The other threads of its host are
-    active independently, with the probabilities `active`."""
-    speed, idle = np.empty_like(active), np.empty_like(active)
+def _speed(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> Floats:
+    """Speed of an active thread, (rows, tiers): its share of a core among the active threads of its host."""
+    speed = np.empty_like(active)
+    others = active + TOGETHER * (1 - active)
     for i, host in enumerate(hosts):
         # Row n: the probability that n of the others are active.
         chances = np.ones((1, len(active)))
         for j, count in enumerate(threads.tolist()):
             if hosts[j] == host and count > (j == i):
-                chances = _with(chances, _binomial(count - (j == i), active[:, j]))
-        there = np.arange(len(chances))
-        speed[:, i] = np.minimum(1.0, cores[i] / (1 + there)) @ chances
-        idle[:, i] = np.clip(cores[i] - there, 0.0, 1.0) @ chances
-    return speed, idle
+                chances = _with(chances, _binomial(count - (j == i), others[:, j]))
+        speed[:, i] = np.minimum(1.0, cores[i] / (1 + np.arange(len(chances)))) @ chances
+    return speed
 
 
 def _binomial(count: int, chance: Floats) -> Floats:

@@ -93,7 +93,7 @@ def _without_knee(sheet: Sheet) -> str:
     )
     details = "".join(
         f"<h3>{escape(verdict.label)}</h3>"
-        + "".join(f"<p>{escape(line)}</p>" for line in words.bottleneck_lines(verdict.bottleneck))
+        + "".join(f"<p>{escape(line)}</p>" for line in words.bottleneck_lines(verdict.bottleneck, verdict.limits))
         for verdict in findings.verdicts
     )
     evidence = folded("The evidence for every bottleneck", details) if common is None else ""

@@ -11,6 +11,7 @@ from knee.data.measurements import Measurements, configuration
 from knee.errors import DesignError
 from knee.factorial import Findings as Effects
 from knee.factorial import analyse as analyse_effects
+from knee.fit.layered import LayeredSystem
 from knee.laws import TOLERANCE, laws_of_measurements, laws_of_run
 from knee.laws.tables import stations
 from knee.stats.intervals import LEVEL
@@ -21,6 +22,7 @@ from knee.verdict.details import details_of_run
 from knee.verdict.evidence import evidence_of_run, evidence_of_table
 from knee.verdict.findings import Findings, Provenance, Unexplained
 from knee.verdict.levels import Level, levels
+from knee.verdict.limits import explaining
 from knee.verdict.naming import Naming
 from knee.verdict.peak import peak
 
@@ -56,6 +58,7 @@ def analyse(
         If a table or a histogram of the run folder cannot be read.
     """
     by_station = None
+    systems: list[LayeredSystem] = []
     if isinstance(source, Measurements):
         evidence = evidence_of_table(source)
         others = configuration(source) if "clients" in source.table.columns else []
@@ -66,6 +69,7 @@ def analyse(
         others = configuration(source)
         by_station = stations(source)
         laws = laws_of_run(source, by_station, tolerance=tolerance, level=level)
+        systems = explaining(source, others, evidence.measurements.table, level, seed)
     measurements = evidence.measurements
     closed = measurements.table.filter(pl.col("think_ms").is_not_null())
     opened = measurements.table.filter(pl.col("think_ms").is_null())
@@ -77,7 +81,8 @@ def analyse(
         pl.concat([measurements.table.clear(), *(rows for _, rows in covered)]), measurements.factors, itself, level
     )
     verdicts = tuple(
-        with_demands(verdict_of(evidence, factors, rows, rates, level, seed), laws) for factors, rows in covered
+        with_demands(verdict_of(evidence, factors, rows, rates, systems, level, seed), laws)
+        for factors, rows in covered
     )
     naming = Naming(verdicts, rates, others, measurements.table)
     warnings: list[health.HealthWarning] = []

@@ -29,7 +29,7 @@ Resource = Literal["worker slots", "connections", "commits", "thread", "CPU shar
 _SLOTS = ("worker slots", "connections")
 """From the client inwards: a request holds one of these while it waits for the resource behind."""
 
-_SOFT = (*_SLOTS, "commits")
+SOFT = (*_SLOTS, "commits")
 """Resources that are busy whenever the resource behind them is: slots wait for a store, and a commit takes all waiting
 writes."""
 
@@ -356,7 +356,7 @@ class _Decision:
         if not any(c.resource != "worker slots" for c in chosen):
             waiting = ()
         later = None
-        if not waiting and all(c.resource in _SOFT for c in chosen):
+        if not waiting and all(c.resource in SOFT for c in chosen):
             later = next((c for c in saturated if c not in chosen), None)
         found = Bottleneck("found", chosen=tuple(chosen), shares_host=on_host, waiting=waiting, later=later)
         return self._verdict(found, *self._doubts_of_load(on_host=on_host))
@@ -426,8 +426,8 @@ def _first_saturated(saturated: Sequence[Candidate]) -> list[Candidate]:
     if it is busy at the knee. One that saturates later, from the overhead of more clients, did not cause the knee.
     """
     pooled = any(c.resource == "connections" for c in saturated)
-    soft = [c for c in saturated if c.resource in _SOFT and not (pooled and c.resource == "worker slots")]
-    physical = [c for c in saturated if c.resource not in _SOFT]
+    soft = [c for c in saturated if c.resource in SOFT and not (pooled and c.resource == "worker slots")]
+    physical = [c for c in saturated if c.resource not in SOFT]
     binding = [c for c in physical if c.at_knee.estimate >= SATURATED - CLOSE] or soft or physical
     if not binding:
         return []

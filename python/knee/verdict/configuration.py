@@ -10,6 +10,7 @@ import polars as pl
 
 from knee.data.measurements import is_open_loop, label_of
 from knee.data.trim import RUN
+from knee.fit.layered import LayeredSystem
 from knee.laws import Demand, LawReport
 from knee.laws.foreign import ALL
 from knee.verdict.arrivals import Arrivals
@@ -17,6 +18,7 @@ from knee.verdict.bottleneck import Bottleneck, Candidate, find_bottleneck, find
 from knee.verdict.evidence import Evidence
 from knee.verdict.knee import OPEN_LOOP, Doubt, Knee, Obstacle, find_knee
 from knee.verdict.levels import Level
+from knee.verdict.limits import Limits, agrees, decided, limits_of
 
 _KNEE_NEEDS = ("clients", "throughput", "response_ms")
 
@@ -25,7 +27,8 @@ _KNEE_NEEDS = ("clients", "throughput", "response_ms")
 class Verdict:
     """The knee and the bottleneck at one combination of the factors other than the clients.
 
-    In an open loop a verdict covers one combination of all factors, and so one arrival rate.
+    In an open loop a verdict covers one combination of all factors, and so one arrival rate. `limits` are those of the
+    layered model; None without a model that explains the measurements.
     """
 
     factors: dict[str, Level]
@@ -33,6 +36,7 @@ class Verdict:
     open_loop: bool
     knee: Knee
     bottleneck: Bottleneck
+    limits: Limits | None = None
 
     @property
     def label(self) -> str:
@@ -45,10 +49,11 @@ def verdict_of(
     factors: dict[str, Level],
     rows: pl.DataFrame,
     rates: Sequence[Arrivals],
+    systems: Sequence[LayeredSystem],
     level: float,
     seed: int,
 ) -> Verdict:
-    """The verdict on the rows of one configuration."""
+    """The verdict on the rows of one configuration; `systems` are the layered models of the run."""
     points = tuple(sorted(set(rows["point"].to_list())))
     utilization = evidence.utilizations.join(rows.select(RUN), on=RUN, how="semi")
     shares = evidence.cpu_shares.join(rows.select(RUN), on=RUN, how="semi")
@@ -83,7 +88,12 @@ def verdict_of(
         unmeasured=evidence.unmeasured,
         level=level,
     )
-    return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck)
+    limits = limits_of(systems, points)
+    if limits is not None and not agrees(bottleneck, limits):
+        limits = None
+    if limits is not None:
+        bottleneck = decided(bottleneck, limits)
+    return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck, limits=limits)
 
 
 def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | None:

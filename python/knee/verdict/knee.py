@@ -58,6 +58,7 @@ class Doubt:
         "load waited",
         "load limited",
         "other demand",
+        "other utilisation",
     ]
     figure: float = 0.0
     name: str = ""

@@ -29,7 +29,7 @@ def render_text(findings: Findings) -> str:
         if not common_knee:
             lines += _labelled("Knee", [*words.knee_lines(verdict), words.confidence(verdict.knee)])
         if not bottleneck:
-            lines += _labelled("Bottleneck", words.bottleneck_lines(verdict.bottleneck))
+            lines += _labelled("Bottleneck", words.bottleneck_lines(verdict.bottleneck, verdict.limits))
     lines.append("")
     lines += _labelled("Largest", words.peak(findings.peak) if findings.peak else ())
     lines += _labelled("Laws", laws.sentences(findings.laws))

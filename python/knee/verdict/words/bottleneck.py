@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 
 from knee.data.utilization import SATURATED
+from knee.fit.layered import LIMITS
 from knee.laws import Demand
-from knee.stats.intervals import number, quantity
+from knee.stats.intervals import counted, number, quantity
 from knee.verdict.bottleneck import Bottleneck, Candidate
 from knee.verdict.knee import Knee
+from knee.verdict.limits import Limits
 from knee.verdict.words.knee import doubt
 
 _OWNERS = {
@@ -58,9 +60,27 @@ def evidence(found: Bottleneck) -> list[str]:
     return [line for line in lines if line]
 
 
-def bottleneck_lines(found: Bottleneck) -> list[str]:
+def bottleneck_lines(found: Bottleneck, limits: Limits | None = None) -> list[str]:
     """The bottleneck, its evidence and its confidence."""
-    return [bottleneck(found), *evidence(found), confidence(found)]
+    gains = [] if limits is None else [limits_sentence(limits)]
+    return [bottleneck(found), *gains, *evidence(found), confidence(found)]
+
+
+def limits_sentence(found: Limits) -> str:
+    """What more of the first resource gives, and what limits then."""
+    first, twice = found.limits[0], found.twice
+    if first.elasticity.estimate < LIMITS:
+        return "By the layered model no resource limits the throughput yet: clients and think time do."
+    gain, more = first.elasticity, twice.throughput
+    low, high = (10 * (end if end is not None else gain.estimate) for end in (gain.low, gain.high))
+    name, then = twice.limits[0]
+    load = counted(round(twice.clients), "client")
+    after = f"then the {name} limit" if then >= LIMITS else "then clients and think time limit"
+    return (
+        f"At {load}, 10% more of the {first.resource} give {10 * gain.estimate:.1f}% "
+        f"more throughput ({low:.1f}% to {high:.1f}%). Twice the {first.resource} give {number(more.estimate)} "
+        f"requests/s ({number(more.low or 0)} to {number(more.high or 0)}); {after}. Source: layered model."
+    )
 
 
 def confidence(verdict: Knee | Bottleneck) -> str:

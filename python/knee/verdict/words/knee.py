@@ -103,6 +103,8 @@ def doubt(found: Doubt) -> str:
             return "the load generator may have been a limit, too"
         case "other demand":
             return f"service demands point to {found.name} instead"
+        case "other utilisation":
+            return "utilisation alone points to another resource"
 
 
 def _obstacle(found: Knee, why: Obstacle) -> str:

@@ -1,0 +1,131 @@
+"""The bottleneck from a layered model: the resource whose enlargement raises the throughput most.
+
+A full resource limits nothing if it only waits for another one. The model's elasticities tell the two apart, and say
+what more of a resource gives. `knee predict` uses the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from knee.data import Dataset
+from knee.errors import FitError
+from knee.fit.curve import CLIENTS_MIN
+from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
+from knee.fit.setups import layered_systems
+from knee.verdict.bottleneck import SOFT, Bottleneck, Candidate
+from knee.verdict.knee import Doubt, confidence_of
+
+_RESOURCES = {
+    SLOTS: ("middleware", "worker slots"),
+    CONNECTIONS: ("middleware", "connections"),
+    CORES: ("host", "host CPU"),
+    **{name: (tier, "thread") for tier, name in THREADS.items()},
+}
+"""The candidate of the bottleneck that a resource of the model is: its role and resource."""
+
+MODELS_MAX = 8
+"""Largest number of models that are fitted, one for each configuration of the factors that the model does not know."""
+
+
+_APART = 0.25
+"""Largest difference between the measured utilisation of slots or cores and the model's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """What limits the throughput at the most clients, by the layered model.
+
+    limits   elasticities, the largest first
+    busy     share of time in which each resource is busy
+    twice    the prediction with twice as much of the first resource
+    """
+
+    limits: tuple[Limit, ...]
+    busy: Mapping[str, float]
+    twice: LayeredForecast
+
+    @property
+    def first(self) -> tuple[Limit, ...]:
+        """The limits that may be the largest: all above LIMITS whose interval reaches the largest elasticity."""
+        top = self.limits[0].elasticity
+        return tuple(
+            limit
+            for limit in self.limits
+            if limit.elasticity.estimate >= LIMITS
+            and (limit is self.limits[0] or (limit.elasticity.high or 0.0) >= (top.low or 0.0))
+        )
+
+
+def explaining(
+    dataset: Dataset, others: Sequence[str], table: pl.DataFrame, level: float, seed: int
+) -> list[LayeredSystem]:
+    """The layered models of a run folder; none where they do not explain the measurements.
+
+    `others` are the factors besides the clients, and `table` the observations.
+    """
+    if table["clients"].n_unique() < CLIENTS_MIN:
+        return []
+    try:
+        found = layered_systems(dataset, others, level=level, seed=seed, systems_max=MODELS_MAX)
+    except FitError:
+        return []
+    return [system for _, system in found]
+
+
+def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int]) -> Limits | None:
+    """What limits the throughput at the most clients of some points of one configuration."""
+    for system in systems:
+        rows = np.flatnonzero(np.isin(system.data.point, points))
+        if rows.size:
+            customers = system.data.customers[rows]
+            setup = setup_of(system.data, rows[customers == customers.max()])
+            found = system.limits(setup)
+            twice = system.forecast(system.twice(setup, found[0].resource))
+            return Limits(found, system.forecast(setup).busy, twice)
+    return None
+
+
+def agrees(found: Bottleneck, limits: Limits) -> bool:
+    """Whether the model explains the utilisation: it names every saturated thread, processor and disk, and what it
+    names is as busy as measured.
+    """
+    named = {_RESOURCES[limit.resource]: limit.resource for limit in limits.first}
+    if any(not _is_soft(c) and (c.role, c.resource) not in named for c in found.chosen):
+        return False
+    measured = {named.get((c.role, c.resource)): c.at_most.estimate for c in found.candidates}
+    return all(abs(limits.busy[name] - measured[name]) <= _APART for name in (SLOTS, CORES) if name in measured)
+
+
+def decided(found: Bottleneck, limits: Limits) -> Bottleneck:
+    """The verdict by the model, unless throughput still rises, or other programs spoil it."""
+    if found.cause in ("nothing measured", "no utilisation", "still rising", "other programs"):
+        return found
+    named = [_RESOURCES[limit.resource] for limit in limits.first]
+    chosen = tuple(c for pair in named for c in found.candidates if (c.role, c.resource) == pair)
+    if len(chosen) < len(named) or not chosen or set(chosen) == set(found.chosen):
+        return found
+    generators = tuple(c for c in chosen if c.role == "load")
+    doubts = list(found.doubts)
+    if found.chosen and not set(found.chosen) & set(chosen):
+        doubts.append(Doubt("other utilisation"))
+    full = tuple(c for c in (*found.chosen, *found.waiting) if c not in chosen and _is_soft(c))
+    return replace(
+        found,
+        status="load generator" if generators else "found",
+        cause="",
+        chosen=generators or chosen,
+        waiting=full,
+        shares_host=any(c.resource == "host CPU" for c in chosen),
+        confidence=confidence_of(doubts),
+        doubts=tuple(doubts),
+    )
+
+
+def _is_soft(candidate: Candidate) -> bool:
+    """Whether the resource is full whenever the resource behind it is."""
+    return candidate.resource in SOFT
