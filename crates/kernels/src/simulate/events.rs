@@ -9,8 +9,8 @@ const CHILDREN: usize = 4;
 /// The future events of tokens, by their times. Of equal times, the event that was scheduled first comes first. So the
 /// order does not depend on the shape of the heap.
 ///
-/// A d-ary heap: O(log n) for each event, and 16 bytes. A key holds the bits of the time, then the number of the event,
-/// then the token. The bits of non-negative times sort as the times, so one comparison of integers orders the events.
+/// A d-ary heap: O(log n) for each event, and 16 bytes. Each event is one integer key: the bits of its time, then its
+/// number, then its token. The bits of non-negative times sort as the times, so comparing two keys orders two events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Events {
     keys: Vec<u128>,

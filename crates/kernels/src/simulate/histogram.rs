@@ -1,7 +1,7 @@
-//! Response times, counted in buckets whose width is proportional to their value.
+//! Response times, counted in buckets whose width grows with the times.
 
-/// The number of binary digits of the mantissa that determine the bucket. A bucket's width is 2^−8 = 0.4 % of its
-/// value.
+/// The number of binary digits of the mantissa that determine the bucket. A bucket's width is at most
+/// 2^−8 = 0.4 % of its values.
 const DIGITS: u32 = 8;
 
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - DIGITS;
