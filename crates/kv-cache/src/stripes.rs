@@ -7,7 +7,7 @@ use crate::memory::{KeyHash, Memory, MemoryLimits, Versions};
 
 /// Stripes for each thread, unless they would be too small: enough that two threads seldom need the same stripe.
 const STRIPES_PER_THREAD: usize = 8;
-/// The number of largest values for which a stripe has room, at least.
+/// Each stripe has room for at least this number of values of the largest size.
 const LARGEST_VALUES_MIN: usize = 4;
 
 /// A handle to several memory engines. Each has its own lock and a part of the keys.
@@ -42,7 +42,7 @@ impl Stripes {
         Some(Stripes { stripes, hash })
     }
 
-    /// The stripe of a hash. It uses other bits than the choice of a table in the stripe's index.
+    /// The stripe of a hash. The stripe's index chooses its table by other bits of the hash.
     fn stripe(&self, hash: u64) -> MutexGuard<'_, Memory> {
         lock(&self.stripes[(hash >> 32) as usize & (self.stripes.len() - 1)])
     }

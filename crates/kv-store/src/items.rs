@@ -1,4 +1,4 @@
-//! A versioned store as an engine of items: the memcached protocol on the same data.
+//! Serves a versioned store's data through the memcached protocol: implements [`Engine`] for the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -83,9 +83,8 @@ pub struct MemcachedServer {
 impl MemcachedServer {
     /// Serves a cache on `listener`, with a report and an optional trace of each request.
     ///
-    /// `before_ready` gets the shutdown handle before the `ready` line: a reader of that line may shut the server
-    /// down
-    /// at once.
+    /// `before_ready` gets the shutdown handle before the server prints the `ready` line, because a reader of that
+    /// line may shut the server down at once.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -128,7 +127,7 @@ impl MemcachedServer {
         })
     }
 
-    /// Serves the engine whose handles `engine` gives to the threads.
+    /// Serves an engine. Each thread gets its handle to the engine from `engine`.
     fn with_engine<E: Engine + Send + 'static>(
         settings: &MemcachedSettings,
         listener: TcpListener,
@@ -172,7 +171,7 @@ impl MemcachedServer {
         self.address
     }
 
-    /// A shutdown handle: the server then reads no more requests, and answers those it has read.
+    /// A handle that shuts the server down: the server reads no further request, and answers the requests it has read.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()

@@ -59,14 +59,14 @@ enum Whereabouts {
 #[derive(Clone, Debug)]
 struct Line {
     present: u32,
-    /// The queue, in the order of arrival. At varying speeds, its first customer is in service.
+    /// The first customer of the queue, in the order of arrival. At varying speeds, this customer is in service.
     first: u32,
     last: u32,
     /// ∫ busy servers dt.
     busy: f64,
     /// The time up to which `busy` and `work` are computed.
     changed: f64,
-    /// At varying speeds: the rest of the current service, in time at speed 1.
+    /// At varying speeds: the remaining time of the current service, at speed 1.
     work: f64,
     /// At varying speeds: when the current service ends, if no customer arrives.
     done: f64,
@@ -146,7 +146,7 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Simulates a part of this length.
+    /// Simulates the next part of the run, of this length.
     pub(super) fn run(&mut self, length: Length) -> Result<(), Error> {
         match length {
             Length::Rounds(rounds) => {
