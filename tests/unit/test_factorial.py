@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,33 @@ def test_logarithms_are_taken_before_the_mean() -> None:
     analysis = analyse_model(design_of(pairs, ["f"], "y"), "multiplicative")
     assert analysis.mean.estimate == pytest.approx(math.log(10) * 1.5)
     assert analysis.cells[0].mean.estimate == pytest.approx(10)  # the geometric mean
+
+
+def test_noise_alone_rarely_gives_any_significant_effect() -> None:
+    rng = np.random.default_rng(0)
+    levels = {"a": (1, 2, 3), "b": (1, 2)}
+    design = design_of(full_design(levels, [0.0] * 6, repetitions=3), list(levels), "throughput")
+    called = 0
+    trials = 100
+    for trial in range(trials):
+        sizes = np.repeat([1.0, 1, 1, 1, 1, 10 if trial % 2 else 1], 3)
+        null = replace(design, values=100 + sizes * rng.standard_normal(18))
+        called += any(term.significant for term in analyse_model(null).terms)
+    # 5 %, within two and a half standard errors, with equal and with unequal noise.
+    assert called / trials < 0.11
+
+
+def test_a_noisy_cell_widens_the_intervals_that_use_it() -> None:
+    rng = np.random.default_rng(1)
+    design = design_of(full_design(LEVELS, [0.0] * 8, repetitions=2), list(LEVELS), "throughput")
+    covered = trials = 0
+    for _ in range(150):
+        noisy = replace(design, values=np.repeat([1.0] * 7 + [10], 2) * rng.standard_normal(16))
+        low, high = (q := analyse_model(noisy).term("A").q).low, q.high
+        covered += low is not None and high is not None and low <= 0 <= high
+        trials += 1
+    # 0.94; a pooled variance gives 0.81.
+    assert covered / trials > 0.88
 
 
 # Predictions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,19 @@ def test_box_cox_finds_the_true_scale() -> None:
     assert found.other is not None and found.other.model == "additive"
     squared = table.with_columns(throughput=pl.col("throughput").log())
     assert box_cox(design_of(squared, list(LEVELS), "throughput")).fit in ("additive", "either")
+
+
+@pytest.mark.parametrize(("means", "fit"), [((10, 20, 30, 40), "additive"), ((10, 20, 30, 60), "multiplicative")])
+def test_box_cox_with_proportional_noise_asks_where_interactions_vanish(means: tuple[float, ...], fit: str) -> None:
+    rng = np.random.default_rng(0)
+    levels = dict.fromkeys("ab", (0, 1))
+    design = design_of(full_design(levels, means, repetitions=3), list(levels), "throughput")
+    wrong = 0
+    for _ in range(20):
+        values = design.values * (1 + 0.05 * rng.standard_normal(12))
+        wrong += box_cox(replace(design, values=values)).fit not in (fit, "neither", "either")
+    # By the noise alone, an additive system would be called multiplicative in 40 % of the cases.
+    assert wrong <= 2
 
 
 def test_box_cox_without_repetitions_asks_where_interactions_vanish() -> None:

@@ -87,14 +87,16 @@ def test_largest_effect_says_whether_it_leads_by_chance() -> None:
     assert sentences(analyse(noise, list(LEVELS), "throughput"))[0].startswith("No factor surely changed throughput")
 
 
-def test_doubtful_errors_are_named_with_the_first_finding() -> None:
+def test_unequal_noise_of_the_cells_is_named_and_allowed_for() -> None:
     rng = np.random.default_rng(0)
     growing = full_design(LEVELS, responses([100.0, 40, 30, 0, 20, 0, 0, 0]).tolist(), repetitions=4).with_columns(
         throughput=pl.col("throughput") * (1 + 0.05 * rng.standard_normal(32))
     )
-    first, *others = sentences(analyse(growing, list(LEVELS), "throughput", model="additive"))
-    assert "assume errors of one size, which is doubtful" in first
-    assert not any("intervals assume" in sentence for sentence in others)
+    found = analyse(growing, list(LEVELS), "throughput", model="additive")
+    assert "which is doubtful" not in sentences(found)[0]
+    assert any("noisier than others (Bartlett's test" in note for note in found.analysis.notes)
+    half_widths = [cell.mean.half_width or 0.0 for cell in found.analysis.cells]
+    assert max(half_widths) > 2 * min(half_widths)
 
 
 def test_effects_without_any_noise_are_not_called_certain() -> None:

@@ -76,7 +76,7 @@ def print_factorial(
     """Print which factors matter, or whether published effects follow from the responses."""
     from knee import factorial
 
-    source = _opened(path, renames)
+    source = _opened(path, renames, factors=factors or (), responses=responses or ())
     if isinstance(source, Dataset):
         from knee.verdict import health, words
 
@@ -85,6 +85,8 @@ def print_factorial(
     else:
         found = source
     chosen = factors or list(found.factors)
+    if not factors and responses:
+        _check_factors(path, found)
     if same := [name for name in chosen if name in found.constant]:
         raise MeasurementsError(
             f"{measurements.constant_in_words(same[0], found.constant[same[0]])}, so it is not a factor: "
@@ -102,7 +104,8 @@ def print_factorial(
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
         raise MeasurementsError(
-            f"{path}: no response to analyse: expected a column {' or '.join(measurements.RESPONSES)}"
+            f"{path}: no response to analyse: expected a column {' or '.join(measurements.RESPONSES)}, "
+            "or --response NAME"
         )
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
     texts = [
@@ -112,6 +115,17 @@ def print_factorial(
         for response in responses or usual or found.responses
     ]
     print("\n\n".join(texts))
+
+
+def _check_factors(path: Path, found: Measurements) -> None:
+    """Raise MeasurementsError for a column with too many levels to be crossed with another factor."""
+    most = found.table.height / 2
+    many = [name for name in found.factors if found.table[name].n_unique() > most]
+    if many and len(found.factors) > 1:
+        raise MeasurementsError(
+            f"{path}: column {many[0]}: cannot tell whether it is a factor or a response: its values differ in most "
+            "rows; name the factors, such as --factors a,b,c"
+        )
 
 
 def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None) -> None:
@@ -271,7 +285,14 @@ def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple
     confirm(source, asked, round(clients), throughput, response_ms)
 
 
-def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False) -> Dataset | Measurements:
+def _opened(
+    path: Path,
+    renames: list[str] | None,
+    *,
+    maybe_empty: bool = False,
+    factors: Sequence[str] = (),
+    responses: Sequence[str] = (),
+) -> Dataset | Measurements:
     """The run folder or the table at a path. Prints the assumptions about a table.
 
     Raises DatasetError for a folder without a complete run; with `maybe_empty`, it prints this instead.
@@ -285,7 +306,7 @@ def _opened(path: Path, renames: list[str] | None, *, maybe_empty: bool = False)
                 raise DatasetError(f"{path}: {why}")
             _note(f"{path}: {why}")
         return dataset
-    found = csv.read(path, renames or [])
+    found = csv.read(path, renames or [], factors=factors, responses=responses)
     _note(*found.notes)
     return found
 

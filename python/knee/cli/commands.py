@@ -146,11 +146,15 @@ def factorial_command(
     renames: _Renames = None,
     factors: Annotated[
         list[str] | None,
-        typer.Option("--factor", metavar="NAME", help="Factor to analyse; by default all varied ones."),
+        typer.Option(
+            "--factors", "--factor", metavar="NAMES", help="Factors to analyse, a,b,c; by default all varied."
+        ),
     ] = None,
     responses: Annotated[
         list[str] | None,
-        typer.Option("--response", metavar="NAME", help="Response to analyse; by default throughput and response_ms."),
+        typer.Option(
+            "--response", metavar="NAME", help="Any column to explain; by default throughput and response_ms."
+        ),
     ] = None,
     model: Annotated[_Model | None, typer.Option(help="How effects combine; by default chosen from the data.")] = None,
     level: _ConfidenceLevel = 0.95,
@@ -173,7 +177,14 @@ def factorial_command(
     from knee.cli import analyse
 
     analyse.print_factorial(
-        path, renames, factors, responses, model.value if model else None, level, effects, resolution
+        path,
+        renames,
+        [name.strip() for names in factors or [] for name in names.split(",")],
+        responses,
+        model.value if model else None,
+        level,
+        effects,
+        resolution,
     )
 
 

@@ -82,8 +82,11 @@ _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 
 
-def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
-    """Read a CSV; `renames` are `theirs=ours`.
+def read(
+    path: Path, renames: Sequence[str] = (), *, factors: Sequence[str] = (), responses: Sequence[str] = ()
+) -> Measurements:
+    """Read a CSV; `renames` are `theirs=ours`. `factors` and `responses` are columns without the meaning of their name:
+    levels, and numbers in a unit of their own.
 
     Raises MeasurementsError that lists the problems with their lines, at most _PROBLEMS_MAX of them.
     """
@@ -93,33 +96,45 @@ def read(path: Path, renames: Sequence[str] = ()) -> Measurements:
         raise MeasurementsError(
             f"{path}: is an experiment file: measure it with `knee run {path}`, then pass the run folder"
         )
-    return parse(_text(path), str(path), renames)
+    return parse(_text(path), str(path), renames, factors=factors, responses=responses)
 
 
-def parse(text: str, source: str, renames: Sequence[str] = ()) -> Measurements:
+def parse(
+    text: str,
+    source: str,
+    renames: Sequence[str] = (),
+    *,
+    factors: Sequence[str] = (),
+    responses: Sequence[str] = (),
+) -> Measurements:
     """Like :func:`read`, from a CSV's text; `source` names it in messages."""
     header, rows = _rows(text, source, _EXAMPLE)
     names = _renamed(header, renames, source)
-    if not any(name in RESPONSES or station_column(name) for name in names):
+    own = [name for name in responses if name in names and name not in RESPONSES]
+    if not own and not any(name in RESPONSES or station_column(name) for name in names):
         if len(names) == 1 and not is_known(names[0]):
             raise _no_csv(names[0], source, _EXAMPLE)
         raise MeasurementsError(
             f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; {columns_in_words(names)}; "
-            "--map theirs=ours renames one"
+            "--map theirs=ours renames one, and `knee factorial --response NAME` takes any"
         )
     problems: list[str] = []
     columns = [pl.Series("line", [line for line, _ in rows])]
     for number, name in enumerate(names):
         cells = [(line, cells[number]) for line, cells in rows]
         earlier = len(problems)
-        columns.append(_column(name, cells, problems))
+        if name in own:
+            columns.append(pl.Series(name, [_own_number(name, *cell, problems) for cell in cells], dtype=pl.Float64))
+        else:
+            columns.append(_column(name, cells, problems, as_level=name in factors))
         quantity = (station_column(name) or (name, ""))[0]
-        if is_known(name) and quantity not in _TEXT | _EXACT and len(problems) == earlier:
+        measured = name in own or (is_known(name) and name not in factors)
+        if measured and quantity not in _TEXT | _EXACT and len(problems) == earlier:
             halves = [_half_digit(cell) for _, cell in cells]
             columns.append(pl.Series(name + ROUNDING, halves, dtype=pl.Float64))
     if problems:
         raise MeasurementsError("\n".join(f"{source}:{problem}" for problem in _shortened(problems)))
-    return _measurements(source, pl.DataFrame(columns))
+    return _measurements(source, pl.DataFrame(columns), factors, own)
 
 
 def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
@@ -230,10 +245,10 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
     return names
 
 
-def _column(name: str, cells: list[tuple[int, str]], problems: list[str]) -> pl.Series:
-    if name in _TEXT:
+def _column(name: str, cells: list[tuple[int, str]], problems: list[str], *, as_level: bool) -> pl.Series:
+    if name in _TEXT and not as_level:
         return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
-    if is_known(name):
+    if is_known(name) and not as_level:
         numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
         whole = name in _WHOLE or (name == "rate" and all(_is_whole(number) for number in numbers))
         return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
@@ -249,6 +264,19 @@ def _level_text(name: str, line: int, cell: str, problems: list[str]) -> str:
     if not cell:
         problems.append(f"{line}: column {name}: no level")
     return cell
+
+
+def _own_number(name: str, line: int, cell: str, problems: list[str]) -> float | None:
+    """The number in a cell of a response in a unit of its own, which may be negative."""
+    number = _number(cell)
+    if number is None:
+        problems.append(
+            f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}"
+            if cell
+            else f"{line}: column {name}: no value"
+        )
+        return None
+    return float(number)
 
 
 def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
@@ -335,15 +363,16 @@ def _shortened(problems: list[str]) -> list[str]:
     return [*problems[:_PROBLEMS_MAX], f" and {len(problems) - _PROBLEMS_MAX} more"]
 
 
-def _measurements(source: str, table: pl.DataFrame) -> Measurements:
+def _measurements(source: str, table: pl.DataFrame, given: Sequence[str], own: Sequence[str]) -> Measurements:
+    """`given` are factors, and `own` responses, whatever their names."""
     if problems := _neither_closed_nor_open(table, source):
         raise MeasurementsError("\n".join(_shortened(problems)))
     notes: list[str] = []
-    unknown = [name for name in table.columns if name != "line" and not is_known(name.removesuffix(ROUNDING))]
+    unknown = [name for name in table.columns if name != "line" and _is_level(name, given, own)]
     varied = [name for name in unknown if table[name].n_unique() > 1]
     if constant := {name: table[name][0] for name in unknown if name not in varied}:
         notes.append(left_out(constant))
-    measured = _measured(table, varied)
+    measured = [name for name in _measured(table, varied) if name not in given]
     factors = [name for name in varied if name not in measured]
     if measured:
         notes.append(
@@ -351,10 +380,17 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             "different in most rows. --map NAME=OURS gives one a meaning; `knee factorial --factor NAME` uses it."
         )
     for name in ("rate", "clients", "pipeline", "request_type"):
-        if name in table.columns and table[name].n_unique() > 1 and not _settled(table, factors, name):
+        if (
+            name in table.columns
+            and name not in (*factors, *own)
+            and table[name].n_unique() > 1
+            and not _settled(table, factors, name)
+        ):
             factors.append(name)
     factors.sort(key=table.columns.index)
-    table = _with_points(table, factors)
+    # With given factors, rows that differ in other columns only are repetitions.
+    chosen = given and "repetition" not in table.columns
+    table = _with_points(table, [name for name in factors if name in given] if chosen else factors)
     if "repetition" not in table.columns:
         table = table.with_columns(pl.int_range(1, pl.len() + 1).over("point").alias("repetition"))
         if (most := int(table["repetition"].max())) > 1:  # type: ignore[arg-type]
@@ -370,8 +406,13 @@ def _measurements(source: str, table: pl.DataFrame) -> Measurements:
             notes.append("No column think_ms: Knee assumes no think time, Z = 0.")
     elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: these count as an open loop.")
-    responses = tuple(name for name in RESPONSES if name in table.columns)
+    responses = (*own, *(name for name in RESPONSES if name in table.columns and name not in factors))
     return Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
+
+
+def _is_level(name: str, given: Sequence[str], own: Sequence[str]) -> bool:
+    plain = name.removesuffix(ROUNDING)
+    return name in given or (plain not in own and not is_known(plain))
 
 
 def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:

@@ -7,19 +7,19 @@ one is the same for ln y, with logarithms taken before averaging (§18.8).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from knee.errors import DesignError
 from knee.factorial.decomposition import TermEffects, decompose
 from knee.factorial.design import Design, Level
 from knee.factorial.fraction import signed_name
 from knee.factorial.lenth import CONTRASTS_MIN, Lenth, lenth_margins
-from knee.factorial.noise import Model, Noise, in_unit
+from knee.factorial.noise import Model, Noise, Variances, equal_variances, in_unit, variances_of
 from knee.factorial.residuals import Residuals
 from knee.factorial.transform import Floats, term_name, term_of
 from knee.stats.intervals import LEVEL, Interval
@@ -47,9 +47,12 @@ class Term:
     effects         with two levels one effect, q, at the high levels; else one for every combination of levels
     sum_of_squares  2^k · r · q² with two levels
     share           share of the variation, 0 to 1; NaN if nothing varies
+    share_ends      interval of the share; None without an estimate of the error
     f_ratio, probability
                     of a mean square as large without the effect; None without an estimate of the error
-    significant     whether the effect is significant at the analysis' level; None if the data cannot show it
+    significant     whether the effect is significant among all effects (Holm): a design without any effect has a
+                    significant one with a probability of at most 1 − level. Without repetitions, whether it is beyond
+                    Lenth's margin for a single effect. None if the data cannot show it
     aliases         terms of a fraction that are confounded with this one, with their signs
     """
 
@@ -59,6 +62,7 @@ class Term:
     sum_of_squares: float
     degrees: int
     share: float
+    share_ends: tuple[float, float] | None
     f_ratio: float | None
     probability: float | None
     significant: bool | None
@@ -105,6 +109,7 @@ class Analysis:
     means      mean of every cell, in the model's scale; NaN if a fraction has no run there
     mean       q₀
     terms      in Yates' order: A, B, AB, C, …
+    noise      the variances of the cells' means
     total      sum of squares of all terms and the error
     residuals  None without repetitions
     lenth      Lenth's analysis, for two-level factors without repetitions and with enough effects; else None
@@ -118,6 +123,7 @@ class Analysis:
     mean: Interval
     terms: tuple[Term, ...]
     error: Error
+    noise: Noise
     total: float
     cells: tuple[Cell, ...]
     residuals: Residuals | None
@@ -147,16 +153,26 @@ class Analysis:
         if not self.total or len(self.terms) < 2:
             return None
         first, second = self.ranked[:2]
-        if self.error.standard_deviation:
-            variance = self.error.standard_deviation**2
-            # Noise adds its variance to SS for each degree of freedom.
-            sizes = [math.sqrt(max(one.sum_of_squares - (one.degrees - 1) * variance, 0.0)) for one in (first, second)]
-            margin = float(stats.t.ppf((1 + self.level) / 2, self.error.degrees)) * self.error.standard_deviation
+        spread = self.error.standard_deviation
+        if spread and self.design.fraction is not None:
+            return self._larger(first, second)
+        if spread:
+            sizes = [_size(one.sum_of_squares, one.degrees, spread) for one in (first, second)]
+            margin = self.noise.margin
         elif self.lenth is not None:
             sizes, margin = [abs(one.q.estimate) for one in (first, second)], self.lenth.margin
         else:
             return None
         return sizes[0] - sizes[1] > math.sqrt(2) * margin
+
+    def _larger(self, first: Term, second: Term) -> bool:
+        """Whether |q₁| − |q₂|, a sum of half of the cells' means, is significantly above zero."""
+        rows = np.arange(self.design.counts.size)
+        lows = [np.bitwise_count(~rows & term_of(one.name)) & 1 for one in (first, second)]
+        opposed = (lows[0] != lows[1]) == (first.q.estimate * second.q.estimate >= 0)
+        apart = abs(first.q.estimate) - abs(second.q.estimate)
+        low = self.noise.sum_interval(apart, 4 * opposed / self.design.runs**2).low
+        return low is not None and low > 0
 
 
 def analyse_model(design: Design, model: Model = "additive", level: float = LEVEL) -> Analysis:
@@ -174,33 +190,35 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
     values = _scaled(design, model)
     means = design.means(values)
-    q0, of_mean, parts = decompose(design, means)
     residuals = values - means[design.cells]
-    source, parts, squares, degrees = _error_of(design, parts, residuals)
     rounding = values.size * (_ROUNDING * float(np.ptp(values))) ** 2
+    variances = _variances(design, residuals, rounding)
+    effects = decompose(design, means, variances)
+    source, parts, squares, degrees = _error_of(design, effects.terms, residuals)
     # An interaction of exactly zero is not an estimate of the noise.
     known = degrees > 0 and (source == "repetitions" or squares > rounding)
     spread = math.sqrt(squares / degrees) if known else None
     total = squares + sum(part.squares for part in parts) if np.ptp(values) else 0.0
     quiet = _lenth_of(design, parts, degrees, level, rounding)
-    noise = Noise(spread, degrees, level, design.repetitions[0])
-    terms = tuple(_term(design, part, total, rounding, quiet, noise) for part in parts)
+    noise = Noise(spread, variances, level, design.repetitions[0])
+    terms = _terms(design, parts, total, rounding, quiet, noise)
     return Analysis(
         design=design,
         model=model,
         level=level,
         values=values,
         means=means,
-        mean=noise.interval(q0, of_mean),
+        mean=noise.interval(effects.mean, effects.variance, effects.freedoms),
         terms=terms,
         error=Error(source, squares, degrees, squares / total if total else math.nan, spread),
+        noise=noise,
         total=total,
         cells=_cells(design, model, means, noise),
         residuals=Residuals(residuals, means[design.cells], design.cells, design.order)
         if source == "repetitions"
         else None,
         lenth=quiet,
-        notes=(*design.notes, *_notes(design, source, spread, total, quiet)),
+        notes=(*design.notes, *_notes(design, source, noise, total, quiet)),
     )
 
 
@@ -218,6 +236,20 @@ def _scaled(design: Design, model: Model) -> Floats:
     return np.log(design.values)
 
 
+def _variances(design: Design, residuals: Floats, rounding: float) -> Variances:
+    degrees = residuals.size - design.runs
+    if degrees and float(np.sum(residuals**2)) > rounding:
+        return variances_of(design, residuals)
+    return equal_variances(design, degrees or _highest_degrees(design))
+
+
+def _highest_degrees(design: Design) -> int:
+    """Degrees of freedom of the interaction of all factors if it serves as the error; 0 if it does not."""
+    if design.fraction is not None or len(design.factors) < 2:
+        return 0
+    return math.prod(len(factor.levels) - 1 for factor in design.factors)
+
+
 def _error_of(
     design: Design, parts: list[TermEffects], residuals: Floats
 ) -> tuple[ErrorSource, list[TermEffects], float, int]:
@@ -225,7 +257,7 @@ def _error_of(
     degrees = residuals.size - design.runs
     if degrees:
         return "repetitions", parts, float(np.sum(residuals**2)), degrees
-    if design.fraction is None and len(design.factors) > 1:
+    if _highest_degrees(design):
         highest = parts[-1]
         return "highest interaction", parts[:-1], highest.squares, highest.degrees
     return "none", parts, 0.0, 0
@@ -237,15 +269,61 @@ def _lenth_of(design: Design, parts: list[TermEffects], degrees: int, level: flo
     return lenth_margins([float(part.values[0]) if part.squares > rounding else 0.0 for part in parts], level)
 
 
-def _term(design: Design, part: TermEffects, total: float, rounding: float, quiet: Lenth | None, noise: Noise) -> Term:
-    f_ratio = probability = significant = None
+def _terms(
+    design: Design, parts: list[TermEffects], total: float, rounding: float, quiet: Lenth | None, noise: Noise
+) -> tuple[Term, ...]:
+    ratios: list[float | None] = [None] * len(parts)
+    probabilities: list[float | None] = [None] * len(parts)
+    significant: list[bool | None] = [None] * len(parts)
     if total and noise.spread is not None:
-        mean_square, variance = part.squares / part.degrees, noise.spread**2
-        f_ratio = 0.0 if part.squares <= rounding else mean_square / variance if variance else math.inf
-        probability = float(stats.f.sf(f_ratio, part.degrees, noise.degrees))
-        significant = bool(probability < 1 - noise.level)
+        known = [0.0 if part.squares <= rounding else _over(part.ratio, noise.spread**2) for part in parts]
+        chances = special.fdtrc([part.numerator for part in parts], noise.degrees, known).tolist()
+        ratios, probabilities = [*known], [*chances]
+        significant = [one < 1 - noise.level for one in _together(chances)]
     elif total and quiet is not None:
-        significant = bool(abs(part.values[0]) > quiet.margin and part.squares > rounding)
+        significant = [abs(part.values[0]) > quiet.margin and part.squares > rounding for part in parts]
+    return tuple(
+        _term(design, part, total, noise, ratio, probability, None if found is None else bool(found))
+        for part, ratio, probability, found in zip(parts, ratios, probabilities, significant, strict=True)
+    )
+
+
+def _over(mean_square: float, variance: float) -> float:
+    return mean_square / variance if variance else math.inf
+
+
+def _together(probabilities: Sequence[float]) -> list[float]:
+    """Probabilities adjusted for their number (Holm 1979): below α, the chance of any false one is at most α."""
+    order = np.argsort(probabilities, kind="stable")
+    ranked = np.asarray(probabilities)[order] * np.arange(order.size, 0, -1)
+    adjusted = np.empty(order.size)
+    adjusted[order] = np.minimum(np.maximum.accumulate(ranked), 1.0)
+    return [float(one) for one in adjusted]
+
+
+def _size(squares: float, degrees: int, spread: float) -> float:
+    """√SS without the noise, which adds its variance to SS for each degree of freedom but the first."""
+    return math.sqrt(max(squares - (degrees - 1) * spread**2, 0.0))
+
+
+def _share_ends(part: TermEffects, total: float, noise: Noise) -> tuple[float, float] | None:
+    """The share of the variation at the ends of the effect's interval, beside the same other variation."""
+    if not noise.spread or not total:
+        return None
+    size, rest = _size(part.squares, part.degrees, noise.spread), max(total - part.squares, 0.0)
+    low, high = (end**2 for end in (max(size - noise.margin, 0.0), size + noise.margin))
+    return low / (low + rest), high / (high + rest)
+
+
+def _term(
+    design: Design,
+    part: TermEffects,
+    total: float,
+    noise: Noise,
+    f_ratio: float | None,
+    probability: float | None,
+    significant: bool | None,
+) -> Term:
     members = [factor for number, factor in enumerate(design.factors) if part.term >> number & 1]
     return Term(
         name=term_name(part.term),
@@ -254,6 +332,7 @@ def _term(design: Design, part: TermEffects, total: float, rounding: float, quie
         sum_of_squares=part.squares,
         degrees=part.degrees,
         share=part.squares / total if total else math.nan,
+        share_ends=_share_ends(part, total, noise),
         f_ratio=f_ratio,
         probability=probability,
         significant=significant,
@@ -272,14 +351,19 @@ def _effects(design: Design, part: TermEffects, noise: Noise) -> tuple[Effect, .
     members = [factor for number, factor in enumerate(design.factors) if part.term >> number & 1]
     if design.fraction is not None:
         high = {factor.name: factor.levels[1] for factor in members}
-        return (Effect(high, noise.interval(float(part.values[0]), float(part.variance[0]))),)
+        return (Effect(high, noise.interval(*_at(part, 0))),)
     return tuple(
         Effect(
             {factor.name: factor.levels[number] for factor, number in zip(members, reversed(index), strict=True)},
-            noise.interval(float(part.values[index]), float(part.variance[index])),
+            noise.interval(*_at(part, index)),
         )
         for index in np.ndindex(part.values.shape)
     )
+
+
+def _at(part: TermEffects, index: int | tuple[int, ...]) -> tuple[float, float, float]:
+    """An effect, its variance and its degrees of freedom."""
+    return float(part.values[index]), float(part.variance[index]), float(part.freedoms[index])
 
 
 def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[Cell, ...]:
@@ -290,7 +374,7 @@ def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[C
                 # An interaction in place of the error has no estimate for a single cell.
                 Interval(float(means[cell]), None, None, noise.level, 1)
                 if design.repetitions[1] == 1
-                else noise.interval(float(means[cell]), 1 / int(design.counts[cell])),
+                else noise.of_cell(float(means[cell]), int(cell)),
                 model,
             ),
         )
@@ -298,14 +382,14 @@ def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[C
     )
 
 
-def _notes(design: Design, source: ErrorSource, spread: float | None, total: float, quiet: Lenth | None) -> list[str]:
+def _notes(design: Design, source: ErrorSource, noise: Noise, total: float, quiet: Lenth | None) -> list[str]:
     if total == 0:
         return [f"{design.response} is the same in every row: there is no variation to allocate."]
     if source == "repetitions":
         said = "All repetitions agree to the last digit: they are copies, or the response is too coarse to show noise."
-        return [said] if spread == 0 else []
+        return [said] if noise.spread == 0 else [*noise.variances.reason]
     if source == "highest interaction":
-        if spread is None:
+        if noise.spread is None:
             return ["No run was repeated, and the interaction of all factors is zero: the noise is unknown."]
         return [
             "No run was repeated: the interaction of all factors serves as the error estimate. If this interaction is "

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
+from knee.factorial.decomposition import harmonic_count
 from knee.factorial.design import Design
 from knee.factorial.noise import confidence
 from knee.factorial.transform import Floats
@@ -46,10 +47,14 @@ class BoxCox:
 
 
 def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
-    """Profile likelihood of λ, L(λ) = −ν/2 · log S(z(λ)), with z scaled by the geometric mean (Box & Cox 1964, §3).
+    """The power λ of the response on which main effects alone predict the cells best (Box & Cox 1964, §3).
 
-    S is the sum of squares within cells, of ν = n − cells degrees of freedom. With too few repetitions, S is the sum of
-    squares of the cells' means about a model with main effects only. Then λ is the scale on which interactions vanish.
+    With repetitions, R(λ) = SS(interactions) / s_e² of the transformed responses. Its interval is
+    { λ : R(λ) ≤ R_min + F(level; 1, ν) · max(1, R_min / (d − 1)) } with ν = n − cells and d degrees of freedom of the
+    interactions. s_e is that of each scale, so the noise alone does not decide: an additive system may have
+    proportional noise. If the design has no interactions, λ is the scale that equalises the errors of all cells. With
+    too few repetitions, the errors are those of the cells' means about main effects. Both have the profile likelihood
+    L(λ) = −ν/2 · log S(z(λ)), with S the sum of squares of ν degrees of freedom.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
@@ -58,8 +63,10 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
         return BoxCox(
             None, None, None, level, "cannot tell", "Some responses are not positive: only the additive model applies."
         )
-    replicated = values.size - design.runs >= _DEGREES_MIN
-    degrees = values.size - design.runs if replicated else _left_by_main_effects(design)
+    within, between = values.size - design.runs, _left_by_main_effects(design)
+    replicated = within >= _DEGREES_MIN
+    joint = replicated and between > 0
+    degrees = within if replicated else between
     if degrees < _DEGREES_MIN:
         return _unknown(level, f"{counted(max(degrees, 0), 'degree')} of freedom are too few to tell")
     # Scaled by the geometric mean the Jacobian is one; its logarithm is taken about the middle, for precision.
@@ -68,17 +75,25 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     if LAMBDA_MAX * float(np.abs(logs).max()) > _EXPONENT_MAX:
         return _unknown(level, "the responses lie too many orders of magnitude apart")
     lambdas = np.linspace(-LAMBDA_MAX, LAMBDA_MAX, _STEPS)
+    scaled = [_transformed(logs, power) for power in lambdas]
     squares_of = _within_cells if replicated else _about_main_effects
-    squares = np.array([squares_of(design, _transformed(logs, power)) for power in lambdas])
+    squares = np.array([squares_of(design, one) for one in scaled])
     if (squares <= 1e-24 * values.size).any():
         return _unknown(level, "the noise is unknown")
-    likelihood = -degrees / 2 * np.log(squares)
-    inside = lambdas[likelihood >= likelihood.max() - float(stats.chi2.ppf(level, 1)) / 2]
-    best, low, high = float(lambdas[likelihood.argmax()]), float(inside.min()), float(inside.max())
+    if joint:
+        of_cells = np.array([_about_main_effects(design, one) for one in scaled])
+        badness = of_cells * harmonic_count(design) / (squares / degrees)
+        misfit = float(badness.min()) / (between - 1) if between > 1 else 1.0
+        margin = float(special.fdtri(1, degrees, level)) * max(1.0, misfit)
+    else:
+        badness, margin = degrees * np.log(squares), float(special.chdtri(1, 1 - level))
+    inside = lambdas[badness <= badness.min() + margin]
+    best, low, high = float(lambdas[badness.argmin()]), float(inside.min()), float(inside.max())
     if abs(best) >= LAMBDA_MAX:
         return _unknown(level, f"no power of the response between −{LAMBDA_MAX:.0f} and {LAMBDA_MAX:.0f} is the best")
     fit = _fit(low, high)
-    return BoxCox(best, low, high, level, fit, _sentence(best, low, high, level, fit, replicated))
+    grounds = "equalises the errors of all cells" if replicated and not joint else "avoids interactions"
+    return BoxCox(best, low, high, level, fit, _sentence(best, low, high, level, fit, grounds))
 
 
 def _transformed(logs: Floats, power: float) -> Floats:
@@ -117,8 +132,7 @@ def _unknown(level: float, reason: str) -> BoxCox:
     return BoxCox(None, None, None, level, "cannot tell", f"Cannot tell which model fits better: {reason}.")
 
 
-def _sentence(best: float, low: float, high: float, level: float, fit: Fit, replicated: bool) -> str:
-    grounds = "equalises the errors of all cells" if replicated else "minimises interactions"
+def _sentence(best: float, low: float, high: float, level: float, fit: Fit, grounds: str) -> str:
     left = "below −3" if low <= -LAMBDA_MAX else f"{low:.2f}"
     right = "above 3" if high >= LAMBDA_MAX else f"{high:.2f}"
     found = (

@@ -77,4 +77,6 @@ def _choose(hint: BoxCox) -> tuple[Model, str]:
         return "additive", "which fits the data"
     if hint.fit == "neither" and hint.best is not None:
         return "multiplicative" if abs(hint.best) < abs(hint.best - 1) else "additive", "the closer of the two"
+    if hint.fit == "either":
+        return "additive", "the simpler of the two that fit; the multiplicative model fits too"
     return "additive", "the simpler one"

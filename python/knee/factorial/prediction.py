@@ -11,7 +11,7 @@ import numpy as np
 from knee.errors import DesignError
 from knee.factorial.analysis import Analysis, Cell
 from knee.factorial.design import Design, Level
-from knee.factorial.noise import Noise, in_unit
+from knee.factorial.noise import in_unit
 from knee.factorial.transform import Floats, term_of
 from knee.stats.intervals import Interval
 
@@ -26,8 +26,8 @@ def predict(
 ) -> Interval:
     """The predicted response at a combination of measured levels, in the response's unit.
 
-    The variance of the prediction is exact for the model's weights w over the cells, s_e² · (Σ w²/n + 1/m); for a
-    full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/predictions.md).
+    The variance of the prediction is exact for the model's weights w over equally noisy cells, s_e² · (Σ w²/n + 1/m);
+    for a full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/predictions.md).
 
     Parameters
     ----------
@@ -53,10 +53,16 @@ def predict(
     estimate = centre + float(np.sum(weights[measured] * (means[measured] - centre)))
     if observations is not None and observations < 1:
         raise ValueError(f"expected one future observation or more, not {observations}")
-    variance = float(np.sum(weights[measured] ** 2 / design.counts[measured]))
-    variance += 0.0 if observations is None else 1 / observations
-    noise = replace(_noise(analysis), level=analysis.level if level is None else level)
-    return in_unit(noise.interval(estimate, variance), analysis.model)
+    squares, future = weights**2, 0.0
+    if observations is not None:
+        cell = int(np.ravel_multi_index(chosen[::-1], design.shape))
+        if measured[cell]:
+            # n / m of the variance of the cell's mean is that of a mean of m observations.
+            squares[cell] += design.counts[cell] / observations
+        else:
+            future = 1 / observations
+    noise = replace(analysis.noise, level=analysis.level if level is None else level)
+    return in_unit(noise.sum_interval(estimate, squares, future=future), analysis.model)
 
 
 @dataclass(frozen=True)
@@ -88,10 +94,10 @@ def change(analysis: Analysis, factor: str, where: Mapping[str, Level] | None = 
     low, high = (0, 1) if len(levels) == 2 else (int(np.argmin(means)), int(np.argmax(means)))
     if low == high:  # all means are equal
         low, high = 0, len(levels) - 1
-    # The two levels have no cell in common, so their errors are independent.
-    variance = of_level[low][1] + of_level[high][1]
-    by = in_unit(_noise(analysis).interval(means[high] - means[low], variance, among=len(levels)), analysis.model)
-    return Change(factor, levels[low], levels[high], by)
+    # The two levels have no cell in common.
+    squares = of_level[low][1] + of_level[high][1]
+    by = analysis.noise.sum_interval(means[high] - means[low], squares, among=len(levels))
+    return Change(factor, levels[low], levels[high], in_unit(by, analysis.model))
 
 
 def marginal_means(analysis: Analysis, factors: Sequence[str]) -> tuple[Cell, ...]:
@@ -102,19 +108,14 @@ def marginal_means(analysis: Analysis, factors: Sequence[str]) -> tuple[Cell, ..
     """
     known = {one.name: one.levels for one in analysis.design.factors}
     combinations = [dict(zip(factors, levels, strict=True)) for levels in product(*(known[name] for name in factors))]
-    noise = _noise(analysis)
     return tuple(
-        Cell(levels, in_unit(noise.interval(*_marginal(analysis, levels)), analysis.model)) for levels in combinations
+        Cell(levels, in_unit(analysis.noise.sum_interval(*_marginal(analysis, levels)), analysis.model))
+        for levels in combinations
     )
 
 
-def _noise(analysis: Analysis) -> Noise:
-    error = analysis.error
-    return Noise(error.standard_deviation, error.degrees, analysis.level, analysis.design.repetitions[0])
-
-
-def _marginal(analysis: Analysis, levels: Mapping[str, Level]) -> tuple[float, float]:
-    """Mean of the cells with these levels, in the model's scale, and its variance in units of one observation's."""
+def _marginal(analysis: Analysis, levels: Mapping[str, Level]) -> tuple[float, Floats]:
+    """Mean of the cells with these levels, in the model's scale, and the squares of the cells' weights."""
     design = analysis.design
     measured = np.flatnonzero(design.counts)
     at = np.unravel_index(measured, design.shape)[::-1]
@@ -123,7 +124,9 @@ def _marginal(analysis: Analysis, levels: Mapping[str, Level]) -> tuple[float, f
         if factor.name in levels:
             chosen &= numbers == factor.levels.index(levels[factor.name])
     cells = measured[chosen]
-    return float(np.mean(analysis.means[cells])), float(np.sum(1 / design.counts[cells])) / cells.size**2
+    squares = np.zeros(design.counts.size)
+    squares[cells] = 1 / cells.size**2
+    return float(np.mean(analysis.means[cells])), squares
 
 
 def _level_numbers(design: Design, levels: Mapping[str, Level]) -> list[int]:

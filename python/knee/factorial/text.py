@@ -15,7 +15,7 @@ from knee.stats.intervals import Interval, counted, number, quantity
 from knee.stats.tables import columns
 
 SHARE_MIN = 0.01
-"""An effect that explains a smaller share of the variation is called small, even if significant."""
+"""A significant effect is small if it surely explains less of the variation."""
 
 _LISTED_MAX = 6
 
@@ -30,7 +30,7 @@ _ASSUMED: dict[Question, str] = {
 _ROWS_MAX = 64
 """The most rows of the printed table; the table leaves out the smallest effects."""
 
-_ALONE = "This effect is significant if tested alone, but the largest of"
+_ALONE = "This effect is significant if tested alone, but not among all"
 
 _UNITS = {"throughput": "requests/s"}
 
@@ -61,7 +61,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
         else f"Largest effect on {response}:"
     )
     found = [" ".join([most, _moved(analysis, first), _certainty(analysis, first), *_lead(analysis)])]
-    active = [term for term in ranked[1:] if term.significant is not False and term.share >= SHARE_MIN]
+    active = [term for term in ranked[1:] if term.significant is not False and not is_small(term)]
     for term in [term for term in active if len(term.factors) == 1]:
         found.append(
             f"{'Next effect' if term.significant else 'Possible effect'}: {_moved(analysis, term)} "
@@ -76,13 +76,15 @@ def _of_effects(analysis: Analysis) -> list[str]:
             + "."
         )
     elif len(first.factors) == 1 and any(len(term.factors) > 1 for term in ranked):
-        found.append(f"No significant interaction explains {SHARE_MIN:.0%} or more of the variation.")
-    small = [term for term in ranked[1:] if term.significant and term.share < SHARE_MIN]
+        found.append(f"No significant interaction can explain {SHARE_MIN:.0%} or more of the variation.")
+    small = [term for term in ranked[1:] if term.significant and is_small(term)]
     if small:
-        found.append(f"Significant but small, each below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
+        found.append(f"Significant but small, each surely below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
     quiet = [term for term in ranked if term.significant is False]
     if quiet:
-        found.append(f"Not significant at {confidence(analysis.level)}: {_named(quiet)}.")
+        ends = [term.share_ends[1] for term in quiet if term.share_ends is not None]
+        most = f" (each explains at most {_percent(max(ends))} of the variation)" if ends else ""
+        found.append(f"Not significant at {confidence(analysis.level)}: {_named(quiet)}{most}.")
     if analysis.lenth is not None:
         margins = analysis.lenth
         found.append(
@@ -91,9 +93,11 @@ def _of_effects(analysis: Analysis) -> list[str]:
             else f"Lenth's method: the noise of an effect q is about {number(margins.pseudo_error)}. An effect above "
             f"{number(margins.margin)} is significant if tested alone, above {number(margins.simultaneous)} among all."
         )
-    chance = (1 - analysis.level) * len(ranked)
-    if chance >= 1 and any(term.significant for term in ranked):
-        found.append(f"Of {len(ranked)} effects about {chance:.0f} would look significant by chance alone.")
+    if len(ranked) > 1 and any(term.probability is not None for term in ranked):
+        found.append(
+            f"Significance holds for all {len(ranked)} effects together (Holm): noise alone gives a significant "
+            f"effect in at most {confidence(1 - analysis.level)} of designs."
+        )
     return found
 
 
@@ -101,6 +105,17 @@ def _named(terms: Iterable[Term]) -> str:
     listed = [term_label(term) for term in terms]
     more = len(listed) - _LISTED_MAX
     return ", ".join(listed[:_LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_small(term: Term) -> bool:
+    """Whether a term surely explains little; without an interval of its share, by the share itself."""
+    return (term.share if term.share_ends is None else term.share_ends[1]) < SHARE_MIN
+
+
+def _share(term: Term) -> str:
+    """The share with its interval: 19.6% (18.9% to 20.3%)."""
+    ends = "" if term.share_ends is None else f" ({_percent(term.share_ends[0])} to {_percent(term.share_ends[1])})"
+    return _percent(term.share) + ends
 
 
 def term_label(term: Term) -> str:
@@ -126,7 +141,7 @@ def _moved(analysis: Analysis, term: Term) -> str:
     levels = f"from {step.before} to {step.after}"
     return (
         f"{term.factors[0]}{_aliased(analysis, term)}. Going {levels} {_by(analysis, step)} and explains "
-        f"{_percent(term.share)} of the variation."
+        f"{_share(term)} of the variation."
     )
 
 
@@ -165,12 +180,11 @@ def _certainty(analysis: Analysis, term: Term) -> str:
     if term.probability is not None:
         doubts = _doubts(analysis) if term is analysis.ranked[0] else ""
         said = f"p {p_value(term.probability)}; intervals at {confidence(analysis.level)}{doubts}"
-        if not term.significant:
-            return f"This effect may be noise ({said})."
-        # Bonferroni's bound: the sentences pick the largest terms from all.
-        if term.probability * len(analysis.terms) < 1 - analysis.level:
+        if term.significant:
             return f"Chance hardly explains this effect ({said})."
-        return f"{_ALONE} {len(analysis.terms)} may be so by chance ({said})."
+        if term.probability < 1 - analysis.level:
+            return f"{_ALONE} {len(analysis.terms)}: it may be noise ({said})."
+        return f"This effect may be noise ({said})."
     margins = analysis.lenth
     if margins is None:
         return "Without repetitions the significance is unknown."
@@ -178,20 +192,26 @@ def _certainty(analysis: Analysis, term: Term) -> str:
     if size > margins.simultaneous:
         return f"This effect stands out from all others (Lenth's simultaneous margin at {confidence(analysis.level)})."
     if size > margins.margin:
-        return f"{_ALONE} so many may be so by chance (Lenth's margin)."
+        return f"{_ALONE} {len(analysis.terms)}: it may be noise (Lenth's margin)."
     return "This effect does not stand out from the others and may be noise (Lenth's margin)."
 
 
 def _doubts(analysis: Analysis) -> str:
     """A note on the assumptions of the probability that the residuals make doubtful; empty without one."""
     checks = () if analysis.residuals is None else analysis.residuals.checks
-    doubtful = [_ASSUMED[check.question] for check in checks if check.verdict == "doubtful"]
+    own = analysis.noise.variances.freedoms is not None
+    doubtful = [
+        _ASSUMED[check.question]
+        for check in checks
+        if check.verdict == "doubtful" and not (own and check.question == "spread")
+    ]
     return f"; p and intervals assume {' and '.join(doubtful)}, which is doubtful" if doubtful else ""
 
 
 def _interaction(analysis: Analysis, term: Term) -> str:
     aliased = _aliased(analysis, term)
-    said = f"{term_label(term)}{aliased} ({_percent(term.share)})"
+    ends = "" if term.share_ends is None else f", {_percent(term.share_ends[0])} to {_percent(term.share_ends[1])}"
+    said = f"{term_label(term)}{aliased} ({_percent(term.share)}{ends})"
     if len(term.factors) != 2 or len(term.effects) != 1 or aliased:
         return said
     first, second = sorted(term.factors, key=lambda name: -_main_squares(analysis, name))

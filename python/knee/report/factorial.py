@@ -9,7 +9,7 @@ from html import escape
 
 from knee.factorial import Cell, Findings, Term, marginal_means, sentences
 from knee.factorial.residuals import p_value
-from knee.factorial.text import SHARE_MIN, term_label, unit_of
+from knee.factorial.text import SHARE_MIN, is_small, term_label, unit_of
 from knee.report import tables
 from knee.report.charts import factorial as charts
 from knee.report.charts.vega import Rows, Spec
@@ -105,7 +105,8 @@ class _Part:
             )
         elif analysis.error.degrees:
             doubt = (
-                f"Bars are {analysis.level:.0%} intervals. An effect whose bar crosses the middle line may be noise."
+                f"Bars are {analysis.level:.0%} intervals of single effects. An effect whose bar crosses the middle "
+                "line may be noise."
             )
         else:
             doubt = "Cannot tell which effects are noise: no run was repeated."
@@ -207,7 +208,7 @@ class _Part:
             said = f"{' × '.join(names)}. Whether this interaction is noise is unknown: no run was repeated."
             return [(names, said)]
         pairs = [term for term in analysis.ranked if len(term.factors) == 2]
-        chosen = [term for term in pairs if term.significant and term.share >= SHARE_MIN] or pairs[:1]
+        chosen = [term for term in pairs if term.significant and not is_small(term)] or pairs[:1]
         return [(term.factors, _pair_said(term)) for term in chosen[:INTERACTIONS_MAX]]
 
     def _residuals(self) -> Iterable[str]:
@@ -259,7 +260,9 @@ class _Part:
     def _bars(self, cells: Sequence[Cell]) -> str:
         if all(cell.mean.low is None for cell in cells):
             return ""
-        return f" Bars are {self._analysis.level:.0%} intervals, from the error of all cells together."
+        own = self._analysis.noise.variances.freedoms is not None
+        source = "each cell's own error" if own else "the error of all cells together"
+        return f" Bars are {self._analysis.level:.0%} intervals, from {source}."
 
     def _effects_table(self) -> str:
         analysis = self._analysis

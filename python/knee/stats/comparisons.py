@@ -16,7 +16,7 @@ from scipy import special
 from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval
 from knee.stats.tukey import studentized_range
 
-_ALIKE = 0.25
+ALIKE = 0.25
 """Significance at which variances count as different. It is larger than that of a finding, because pooling needs
 evidence (Bancroft 1964)."""
 
@@ -90,7 +90,7 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
     freedoms = np.array([sample.size - 1 for sample in residuals], np.float64)
     parts = variances * freedoms / freedoms.sum()
     shared = parts.sum()
-    if _are_alike(variances, freedoms):
+    if bartlett_probability(variances, freedoms) >= ALIKE:
         scattered[:] = False
         freedom = freedoms.sum()
     else:
@@ -141,14 +141,15 @@ def _around(estimate: float, half_width: float | None, level: float, repetitions
     return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
-def _are_alike(variances: Floats, freedoms: Floats) -> bool:
-    """Whether the variances do not significantly differ (Bartlett 1937)."""
+def bartlett_probability(variances: Floats, freedoms: Floats) -> float:
+    """Probability of variances as different if all are equal (Bartlett 1937); 1 for a single variance. All must be
+    above zero."""
     if variances.size < 2:
-        return True
+        return 1.0
     freedom = freedoms.sum()
     apart = freedom * np.log((variances * freedoms).sum() / freedom) - (freedoms * np.log(variances)).sum()
     correction = 1 + ((1 / freedoms).sum() - 1 / freedom) / (3 * (variances.size - 1))
-    return bool(special.chdtrc(variances.size - 1, apart / correction) >= _ALIKE)
+    return float(special.chdtrc(variances.size - 1, apart / correction))
 
 
 def _floor(freedom: float) -> float:

@@ -1,0 +1,79 @@
+"""False positives, coverage and model choice of the factorial analysis, on seeded designs of known truth.
+
+    python -m bench.factorial_power [DESIGNS]
+
+A null design has no effect: the mean of every cell is 100. `one × 10` has one cell with ten times the noise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from knee.factorial import analyse_model, design_of
+from knee.factorial.box_cox import box_cox
+from knee.factorial.design import Design
+
+RATIOS = (2.0, 3.0, 1.5)
+NOISE = 0.05
+
+
+def design_with(factors: int, levels: int, repetitions: int) -> Design:
+    """A design of cells in standard order."""
+    cells = np.array(list(np.ndindex(*[levels] * factors)))[:, ::-1].repeat(repetitions, axis=0)
+    names = "abcdef"[:factors]
+    table = pl.DataFrame(dict(zip(names, cells.T, strict=True)) | {"y": np.ones(len(cells))})
+    return design_of(table, list(names), "y")
+
+
+def null_rates(design: Design, noisy: float, designs: int, rng: np.random.Generator) -> list[float]:
+    """Shares of false effects tested alone, of designs with a significant effect, and of intervals with the truth."""
+    sizes = np.where(design.cells == design.counts.size - 1, noisy, 1.0)
+    alone = together = covered = terms = 0
+    for _ in range(designs):
+        found = analyse_model(replace(design, values=100 + sizes * rng.standard_normal(sizes.size)))
+        alone += sum(term.probability is not None and term.probability < 0.05 for term in found.terms)
+        together += any(term.significant for term in found.terms)
+        ends = [term.effects[0].value for term in found.terms]
+        covered += sum(one.low is not None and one.high is not None and one.low <= 0 <= one.high for one in ends)
+        terms += len(found.terms)
+    return [alone / terms, together / designs, covered / terms]
+
+
+def choices(design: Design, truth: str, designs: int, rng: np.random.Generator) -> Counter[str]:
+    """Which model the data fit, for factors that add or multiply, with proportional noise."""
+    steps = design.levels * (np.array(RATIOS[: len(design.factors)]) - 1)
+    means = 10 * (1 + steps.sum(axis=1) if truth == "additive" else np.prod(1 + steps, axis=1))
+    return Counter(
+        box_cox(replace(design, values=means * (1 + NOISE * rng.standard_normal(means.size)))).fit
+        for _ in range(designs)
+    )
+
+
+def main() -> None:
+    """Print both tables."""
+    designs = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+    rng = np.random.default_rng(0)
+    print("| design | r | noise | alone | any of a design | coverage |\n|---|---|---|---|---|---|")
+    for factors, levels in ((2, 2), (3, 2), (2, 3)):
+        for repetitions in (2, 3, 5):
+            design = design_with(factors, levels, repetitions)
+            for noisy, label in ((1.0, "equal"), (10.0, "one × 10")):
+                rates = null_rates(design, noisy, designs, rng)
+                print(f"| {levels}^{factors} | {repetitions} | {label} | {' | '.join(f'{one:.3f}' for one in rates)} |")
+    print("\n| design | r | truth | additive | multiplicative | both | neither |\n|---|---|---|---|---|---|---|")
+    for factors in (2, 3):
+        for repetitions in (2, 3, 5):
+            design = design_with(factors, 2, repetitions)
+            for truth in ("additive", "multiplicative"):
+                found = choices(design, truth, designs // 3, rng)
+                shares = [found[fit] / (designs // 3) for fit in ("additive", "multiplicative", "either", "neither")]
+                print(f"| 2^{factors} | {repetitions} | {truth} | {' | '.join(f'{one:.2f}' for one in shares)} |")
+
+
+if __name__ == "__main__":
+    main()
