@@ -1,67 +1,166 @@
-"""Layered predictions of other numbers of workers, held back from the fit and measured in the same run.
+"""Predictions of the layered model, held back and measured, on eight systems.
 
-    python -m bench.predict [RUN]
+    python -m bench.predict [FOLDER]
 
-Without RUN, it measures the quickstart with 1, 2, 4 and 8 workers, in random order: a machine whose speed changes then
-changes it for all. The fit sees the runs with one worker only.
+Each run varies one or two settings. The fit sees one level of them; the model predicts the points at all others. FOLDER
+has runs from before; without it, the suite is measured in about 20 minutes. The suite is in bench/predict/.
 """
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from knee.data import Dataset
 from knee.data.observations import observations
-from knee.fit.demands import demands_of, with_demands
-from knee.fit.layered import layered_system, setup_of
+from knee.data.trim import RUN
+from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
 
-SETTINGS = ("middleware.workers=[1,2,4,8]", "load.clients=[8,16,32,64,128,256]", "measure.order=random")
+SUITE = Path(__file__).parent / "predicted"
+"""Experiments; a comment `# fit: SETTING = LEVEL` names each level that the fit sees."""
+
+BUSY = 0.7
+"""A host is busy above this share of its cores. Below it, N / (Z + R) is nearly N / Z, which is easy to predict."""
 
 
-def measured() -> Path:
-    """A new run folder."""
-    folder = Path(tempfile.mkdtemp())
-    options = [word for setting in SETTINGS for word in ("--set", setting)]
-    command = [sys.executable, "-m", "knee", "run", "quickstart", "--no-report", "--runs-dir", str(folder), *options]
-    subprocess.run(command, check=True)
-    (run,) = (folder / "quickstart").iterdir()
-    return run
+@dataclass(frozen=True)
+class Held:
+    """A held-back point: measured means, predictions, and how many of its runs the interval holds."""
+
+    system: str
+    setup: Setup
+    throughput: float
+    response_ms: float
+    predicted: float
+    predicted_ms: float
+    low: float
+    high: float
+    held: int
+    runs: int
+    busy: bool
+    bound: float
+    same: float
+    """Baselines: the asymptotic bound from the processor times at the lightest load, and the fit's own throughput at
+    this number of clients."""
+
+    @property
+    def errors(self) -> tuple[float, float, float, float]:
+        """Relative errors of throughput, response time and the two baselines."""
+        return (
+            self.predicted / self.throughput - 1,
+            self.predicted_ms / self.response_ms - 1,
+            self.bound / self.throughput - 1,
+            self.same / self.throughput - 1,
+        )
+
+
+def measured(folder: Path) -> None:
+    """Run every experiment of the suite."""
+    for file in sorted(SUITE.glob("*.toml")):
+        subprocess.run(
+            [sys.executable, "-m", "knee", "run", str(file), "--no-report", "--runs-dir", str(folder)], check=True
+        )
+
+
+def parts(folder: Path, file: Path) -> tuple[Demands, Demands]:
+    """The runs that the fit sees, and all others."""
+    (run,) = (folder / tomllib.loads(file.read_text())["experiment"]["name"]).iterdir()
+    dataset = Dataset.open(run)
+    table = with_demands(dataset, observations(dataset))
+    seen = pl.lit(True)
+    for line in file.read_text().splitlines():
+        if line.startswith("# fit: "):
+            name, level = line.removeprefix("# fit: ").split(" = ")
+            setting = dataset.points.select(*RUN, dataset.setting(name).cast(pl.Float64).alias(f"_{name}"))
+            table = table.join(setting, on=RUN, maintain_order="left")
+            seen &= pl.col(f"_{name}") == float(level)
+    return demands_of(table.filter(seen)), demands_of(table.filter(~seen))
+
+
+def held_back(name: str, system: LayeredSystem, others: Demands) -> Iterator[Held]:
+    """Every point that the fit did not see."""
+    fit = system.data
+    light = fit.throughput == fit.throughput.min()
+    least = float((fit.response - fit.waiting)[light].mean())
+    for point in np.unique(others.point):
+        rows = np.flatnonzero(others.point == point)
+        setup = setup_of(others, rows)
+        found = system.forecast(setup)
+        x = 1000 * others.throughput[rows]
+        low, high = found.throughput.low or 0.0, found.throughput.high or np.inf
+        same = fit.throughput[fit.customers == setup.customers]
+        yield Held(
+            name,
+            setup,
+            float(x.mean()),
+            float(others.response[rows].mean()),
+            found.throughput.estimate,
+            found.response_ms.estimate,
+            low,
+            high,
+            int(((x >= low) & (x <= high)).sum()),
+            len(rows),
+            bool((others.throughput[rows] * others.cpu[rows].sum(axis=1)).mean() > BUSY * others.cores),
+            1000
+            * min(setup.customers / (setup.think_ms + least), setup.cores / float(fit.cpu[light].mean(axis=0).sum())),
+            1000 * float(same.mean()) if same.size else float("nan"),
+        )
+
+
+def line(name: str, rows: list[Held]) -> str:
+    """A row of the table: medians of absolute errors, the worst, and the share of runs within the intervals."""
+    x, r, bound, same = np.abs(np.array([row.errors for row in rows])).T
+    held, runs = sum(row.held for row in rows), sum(row.runs for row in rows)
+    return (
+        f"| {name} | {len(rows)} | {np.median(x):.1%} | {x.max():.0%} | {np.median(r):.0%} | {r.max():.0%} "
+        f"| {held} of {runs} | {np.median(bound):.0%} | {np.nanmedian(same):.0%} |"
+    )
 
 
 def main(arguments: list[str]) -> None:
-    """Print each held-back point beside its prediction, and the errors over all of them."""
-    run = Path(arguments[0]) if arguments else measured()
-    dataset = Dataset.open(run)
-    data = demands_of(with_demands(dataset, observations(dataset)))
-    system = layered_system(data.take(data.slots == 1), level=0.95, seed=0)
-    print("| workers | clients | predicted requests/s | measured | error | predicted ms | measured | held |")
-    print("|--:|--:|--:|--:|--:|--:|--:|--:|")
-    errors, held = [], []
-    for point in np.unique(data.point[data.slots > 1]):
-        rows = np.flatnonzero(data.point == point)
-        setup = setup_of(data, rows)
-        found = system.forecast(setup)
-        x, r = 1000 * data.throughput[rows], data.response[rows]
-        low, high = found.throughput.low or 0.0, found.throughput.high or np.inf
-        inside = (x >= low) & (x <= high)
-        errors.append((found.throughput.estimate / x.mean() - 1, found.response_ms.estimate / r.mean() - 1))
-        held += inside.tolist()
-        print(
-            f"| {setup.slots} | {setup.customers:g} | {found.throughput.estimate:,.0f} ({low:,.0f} to {high:,.0f}) | "
-            f"{x.mean():,.0f} ({x.min():,.0f} to {x.max():,.0f}) | {errors[-1][0]:+.0%} | "
-            f"{found.response_ms.estimate:.2f} | {r.mean():.2f} | {int(inside.sum())} of {len(rows)} |"
+    """Print a table of errors by system."""
+    folder = Path(arguments[0]) if arguments else Path(tempfile.mkdtemp())
+    if not arguments:
+        measured(folder)
+    every: list[Held] = []
+    print("| system | points | X median | worst | R median | worst | runs held | X: bound | X: as measured |")
+    print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for file in sorted(SUITE.glob("*.toml")):
+        fit, others = parts(folder, file)
+        rows = list(held_back(file.stem, layered_system(fit, level=0.95, seed=0), others))
+        print(line(file.stem, rows), flush=True)
+        every += rows
+    print(line("all", every))
+    print(line(f"host above {BUSY:.0%}", [row for row in every if row.busy]))
+    with (folder / "predicted.csv").open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(
+            ["system", "clients", "think_ms", "slots", "processes", "threads", "measured", "predicted", "low", "high"]
         )
-    (x_error, r_error), (x_worst, r_worst) = np.median(np.abs(errors), axis=0), np.max(np.abs(errors), axis=0)
-    print(
-        f"\nThroughput: median error {x_error:.1%}, worst {x_worst:.0%}. Response time: median {r_error:.1%}, worst "
-        f"{r_worst:.0%}. The 95 % intervals hold {sum(held)} of {len(held)} runs."
-    )
-    print(f"Run folder: {run}")
+        for row in every:
+            setup = row.setup
+            what = [f"{setup.customers:g}", f"{setup.think_ms:.2f}", setup.slots or "", *map(_joined, _counts(setup))]
+            values = (row.throughput, row.predicted, row.low, row.high)
+            writer.writerow([row.system, *what, *(round(value) for value in values)])
+    print(f"Runs and every point: {folder}")
+
+
+def _counts(setup: Setup) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return setup.processes, setup.threads
+
+
+def _joined(counts: tuple[int, ...]) -> str:
+    return " ".join(map(str, counts))
 
 
 if __name__ == "__main__":
