@@ -45,7 +45,7 @@ MISFIT = 0.15
 """Largest median error of the throughput at the measured points with which a model answers."""
 
 _STEP = 1.02
-"""Growth of a resource in the computation of its elasticity."""
+"""Growth of the cores in the computation of their elasticity; slots and threads grow by one in each process."""
 
 _LEAST_GAP = 1e-3
 """Least share of a core that a busy thread leaves idle."""
@@ -326,26 +326,18 @@ class LayeredSystem:
     ) -> list[tuple[str, Floats]]:
         """The elasticity of the throughput of each fit to each resource, the largest first; `now` is their solution."""
 
-        def gain(name: str, other: Setup, fits: Sequence[LayeredFit], grown: float) -> Floats:
+        def gain(other: Setup, grown: float) -> Floats:
             return np.asarray(np.log(self._solve(name, other, fits).throughput / now.throughput) / np.log(grown))
 
-        cores = gain(name, replace(setup, cores=setup.cores * _STEP), fits, _STEP)
-        found = [(CORES, cores)]
+        found = [(CORES, gain(replace(setup, cores=setup.cores * _STEP), _STEP))]
         if setup.slots is not None:
             grown = (setup.slots + 1) / setup.slots
-            found.append((self.slots, gain(name, replace(setup, slots=setup.slots + 1), fits, grown)))
-        # A tier that needs less also leaves more of the cores to the others.
-        shares = now.demand / now.demand.sum(axis=1, keepdims=True)
+            found.append((self.slots, gain(replace(setup, slots=setup.slots + 1), grown)))
         for i, tier in enumerate(self.data.tiers):
-            faster = [replace(fit, laws=_with_a_faster_tier(fit.laws, i)) for fit in fits]
-            gains = gain(f"{name} faster {tier}", setup, faster, _STEP) - cores * shares[:, i]
-            found.append((THREADS[tier], gains))
+            each = list(setup.threads)
+            each[i] += 1
+            found.append((THREADS[tier], gain(replace(setup, threads=tuple(each)), each[i] / setup.threads[i])))
         return sorted(found, key=lambda each: -each[1][0])
-
-
-def _with_a_faster_tier(laws: Floats, tier: int) -> Floats:
-    """The laws with one tier's times divided by _STEP."""
-    return np.asarray(laws / np.where(np.arange(len(laws)) == tier, _STEP, 1.0)[:, np.newaxis])
 
 
 def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:

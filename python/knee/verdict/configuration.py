@@ -88,7 +88,7 @@ def verdict_of(
         unmeasured=evidence.unmeasured,
         level=level,
     )
-    limits = limits_of(systems, points)
+    limits = limits_of(systems, points, knee)
     if limits is not None and not agrees(bottleneck, limits):
         limits = None
     if limits is not None:

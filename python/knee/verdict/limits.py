@@ -18,7 +18,7 @@ from knee.fit.curve import CLIENTS_MIN
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
 from knee.fit.setups import layered_systems
 from knee.verdict.bottleneck import SOFT, Bottleneck, Candidate
-from knee.verdict.knee import Doubt, confidence_of
+from knee.verdict.knee import Doubt, Knee, confidence_of
 
 _RESOURCES = {
     SLOTS: ("middleware", "worker slots"),
@@ -41,11 +41,13 @@ class Limits:
     """What limits the throughput at the most clients, by the layered model.
 
     limits   elasticities, the largest first
+    at_knee  the first resource at the knee; empty if the knee is unknown or nothing limits there
     busy     share of time in which each resource is busy
     twice    the prediction with twice as much of the first resource
     """
 
     limits: tuple[Limit, ...]
+    at_knee: str
     busy: Mapping[str, float]
     twice: LayeredForecast
 
@@ -77,16 +79,18 @@ def explaining(
     return [system for _, system in found]
 
 
-def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int]) -> Limits | None:
-    """What limits the throughput at the most clients of some points of one configuration."""
+def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int], knee: Knee) -> Limits | None:
+    """What limits the throughput at the most clients of some points of one configuration, and at its knee."""
     for system in systems:
         rows = np.flatnonzero(np.isin(system.data.point, points))
         if rows.size:
-            customers = system.data.customers[rows]
-            setup = setup_of(system.data, rows[customers == customers.max()])
+            clients = system.data.customers[rows] / system.data.pipeline[rows]
+            setup = setup_of(system.data, rows[clients == clients.max()])
             found = system.limits(setup)
+            at_knee = rows[clients == (knee.level.clients if knee.level else 0)]
+            name, gain = system.forecast(setup_of(system.data, at_knee)).limits[0] if at_knee.size else ("", 0.0)
             twice = system.forecast(system.twice(setup, found[0].resource))
-            return Limits(found, system.forecast(setup).busy, twice)
+            return Limits(found, name if gain >= LIMITS else "", system.forecast(setup).busy, twice)
     return None
 
 

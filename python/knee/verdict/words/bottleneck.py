@@ -76,10 +76,12 @@ def limits_sentence(found: Limits) -> str:
     name, then = twice.limits[0]
     load = counted(round(twice.clients), "client")
     after = f"then the {name} limit" if then >= LIMITS else "then clients and think time limit"
+    differs = found.at_knee not in ("", first.resource)
+    knee = f" At the knee, the {found.at_knee} limit." if differs else ""
     return (
         f"At {load}, 10% more of the {first.resource} give {10 * gain.estimate:.1f}% "
         f"more throughput ({low:.1f}% to {high:.1f}%). Twice the {first.resource} give {number(more.estimate)} "
-        f"requests/s ({number(more.low or 0)} to {number(more.high or 0)}); {after}. Source: layered model."
+        f"requests/s ({number(more.low or 0)} to {number(more.high or 0)}); {after}.{knee} Source: layered model."
     )
 
 
