@@ -228,8 +228,8 @@ def selection_sentence(selection: Selection) -> str:
     x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
     return (
         f"{head} Each client count was hidden and predicted in turn; the median error was {x:.1%} for throughput and "
-        f"{r:.1%} for response time ({counted(int((~largest).sum()), 'prediction')}). The largest count, from the "
-        f"smaller ones, was off by {x_edge:+.1%} and {r_edge:+.1%}."
+        f"{r:.1%} for response time. Predicted from the smaller counts, the largest count was off by {x_edge:+.1%} and "
+        f"{r_edge:+.1%}."
     )
 
 

@@ -149,7 +149,8 @@ def _growth(found: Bottleneck) -> str:
         return ""
     return (
         f"From {found.from_clients} to {found.to_clients} clients, {min(top.share, 1.0):.0%} of the added response "
-        f"time is {top.name} ({number(top.at_knee_ms.estimate)} → {number(top.at_most_ms.estimate)} ms)."
+        f"time is {top.name}, which grows from {number(top.at_knee_ms.estimate)} to {number(top.at_most_ms.estimate)} "
+        "ms."
     )
 
 

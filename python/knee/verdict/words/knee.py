@@ -55,8 +55,9 @@ def knee_lines(verdict: Verdict) -> list[str]:
             and found.clients is not None
             and found.level.clients > round(found.clients.estimate)
         )
+        place = ", the first measured count above the knee" if beyond else ""
         lines.append(
-            f"At {counted(found.level.clients, 'client')}{', the next measured' if beyond else ''}: "
+            f"At {counted(found.level.clients, 'client')}{place}: "
             f"{quantity(found.level.throughput, 'requests/s')}, "
             f"response time {quantity(found.level.response_ms, 'ms')}."
         )
