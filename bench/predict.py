@@ -1,9 +1,9 @@
-"""Predictions of the layered model, held back and measured, on eight systems.
+"""Predictions of the layered model, held back and measured, on fifteen systems.
 
     python -m bench.predict [FOLDER]
 
 Each run varies one or two settings. The fit sees one level of them; the model predicts the points at all others. FOLDER
-has runs from before; without it, the suite is measured in about 20 minutes. The suite is in bench/predict/.
+has runs from before; without it, the suite is measured in about 30 minutes. The suite is in bench/predicted/.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def runs(
     columns = np.array(rows).T
     threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
     slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)
-    return Demands(TRUE.tiers, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots)
+    return Demands(TRUE.tiers, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots, slots)
 
 
 CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
@@ -198,7 +198,9 @@ def test_goal_that_no_value_meets_is_reported(systems: Systems) -> None:
     # A slot takes 2 ms and the way 0.5 ms.
     goal = fit.Goal.parse("response_ms < 1")
     ((label, system, sought),) = fit.seek_settings(systems, {"clients": 64}, "workers", goal)
-    assert fit.render_sought(label, system, sought).startswith("response_ms < 1.00: no value of workers up to 4,096")
+    assert fit.render_sought(label, system, sought).startswith(
+        "response_ms < 1.00: no value of workers up to 4,096 meets it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,3 +230,20 @@ def test_only_questions_about_the_system_need_layers() -> None:
     assert fit.needs_layers({"workers": 2})
     assert fit.needs_layers({"clients": [1, 2]})
     assert not fit.needs_layers({"clients": 100, "pipeline": 2})
+
+
+def test_connections_are_shared_by_middlewares_and_bounded_by_workers() -> None:
+    data = runs(CALIBRATION, repetitions=1)
+    pooled = replace(data, pooled=True, backends=True, slots=np.full(len(data), 2.0), workers=np.full(len(data), 8.0))
+    assert _setup(pooled, {"connections": 8}).slots == 4
+    assert _setup(pooled, {"connections": 64}).slots == 8
+    assert _setup(pooled, {"middlewares": 4}).slots == 1
+    with pytest.raises(FitError, match="connections: 4 do not divide evenly over 3 middlewares"):
+        _setup(pooled, {"middlewares": 3})
+    with pytest.raises(FitError, match="PostgreSQL has a process for each connection"):
+        _setup(pooled, {"store.threads": 2})
+
+
+def test_sought_clients_end_at_the_largest_value_that_is_tried(systems: Systems) -> None:
+    ((label, system, sought),) = fit.seek_settings(systems, {}, "clients", fit.Goal.parse("response_ms < 1e9"))
+    assert "is 16,384 or more, by the estimate" in fit.render_sought(label, system, sought)

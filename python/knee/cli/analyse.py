@@ -219,15 +219,19 @@ def print_prediction(
         found, of_stations = measurements.of_run(source), stations(source)
     else:
         found, of_stations = source, None
-    systems = fit.fit_systems(
-        found.table,
-        measurements.configuration(source),
-        asked,
-        constant=found.constant,
-        stations=of_stations,
-        level=level,
-        seed=seed,
-    )
+    try:
+        systems = fit.fit_systems(
+            found.table,
+            measurements.configuration(source),
+            asked,
+            constant=found.constant,
+            stations=of_stations,
+            level=level,
+            seed=seed,
+        )
+    except FitError as error:
+        # The layered model's reason is about the question; the curve knows fewer settings.
+        raise FitError(why or str(error)) from None
     if why:
         print(f"The prediction is from a fitted curve, not from a model of the processors: {why}.")
     confirmed: list[tuple[float, Interval, Interval]] = []

@@ -53,6 +53,8 @@ class Demands:
         Number of threads that serve requests, of all processes, (runs, tiers).
     slots
         Slots of each middleware; NaN if requests wait for none.
+    workers
+        Of each middleware; NaN if requests wait for none.
     """
 
     tiers: tuple[str, ...]
@@ -72,6 +74,7 @@ class Demands:
     processes: Floats
     threads: Floats
     slots: Floats
+    workers: Floats
 
     def __len__(self) -> int:
         return len(self.throughput)
@@ -171,7 +174,10 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     workers, connections, middlewares = column("workers"), column("connections"), column("middlewares")
     zero = np.zeros(len(rows))
     inside = waiting = reply = zero
-    pooled = bool(between[0]) and bool((connections < workers * middlewares).all())
+    fewer = connections < workers * middlewares
+    if fewer.any() and not fewer.all():
+        raise FitError("some runs had fewer connections than workers and others not: they have different slots")
+    pooled = bool(between[0]) and bool(fewer.all())
     if between[0]:
         inside, waiting = column("service_ms"), np.nan_to_num(column("queueing_ms"))
         reply = column("middleware_response_ms") - waiting - inside
@@ -199,4 +205,5 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         np.stack([column(f"processes_{tier}") for tier in tiers], axis=1),
         np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
         connections / middlewares if pooled else workers,
+        workers,
     )

@@ -12,8 +12,11 @@ from knee.fit.layered import LayeredForecast
 from knee.fit.scenario import CLIENTS, PIPELINE
 from knee.stats.intervals import number
 
-SOUGHT_MAX = 4096
-"""The largest value that is tried."""
+
+def sought_max(name: str) -> int:
+    """The largest value that is tried."""
+    return 16_384 if name in CLIENTS else 4096
+
 
 _GOAL = re.compile(r"\s*(response_ms|throughput)\s*([<>])\s*([0-9.eE+]+)\s*")
 
@@ -71,8 +74,8 @@ def wants_largest(name: str, goal: Goal) -> bool:
 
 
 def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> Sought:
-    """Halves the range of a setting from 1 to SOUGHT_MAX. More clients serve more and wait longer; more of any other
-    setting serves more and shortens waits.
+    """Doubles the value of a setting until the goal is met or missed, and halves the last step. More clients serve more
+    and wait longer; more of any other setting serves more and shortens waits.
 
     Parameters
     ----------
@@ -81,10 +84,14 @@ def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> S
     """
     known = cache(forecast)
     largest = wants_largest(name, goal)
+    most = sought_max(name)
     best = []
     for surely in (False, True):
         # The largest value that meets the goal, or the largest that misses it, is from `low` to below `high`.
-        low, high = 0, SOUGHT_MAX + 1
+        low, high = 0, 1
+        while high <= most and goal.is_met(known(high), surely=surely) == largest:
+            low, high = high, 2 * high
+        high = min(high, most + 1)
         while high - low > 1:
             middle = (low + high) // 2
             if goal.is_met(known(middle), surely=surely) == largest:
@@ -92,5 +99,5 @@ def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> S
             else:
                 high = middle
         value = low if largest else high
-        best.append((value, known(value)) if 1 <= value <= SOUGHT_MAX else None)
+        best.append((value, known(value)) if 1 <= value <= most else None)
     return Sought(name, goal, *best)

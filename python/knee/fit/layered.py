@@ -317,7 +317,9 @@ class LayeredSystem:
         if resource == CORES:
             return replace(setup, cores=2 * setup.cores)
         if resource == self.slots and setup.slots is not None:
-            return replace(setup, slots=2 * setup.slots)
+            # A worker uses one connection.
+            most = int(self.data.workers.max()) if self.data.pooled else 2 * setup.slots
+            return replace(setup, slots=min(2 * setup.slots, most))
         each = zip(self.data.tiers, setup.threads, strict=True)
         return replace(setup, threads=tuple(count * (2 if THREADS[tier] == resource else 1) for tier, count in each))
 

@@ -164,13 +164,17 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
         raise FitError("the middlewares were pipelined and have no worker slots to set")
     if connections is not None and not data.pooled:
         raise FitError("connections: expected a run with fewer connections to a database than workers")
+    if data.backends and any(setting(asked, names["store"]) is not None for names in (_PROCESSES, _THREADS)):
+        raise FitError("store: PostgreSQL has a process for each connection; set connections or workers")
     processes = each(_PROCESSES, data.processes)
-    asked_slots = connections / processes[1] if connections is not None else None if data.pooled else workers
-    slots = data.slots[0] if not np.isfinite(data.slots).all() else None
-    if slots is None:
-        slots = only("connections" if data.pooled else "workers", data.slots) if asked_slots is None else asked_slots
-    if data.pooled and workers is not None:
-        slots = min(slots, workers)
+    slots = float(data.slots[0])
+    if np.isfinite(data.slots).all():
+        slots = only("workers", data.workers) if workers is None else workers
+    if data.pooled:
+        total = only("connections", data.slots * data.middlewares) if connections is None else connections
+        if total % processes[1]:
+            raise FitError(f"connections: {total:g} do not divide evenly over {processes[1]} middlewares")
+        slots = min(slots, total / processes[1])
     in_flight = only("pipeline", data.pipeline) if pipeline is None else pipeline
     return Setup(
         in_flight * (float((data.customers / data.pipeline).max()) if clients is None else clients),

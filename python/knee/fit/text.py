@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from knee.fit.forecast import FittedSystem, Forecast
-from knee.fit.goals import SOUGHT_MAX, Sought
+from knee.fit.goals import Sought, sought_max
 from knee.fit.layered import LIMITS, LayeredForecast, LayeredSystem
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
@@ -76,14 +76,13 @@ def render_sought(label: str, system: LayeredSystem, sought: Sought) -> str:
     """The value that meets a goal, and the prediction for it."""
     lines = [label] if label else []
     if sought.likely is None:
-        lines.append(
-            f"{sought.goal}: no value of {sought.name} up to {SOUGHT_MAX:,} meets it; another resource limits."
-        )
+        lines.append(f"{sought.goal}: no value of {sought.name} up to {sought_max(sought.name):,} meets it.")
         return "\n".join(lines)
     most, share = "largest" if sought.largest else "smallest", f"{100 * system.level:g}%"
-    lines.append(f"{sought.goal}: the {most} value of {sought.name} is {sought.likely[0]:,}, by the estimate.")
+    more = " or more" if sought.largest and sought.likely[0] == sought_max(sought.name) else ""
+    lines.append(f"{sought.goal}: the {most} value of {sought.name} is {sought.likely[0]:,}{more}, by the estimate.")
     if sought.sure is None:
-        lines.append(f"With no value up to {SOUGHT_MAX:,} does the whole {share} interval meet the goal.")
+        lines.append(f"With no value up to {sought_max(sought.name):,} does the whole {share} interval meet the goal.")
     else:
         lines.append(f"With {sought.sure[0]:,}, the whole {share} interval meets the goal.")
     return "\n".join([*lines, render_layered("", system, [sought.likely[1]])])
@@ -91,7 +90,7 @@ def render_sought(label: str, system: LayeredSystem, sought: Sought) -> str:
 
 def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str]:
     setup = forecast.setup
-    where = counted(round(setup.customers), "client")
+    where = counted(round(forecast.clients), "client")
     where += "" if setup.slots is None else f", {counted(setup.slots, system.slots.removesuffix('s'))}"
     where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
     where += f", {number(setup.think_ms)} ms of thinking" if setup.think_ms else ""
@@ -124,7 +123,7 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
     )
     rows = [
         (
-            f"{each.setup.customers:,.10g}",
+            f"{each.clients:,.10g}",
             "none" if each.setup.slots is None else str(each.setup.slots),
             str(each.setup.middlewares),
             number(each.setup.think_ms),

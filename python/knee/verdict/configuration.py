@@ -93,6 +93,7 @@ def verdict_of(
         limits = None
     if limits is not None:
         bottleneck = decided(bottleneck, limits)
+        limits = limits if bottleneck.status == "found" else None
     return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck, limits=limits)
 
 

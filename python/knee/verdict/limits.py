@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from knee.data import Dataset
+from knee.data.utilization import OUTSIDERS_DECISIVE
 from knee.errors import FitError
 from knee.fit.curve import CLIENTS_MIN
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
@@ -98,20 +99,29 @@ def agrees(found: Bottleneck, limits: Limits) -> bool:
     """Whether the model explains the utilisation: it names every saturated thread, processor and disk, and what it
     names is as busy as measured.
     """
-    named = {_RESOURCES[limit.resource]: limit.resource for limit in limits.first}
-    if any(not _is_soft(c) and (c.role, c.resource) not in named for c in found.chosen):
+    named = {_RESOURCES[limit.resource] for limit in limits.first}
+    if (found.chosen and not named) or any(not _is_soft(c) and (c.role, c.resource) not in named for c in found.chosen):
         return False
-    measured = {named.get((c.role, c.resource)): c.at_most.estimate for c in found.candidates}
-    return all(abs(limits.busy[name] - measured[name]) <= _APART for name in (SLOTS, CORES) if name in measured)
+    resources = {pair: name for name, pair in _RESOURCES.items()}
+    measured = {resources.get((c.role, c.resource)): c.at_most.estimate for c in found.candidates}
+    return all(
+        abs(limits.busy[name] - measured[name]) <= _APART
+        for name in (SLOTS, CORES)
+        if name in measured and name in limits.busy
+    )
 
 
 def decided(found: Bottleneck, limits: Limits) -> Bottleneck:
-    """The verdict by the model, unless throughput still rises, or other programs spoil it."""
-    if found.cause in ("nothing measured", "no utilisation", "still rising", "other programs"):
+    """The verdict by the model, unless throughput still rises, or other programs or the load generator spoil it."""
+    causes = ("nothing measured", "no utilisation", "still rising", "other programs")
+    if found.cause in causes or found.status == "load generator":
         return found
     named = [_RESOURCES[limit.resource] for limit in limits.first]
     chosen = tuple(c for pair in named for c in found.candidates if (c.role, c.resource) == pair)
     if len(chosen) < len(named) or not chosen or set(chosen) == set(found.chosen):
+        return found
+    on_host = any(c.resource == "host CPU" for c in chosen)
+    if on_host and found.cpu_shares.get("others", 0.0) >= OUTSIDERS_DECISIVE:
         return found
     generators = tuple(c for c in chosen if c.role == "load")
     doubts = list(found.doubts)
@@ -124,7 +134,7 @@ def decided(found: Bottleneck, limits: Limits) -> Bottleneck:
         cause="",
         chosen=generators or chosen,
         waiting=full,
-        shares_host=any(c.resource == "host CPU" for c in chosen),
+        shares_host=on_host,
         confidence=confidence_of(doubts),
         doubts=tuple(doubts),
     )
