@@ -128,7 +128,7 @@ def test_limits_move_from_slots_to_cores() -> None:
 
 
 def test_wakeups_are_shared_at_most_little_more_than_measured() -> None:
-    # Light loads only: a request takes 0.3 ms, of which 0.2 ms would vanish at high loads.
+    # Light loads only: wake-ups take 0.2 of the 0.3 ms of a request, and would vanish at high loads.
     shared = replace(TRUE, laws=np.array([[0.018, 0.004], [0.1, 0.2], [0.037, 0.006]]))
     light = [setup(n) for n in (2, 4, 8)]
     found = fit_layered(runs(light, system=shared))
