@@ -35,7 +35,11 @@ BUSY = 0.7
 
 @dataclass(frozen=True)
 class Held:
-    """A held-back point: measured means, predictions, and how many of its runs the interval holds."""
+    """A held-back point: measured means, predictions, and how many of its runs the interval holds.
+
+    `bound` and `same` are baselines: the asymptotic bound from the processor times at the lightest load, and the
+    throughput that the fit measured with the same number of clients (NaN without such runs).
+    """
 
     system: str
     setup: Setup
@@ -50,8 +54,6 @@ class Held:
     busy: bool
     bound: float
     same: float
-    """Baselines: the asymptotic bound from the processor times at the lightest load, and the fit's own throughput at
-    this number of clients."""
 
     @property
     def errors(self) -> tuple[float, float, float, float]:
@@ -149,18 +151,11 @@ def main(arguments: list[str]) -> None:
         )
         for row in every:
             setup = row.setup
-            what = [f"{setup.customers:g}", f"{setup.think_ms:.2f}", setup.slots or "", *map(_joined, _counts(setup))]
-            values = (row.throughput, row.predicted, row.low, row.high)
-            writer.writerow([row.system, *what, *(round(value) for value in values)])
+            counts = (" ".join(map(str, each)) for each in (setup.processes, setup.threads))
+            values = (round(value) for value in (row.throughput, row.predicted, row.low, row.high))
+            load = (f"{setup.customers:g}", f"{setup.think_ms:.2f}", setup.slots or "")
+            writer.writerow([row.system, *load, *counts, *values])
     print(f"Runs and every point: {folder}")
-
-
-def _counts(setup: Setup) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return setup.processes, setup.threads
-
-
-def _joined(counts: tuple[int, ...]) -> str:
-    return " ".join(map(str, counts))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,9 @@ def test_one_store_behind_slots_is_near_its_exact_solution(slots: int, clients: 
 
 def test_cores_that_are_full_bound_the_throughput() -> None:
     found = solve_layered(TRUE.network(setup(2000, workers=64)), 2000)
-    assert found.host_busy[0, 0] == pytest.approx(1.0, abs=0.05)
+    # The middlewares' threads are always active; in the mean field the other threads leave 3 % of the cores idle.
+    assert found.busy.max() == pytest.approx(1.0, abs=1e-3)
+    assert 0.95 < found.host_busy[0, 0] <= 1
     assert found.throughput[0] <= 2.0 / TRUE.laws[:, 0].sum()
 
 

@@ -257,7 +257,7 @@ def predict_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Predict unmeasured settings: clients, think time, and of a run folder also workers, middlewares and cores."""
+    """Predict unmeasured settings: clients, think time, and of a run folder also workers, hosts, threads and cores."""
     from knee.cli import analyse
 
     analyse.print_prediction(

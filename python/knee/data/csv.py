@@ -377,7 +377,7 @@ def _measurements(source: str, table: pl.DataFrame, given: Sequence[str], own: S
     if measured:
         notes.append(
             f"Knee treats these columns as measurements, not factors: {', '.join(measured)}. They have fractions, "
-            "different in most rows. --map NAME=OURS gives one a meaning; `knee factorial --factor NAME` uses it."
+            "different in most rows. --map NAME=OURS gives one a meaning; `knee factorial --factors NAME` uses it."
         )
     for name in ("rate", "clients", "pipeline", "request_type"):
         if (

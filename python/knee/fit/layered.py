@@ -33,7 +33,8 @@ requests share at higher loads."""
 
 BEYOND = 0.15
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
-wake-ups differently there. BEYOND and UNMEASURED are judgements: see docs/reproductions/layered.md."""
+wake-ups differently there. FLOOR, BEYOND and UNMEASURED were chosen on eight systems (docs/reproductions/layered.md).
+"""
 
 UNMEASURED = 0.05
 """Standard deviation of ln(demand) in a system that was not measured: the model's structure and the machine's speed."""

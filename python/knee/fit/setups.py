@@ -52,7 +52,7 @@ def layered_systems(
     *,
     level: float,
     seed: int,
-    systems_max: int = SETUPS_MAX,
+    systems_max: int | None = None,
 ) -> list[tuple[str, LayeredSystem]]:
     """The label and the model of every configuration of a run folder with the asked levels.
 
@@ -78,7 +78,7 @@ def layered_systems(
         table = rows_at(table, name, level_of[0], named, dataset.constant)
     found = []
     each = configurations(table, named)
-    if len(each) > systems_max:
+    if systems_max is not None and len(each) > systems_max:
         raise FitError(f"{len(each)} configurations: expected {systems_max} at most")
     for label, rows in each:
         with _labelled(label):
@@ -141,7 +141,8 @@ def _several(value: Setting | Sequence[Setting]) -> list[Setting]:
 
 def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
     """What is asked, and what was measured otherwise, with the most clients."""
-    clients, pipeline, think, workers, connections, cores = (setting(asked, names) for names in KNOWN[:6])
+    clients, pipeline, think = (setting(asked, names) for names in (CLIENTS, PIPELINE, THINK))
+    workers, connections, cores = (setting(asked, names) for names in (WORKERS, CONNECTIONS, CORES))
 
     def only(name: str, values: Floats) -> float:
         if np.ptp(values) > 0:

@@ -34,8 +34,8 @@ _ROUNDS = 400
 _SETTLED = 1e-5
 
 TOGETHER = 0.15
-"""Correlation of the threads' activity: one event often wakes several threads. With 0 the predicted waits for a core
-are a third of the measured ones. See docs/reproductions/layered.md."""
+"""Correlation of the threads' activity: one event often wakes several threads. In the runs of eight systems, the
+predicted wait for a core is 57 % of the measured one in the median, and 26 % with 0: see docs/methods/layered.md."""
 
 _FULL = 0.999
 """Largest probability that a thread is active."""

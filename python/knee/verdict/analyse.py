@@ -69,7 +69,7 @@ def analyse(
         others = configuration(source)
         by_station = stations(source)
         laws = laws_of_run(source, by_station, tolerance=tolerance, level=level)
-        systems = explaining(source, others, evidence.measurements.table, level, seed)
+        systems = explaining(source, others, level, seed)
     measurements = evidence.measurements
     closed = measurements.table.filter(pl.col("think_ms").is_not_null())
     opened = measurements.table.filter(pl.col("think_ms").is_null())

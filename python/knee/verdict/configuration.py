@@ -18,7 +18,7 @@ from knee.verdict.bottleneck import Bottleneck, Candidate, find_bottleneck, find
 from knee.verdict.evidence import Evidence
 from knee.verdict.knee import OPEN_LOOP, Doubt, Knee, Obstacle, find_knee
 from knee.verdict.levels import Level
-from knee.verdict.limits import Limits, agrees, decided, limits_of
+from knee.verdict.limits import Limits, by_limits, limits_of
 
 _KNEE_NEEDS = ("clients", "throughput", "response_ms")
 
@@ -88,12 +88,7 @@ def verdict_of(
         unmeasured=evidence.unmeasured,
         level=level,
     )
-    limits = limits_of(systems, points, knee)
-    if limits is not None and not agrees(bottleneck, limits):
-        limits = None
-    if limits is not None:
-        bottleneck = decided(bottleneck, limits)
-        limits = limits if bottleneck.status == "found" else None
+    bottleneck, limits = by_limits(bottleneck, limits_of(systems, points, knee))
     return Verdict(factors, points, open_loop=False, knee=knee, bottleneck=bottleneck, limits=limits)
 
 

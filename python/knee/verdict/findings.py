@@ -20,11 +20,9 @@ from knee.verdict.details import Details
 from knee.verdict.health import HealthWarning
 from knee.verdict.knee import Obstacle
 from knee.verdict.levels import Levels
+from knee.verdict.limits import MODELS_MAX
 from knee.verdict.naming import Naming
 from knee.verdict.peak import Peak
-
-MODELS_MAX = 8
-"""Largest number of configurations with a model: each fit takes one or two seconds."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 
 from knee.data import Dataset
 from knee.data.utilization import OUTSIDERS_DECISIVE
 from knee.errors import FitError
-from knee.fit.curve import CLIENTS_MIN
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
 from knee.fit.setups import layered_systems
-from knee.verdict.bottleneck import SOFT, Bottleneck, Candidate
+from knee.verdict.bottleneck import SOFT, Bottleneck
 from knee.verdict.knee import Doubt, Knee, confidence_of
 
 _RESOURCES = {
@@ -30,11 +28,10 @@ _RESOURCES = {
 """The candidate of the bottleneck that a resource of the model is: its role and resource."""
 
 MODELS_MAX = 8
-"""Largest number of models that are fitted, one for each configuration of the factors that the model does not know."""
-
+"""Largest number of configurations with a model: each fit takes a second or two."""
 
 _APART = 0.25
-"""Largest difference between the measured utilisation of slots or cores and the model's."""
+"""Largest difference between the measured utilisation of slots, connections or cores and the model's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +61,9 @@ class Limits:
         )
 
 
-def explaining(
-    dataset: Dataset, others: Sequence[str], table: pl.DataFrame, level: float, seed: int
-) -> list[LayeredSystem]:
-    """The layered models of a run folder; none where they do not explain the measurements.
-
-    `others` are the factors besides the clients, and `table` the observations.
-    """
-    if table["clients"].n_unique() < CLIENTS_MIN:
-        return []
+def explaining(dataset: Dataset, others: Sequence[str], level: float, seed: int) -> list[LayeredSystem]:
+    """The layered models of a run folder; none where they do not explain the measurements. `others` are the factors
+    besides the clients."""
     try:
         found = layered_systems(dataset, others, level=level, seed=seed, systems_max=MODELS_MAX)
     except FitError:
@@ -95,51 +86,47 @@ def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int], knee: Kne
     return None
 
 
-def agrees(found: Bottleneck, limits: Limits) -> bool:
-    """Whether the model explains the utilisation: it names every saturated thread, processor and disk, and what it
-    names is as busy as measured.
+def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Limits | None]:
+    """The verdict by the model, with its limits. If the model has no say, the verdict by utilisation, without limits:
+    throughput still rises, other programs or the load generator spoil the run, or the model contradicts a utilisation.
     """
-    named = {_RESOURCES[limit.resource] for limit in limits.first}
-    if (found.chosen and not named) or any(not _is_soft(c) and (c.role, c.resource) not in named for c in found.chosen):
-        return False
-    resources = {pair: name for name, pair in _RESOURCES.items()}
-    measured = {resources.get((c.role, c.resource)): c.at_most.estimate for c in found.candidates}
-    return all(
-        abs(limits.busy[name] - measured[name]) <= _APART
-        for name in (SLOTS, CORES)
-        if name in measured and name in limits.busy
-    )
-
-
-def decided(found: Bottleneck, limits: Limits) -> Bottleneck:
-    """The verdict by the model, unless throughput still rises, or other programs or the load generator spoil it."""
-    causes = ("nothing measured", "no utilisation", "still rising", "other programs")
-    if found.cause in causes or found.status == "load generator":
-        return found
+    undecided = ("nothing measured", "no utilisation", "still rising", "other programs")
+    if limits is None or found.cause in undecided or found.status == "load generator" or not _agrees(found, limits):
+        return found, None
     named = [_RESOURCES[limit.resource] for limit in limits.first]
     chosen = tuple(c for pair in named for c in found.candidates if (c.role, c.resource) == pair)
-    if len(chosen) < len(named) or not chosen or set(chosen) == set(found.chosen):
-        return found
     on_host = any(c.resource == "host CPU" for c in chosen)
-    if on_host and found.cpu_shares.get("others", 0.0) >= OUTSIDERS_DECISIVE:
-        return found
-    generators = tuple(c for c in chosen if c.role == "load")
-    doubts = list(found.doubts)
+    crowded = on_host and found.cpu_shares.get("others", 0.0) >= OUTSIDERS_DECISIVE
+    if not chosen or len(chosen) < len(named) or crowded:
+        return found, None
+    if set(chosen) == set(found.chosen):
+        return found, limits
+    doubts = found.doubts
     if found.chosen and not set(found.chosen) & set(chosen):
-        doubts.append(Doubt("other utilisation"))
-    full = tuple(c for c in (*found.chosen, *found.waiting) if c not in chosen and _is_soft(c))
-    return replace(
+        doubts = (*doubts, Doubt("other utilisation"))
+    generators = tuple(c for c in chosen if c.role == "load")
+    decided = replace(
         found,
         status="load generator" if generators else "found",
         cause="",
         chosen=generators or chosen,
-        waiting=full,
+        waiting=tuple(c for c in (*found.chosen, *found.waiting) if c not in chosen and c.resource in SOFT),
         shares_host=on_host,
         confidence=confidence_of(doubts),
-        doubts=tuple(doubts),
+        doubts=doubts,
     )
+    return decided, None if generators else limits
 
 
-def _is_soft(candidate: Candidate) -> bool:
-    """Whether the resource is full whenever the resource behind it is."""
-    return candidate.resource in SOFT
+def _agrees(found: Bottleneck, limits: Limits) -> bool:
+    """Whether the model explains the utilisation: it names every saturated thread, processor and disk, and its slots
+    and cores are as busy as measured.
+    """
+    named = {_RESOURCES[limit.resource] for limit in limits.first}
+    if (found.chosen and not named) or any(
+        c.resource not in SOFT and (c.role, c.resource) not in named for c in found.chosen
+    ):
+        return False
+    measured = {(c.role, c.resource): c.at_most.estimate for c in found.candidates}
+    busy = {_RESOURCES[name]: limits.busy[name] for name in (SLOTS, CONNECTIONS, CORES) if name in limits.busy}
+    return all(abs(share - measured[pair]) <= _APART for pair, share in busy.items() if pair in measured)

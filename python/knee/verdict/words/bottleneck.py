@@ -69,8 +69,6 @@ def bottleneck_lines(found: Bottleneck, limits: Limits | None = None) -> list[st
 def limits_sentence(found: Limits) -> str:
     """What more of the first resource gives, and what limits then."""
     first, twice = found.limits[0], found.twice
-    if first.elasticity.estimate < LIMITS:
-        return "By the layered model no resource limits the throughput yet: clients and think time do."
     gain, more = first.elasticity, twice.throughput
     low, high = (10 * (end if end is not None else gain.estimate) for end in (gain.low, gain.high))
     name, then = twice.limits[0]

@@ -1,0 +1,86 @@
+"""The bottleneck by the layered model: when it decides, and when utilisation does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.test_layered import CALIBRATION, runs, setup
+
+from knee.fit.layered import CORES, SLOTS, layered_system
+from knee.stats.intervals import mean_interval
+from knee.verdict import words
+from knee.verdict.bottleneck import Bottleneck, Candidate
+from knee.verdict.knee import Knee
+from knee.verdict.limits import Limits, by_limits, limits_of
+
+HOST = ("host", "host CPU", "the host's CPU")
+WORKERS = ("middleware", "worker slots", "the middleware's worker slots")
+STORE = ("store", "thread", "the store's busiest thread")
+
+
+@pytest.fixture(scope="module")
+def limits() -> Limits:
+    """Two workers in each middleware, whose slots are full because the cores are."""
+    setups = [setup(clients, 2) for clients in (8, 16, 32, 64, 256)]
+    system = layered_system(runs(setups), level=0.95, seed=0)
+    found = limits_of([system], range(len(setups)), Knee("cannot tell", ()))
+    assert found is not None
+    return found
+
+
+def busy(parts: tuple[str, str, str], share: float) -> Candidate:
+    role, resource, name = parts
+    return Candidate(name, resource, role, name, mean_interval([share]), mean_interval([share]), 64)  # type: ignore[arg-type]
+
+
+def found(*chosen: Candidate, beside: tuple[Candidate, ...] = (), others: float = 0.0) -> Bottleneck:
+    """A verdict by utilisation."""
+    candidates = (*chosen, *beside)
+    return Bottleneck("found", chosen=chosen, candidates=candidates, confidence="high", cpu_shares={"others": others})
+
+
+def test_full_slots_in_front_of_full_cores_only_wait(limits: Limits) -> None:
+    slots, host = busy(WORKERS, 1.0), busy(HOST, limits.busy[CORES] - 0.1)
+    decided, kept = by_limits(found(slots, beside=(host,)), limits)
+    assert kept is limits
+    assert decided.names == ("the host's CPU",)
+    assert decided.waiting == (slots,)
+    assert "other utilisation" in {doubt.kind for doubt in decided.doubts}
+
+
+def test_saturated_thread_that_the_model_does_not_name_outranks_the_model(limits: Limits) -> None:
+    by_utilisation = found(busy(STORE, 0.97), beside=(busy(WORKERS, 1.0), busy(HOST, 0.9)))
+    assert by_limits(by_utilisation, limits) == (by_utilisation, None)
+
+
+def test_model_with_other_utilisation_than_measured_has_no_say(limits: Limits) -> None:
+    by_utilisation = found(busy(WORKERS, 1.0), beside=(busy(HOST, limits.busy[CORES] - 0.3),))
+    assert by_limits(by_utilisation, limits) == (by_utilisation, None)
+
+
+def test_cores_that_other_programs_share_are_not_named(limits: Limits) -> None:
+    by_utilisation = found(busy(WORKERS, 1.0), beside=(busy(HOST, 0.9),), others=0.3)
+    assert by_limits(by_utilisation, limits) == (by_utilisation, None)
+
+
+def test_load_generator_stays_the_limit(limits: Limits) -> None:
+    by_utilisation = replace(found(beside=(busy(WORKERS, 1.0), busy(HOST, 0.9))), status="load generator")
+    assert by_limits(by_utilisation, limits) == (by_utilisation, None)
+
+
+def test_sentence_has_the_gain_of_more_and_of_twice(limits: Limits) -> None:
+    said = words.bottleneck_lines(found(busy(HOST, 0.9)), limits)[1]
+    assert limits.limits[0].resource == CORES
+    gain = 10 * limits.limits[0].elasticity.estimate
+    assert said.startswith(f"At 256 clients, 10% more of the {CORES} give {gain:.1f}% more throughput (")
+    assert f"Twice the {CORES} give " in said
+
+
+def test_doubled_resource_raises_the_throughput_by_its_elasticity() -> None:
+    system = layered_system(runs(CALIBRATION), level=0.95, seed=0)
+    few = setup(128, 1, cores=8.0)
+    (limit,) = [limit for limit in system.limits(few) if limit.resource == SLOTS]
+    ratio = system.forecast(system.twice(few, SLOTS)).throughput.estimate / system.forecast(few).throughput.estimate
+    # One worker: one slot more is twice as many.
+    assert ratio == pytest.approx(2**limit.elasticity.estimate, rel=1e-6)
