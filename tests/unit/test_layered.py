@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -57,7 +58,7 @@ def runs(
     columns = np.array(rows).T
     threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
     slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)
-    return Demands(TRUE.tiers, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots, slots)
+    return Demands(TRUE.tiers, False, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots, slots)
 
 
 CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
@@ -178,6 +179,15 @@ def test_text_names_the_limit_and_the_extrapolation(systems: Systems) -> None:
     assert "This is an extrapolation: the largest measured throughput is" in text
 
 
+def test_text_names_the_hosts_and_threads_that_were_not_measured(systems: Systems) -> None:
+    quiet = [(label, replace(system, data=replace(system.data, spread=False))) for label, system in systems]
+    ((label, system, found),) = fit.layered_forecasts(quiet, {"stores": 4, "middleware.threads": 2})
+    text = fit.render_layered(label, system, found)
+    assert text.startswith(
+        "At 32 clients, 4 worker slots in each of 2 middlewares, 2 threads in each middleware, 4 stores, "
+    )
+
+
 def test_table_has_a_row_for_each_combination(systems: Systems) -> None:
     ((label, system, found),) = fit.layered_forecasts(systems, {"workers": [4, 8], "clients": [16, 64]})
     head, *rows = fit.render_layered(label, system, found).splitlines()[:5]
@@ -249,3 +259,22 @@ def test_connections_are_shared_by_middlewares_and_bounded_by_workers() -> None:
 def test_sought_clients_end_at_the_largest_value_that_is_tried(systems: Systems) -> None:
     ((label, system, sought),) = fit.seek_settings(systems, {}, "clients", fit.Goal.parse("response_ms < 1e9"))
     assert "is 16,384 or more, by the estimate" in fit.render_sought(label, system, sought)
+
+
+def test_stores_that_share_requests_are_predicted_only_where_measured() -> None:
+    data = runs(CALIBRATION, repetitions=1)
+    assert _setup(data, {"stores": 5}).processes == (1, 2, 5)
+    with pytest.raises(FitError, match=r"stores: a write .* goes to several stores"):
+        _setup(replace(data, spread=True), {"stores": 5})
+    assert _setup(replace(data, spread=True), {"stores": 3}).processes == (1, 2, 3)
+
+
+@pytest.mark.parametrize(("set_get", "spread"), [("0:1", False), ("1:9", True)])
+def test_writes_go_to_all_stores(folder: Dataset, set_get: str, spread: bool) -> None:
+    base = folder.spec.base
+    changed = copy(folder)
+    changed.spec = folder.spec.model_copy(
+        update={"base": base.model_copy(update={"workload": base.workload.model_copy(update={"set_get": set_get})})}
+    )
+    table = with_demands(changed, observations(folder))
+    assert table["spread"].to_list() == [spread] * table.height

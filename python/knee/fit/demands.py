@@ -32,6 +32,8 @@ class Demands:
         Whether the slots are connections to a database, which are fewer than the workers.
     backends
         Whether the store has a process for each slot.
+    spread
+        Whether some requests go to several stores: writes to all replicas, and sharded multi-gets.
     cores
         Of the host.
     point
@@ -60,6 +62,7 @@ class Demands:
     tiers: tuple[str, ...]
     pooled: bool
     backends: bool
+    spread: bool
     cores: float
     point: Floats
     throughput: Floats
@@ -99,14 +102,16 @@ class Demands:
 
     def take(self, rows: np.ndarray) -> Demands:
         """The chosen rows, by mask or by number."""
-        names = [each.name for each in fields(self) if each.name not in ("tiers", "pooled", "backends", "cores")]
+        names = [
+            each.name for each in fields(self) if each.name not in ("tiers", "pooled", "backends", "spread", "cores")
+        ]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The observations with columns `cpu_TIER` (busy processors), `processes_TIER` and `threads_TIER`, null without
     probes of all processes of the tier, `cores` of the host, and `backends`, whether the store has a process for each
-    connection."""
+    connection, and `spread`, whether some requests go to several stores."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -120,6 +125,7 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
         *RUN,
         *(dataset.setting(f"{tier}.threads").cast(pl.Float64).alias(f"_{tier}_threads") for tier in TIERS),
         (dataset.setting("store.kind") == "postgresql").alias("backends"),
+        _spread(dataset).alias("spread"),
     )
     table = table.join(settings, on=RUN, maintain_order="left")
     for tier in TIERS:
@@ -142,6 +148,15 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
         )
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
     return table.join(cores, on=RUN, how="left", maintain_order="left")
+
+
+def _spread(dataset: Dataset) -> pl.Expr:
+    """Whether a middleware of the memcached protocol sends some requests to several stores."""
+    writes = dataset.setting("workload.set_get").cast(pl.String).str.split(":").list.first() != "0"
+    sharded = (dataset.setting("middleware.multiget").cast(pl.String) == "sharded") & (
+        dataset.setting("workload.multiget") > 1
+    )
+    return (dataset.setting("workload.protocol") == "memcached") & (writes | sharded.fill_null(value=False))
 
 
 def demands_of(rows: pl.DataFrame) -> Demands:
@@ -191,6 +206,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         tiers,
         pooled,
         bool(rows["backends"].fill_null(False).all()) and bool(between[0]),
+        bool(rows["spread"].fill_null(False).any()),
         float(rows["cores"][0]),
         column("point"),
         throughput,

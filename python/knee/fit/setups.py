@@ -168,6 +168,11 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
     if data.backends and any(setting(asked, names["store"]) is not None for names in (_PROCESSES, _THREADS)):
         raise FitError("store: PostgreSQL has a process for each connection; set connections or workers")
     processes = each(_PROCESSES, data.processes)
+    if data.spread and "middleware" in data.tiers and processes[-1] not in data.processes[:, -1]:
+        raise FitError(
+            "stores: a write or a sharded multi-get goes to several stores, so their number changes its work; measure "
+            f"it, with --set 'store.hosts=[{data.processes[0, -1]:g},{processes[-1]}]'"
+        )
     slots = float(data.slots[0])
     if np.isfinite(data.slots).all():
         slots = only("workers", data.workers) if workers is None else workers

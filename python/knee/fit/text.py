@@ -17,6 +17,11 @@ from knee.stats.intervals import Interval, counted, number
 
 _DIGITS = 5
 
+_PROCESSES = {"load": "load generator", "middleware": "middleware", "store": "store"}
+
+_SHOWN = ("clients", "workers", "connections", "requests/s", "response ms", "limit")
+"""Columns of the table of predictions that stand there even if their values are equal."""
+
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
@@ -93,6 +98,12 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
     where = counted(round(forecast.clients), "client")
     where += "" if setup.slots is None else f", {counted(setup.slots, system.slots.removesuffix('s'))}"
     where += f" in each of {setup.middlewares} middlewares" if setup.middlewares > 1 else ""
+    for i, tier in enumerate(system.data.tiers):
+        name = _PROCESSES[tier]
+        if tier != "middleware" and setup.processes[i] not in system.data.processes[:, i]:
+            where += f", {counted(setup.processes[i], name)}"
+        if setup.threads[i] not in system.data.each[:, i]:
+            where += f", {counted(setup.threads[i], 'thread')} in each {name}"
     where += f", {number(setup.think_ms)} ms of thinking" if setup.think_ms else ""
     where += f", {setup.cores:g} cores" if setup.cores != system.data.cores else ""
     name, gain = forecast.limits[0]
@@ -114,7 +125,10 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
     head = (
         "clients",
         "connections" if system.data.pooled else "workers",
+        "load hosts",
         "middlewares",
+        "stores",
+        "threads",
         "think ms",
         "cores",
         "requests/s",
@@ -125,7 +139,10 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
         (
             f"{each.clients:,.10g}",
             "none" if each.setup.slots is None else str(each.setup.slots),
+            str(each.setup.processes[0]),
             str(each.setup.middlewares),
+            str(each.setup.processes[-1]),
+            "/".join(map(str, each.setup.threads)),
             number(each.setup.think_ms),
             f"{each.setup.cores:g}",
             quantity_between(each.throughput),
@@ -135,7 +152,7 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
         for each in forecasts
     ]
     # Without columns that never change, except the load and the results.
-    shown = [i for i in range(len(head)) if i in (0, 1, 5, 6, 7) or len({row[i] for row in rows}) > 1]
+    shown = [i for i in range(len(head)) if head[i] in _SHOWN or len({row[i] for row in rows}) > 1]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in (head, *rows)]
     return [*lines, f"In brackets: {100 * system.level:g}% prediction intervals of one further run."]
