@@ -52,12 +52,13 @@ def test_box_cox_with_proportional_noise_asks_where_interactions_vanish(means: t
     rng = np.random.default_rng(0)
     levels = dict.fromkeys("ab", (0, 1))
     design = design_of(full_design(levels, means, repetitions=3), list(levels), "throughput")
-    wrong = 0
+    found = []
     for _ in range(20):
         values = design.values * (1 + 0.05 * rng.standard_normal(12))
-        wrong += box_cox(replace(design, values=values)).fit not in (fit, "neither", "either")
+        found.append(box_cox(replace(design, values=values)).fit)
     # By the noise alone, an additive system would be called multiplicative in 40 % of the cases.
-    assert wrong <= 2
+    assert found.count(fit) >= 17
+    assert set(found) <= {fit, "neither"}
 
 
 def test_box_cox_without_repetitions_asks_where_interactions_vanish() -> None:
