@@ -13,15 +13,15 @@ use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 1024;
-/// Receives from one connection before the others have their turn.
+/// Most receives from a connection before other connections are read.
 const RECEIVES_MAX: usize = 4;
 /// Missing input of at least this size is received straight into the connection's own buffer. Smaller pieces pass
 /// through the scratch buffer, so that the connection's buffer stays small.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
-/// How often, and for how long, a gathering batch looks for more events: its first answers wait for this time.
+/// How often, and for how long, a gathering batch polls for more events. The first answers of the batch wait that long.
 const GATHERS_MAX: usize = 8;
 const GATHERING_MAX: Duration = Duration::from_micros(100);
-/// Connections accepted before the open ones have their turn.
+/// Most connections accepted in a batch.
 const ACCEPTS_MAX: usize = 64;
 /// The unconsumed input of a connection may stay in a buffer of this capacity, even if it is shorter.
 const HELD_BYTES_MIN: usize = 4 * 1024;
@@ -65,9 +65,9 @@ pub trait Handler {
     /// Another thread has called [`Waker::wake`](crate::Waker::wake).
     fn on_wake(&mut self, _io: &mut Io) {}
 
-    /// Whether the end of this batch is so expensive that the batch should also take events that have arrived since it
-    /// began. The loop then polls several times more, for at most about 100 µs. Output still leaves at the end of the
-    /// batch, and [`Io::now`] stays the time of its beginning.
+    /// Whether the batch should also take events that have arrived since it began, because ending a batch is expensive.
+    /// The loop then polls several times more, for at most about 100 µs. Output still leaves at the end of the batch,
+    /// and [`Io::now`] stays the time of its beginning.
     fn gathers(&mut self) -> bool {
         false
     }
@@ -207,7 +207,7 @@ impl<H: Handler> EventLoop<H> {
         self.reading = reading;
     }
 
-    /// Sends the batch's output and removes closed connections, repeatedly, because each step may cause the other.
+    /// Sends the batch's output and removes closed connections, repeatedly: each step may make work for the other.
     fn finish_batch(&mut self) {
         while !self.io.dirty.is_empty() || !self.io.closing.is_empty() {
             let mut flushing = std::mem::take(&mut self.flushing);
@@ -320,8 +320,8 @@ impl<H: Handler> EventLoop<H> {
                 }
                 Ok(received) => {
                     connection.last_active = now;
-                    // A short read means that an edge-triggered stream is drained. But an end of
-                    // input that was already announced brings no further edge.
+                    // A short read means that an edge-triggered stream is drained. But the kernel announces the end of
+                    // input only once.
                     if received < asked && !connection.hung_up {
                         connection.readable = false;
                     }
@@ -500,7 +500,7 @@ impl<H: Handler> EventLoop<H> {
         for conn in expired {
             self.io.close_because(conn, Close::Idle);
         }
-        // One timer for all connections, not one each: a sweep checks all of them.
+        // A single timer serves all connections: a sweep checks all of them.
         self.io.timer(next.max(now + idle / 8), SWEEP);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
 /// Limits of one event loop.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// One receive reads at most this many bytes into the thread's scratch buffer.
+    /// A receive reads at most this many bytes into the thread's scratch buffer.
     pub read_bytes: usize,
     /// Most unconsumed input of a connection, in bytes; beyond it the connection is closed.
     /// Must exceed the largest request that the handler accepts.

@@ -1,15 +1,14 @@
 //! A thread-per-core event loop over epoll: connections, buffers, timers.
 //!
 //! Each thread owns its connections, buffers and timers, so that no request takes a lock. The costs of system calls
-//! determine the design: a send on loopback costs about 4 µs of CPU, a ready receive 0.5 µs, an epoll event 0.15 µs.
-//! Therefore:
+//! determine the design. On loopback, a send costs about 4 µs of CPU, a ready receive 0.5 µs, an epoll event 0.15 µs.
 //!
-//! * interest is registered once, edge-triggered, for both directions, and never changed;
-//! * a short read counts as "drained", which saves a further receive;
-//! * while a batch of events is handled, output is only appended; at the end of the batch, every connection with output
-//!   gets one write: requests that arrive together leave together;
-//! * an idle connection owns no buffer: input is read into one scratch buffer per thread, and only
-//!   an unfinished tail is kept, in a buffer of its size; output buffers come from a pool and return when drained.
+//! * Interest is registered once, edge-triggered, for both directions, and never changed.
+//! * A short read counts as "drained", which saves a further receive.
+//! * Handling a batch of events only appends output. The end of the batch writes once to every connection with output,
+//!   so requests that arrive together leave together.
+//! * An idle connection owns no buffer. Input is read into the thread's scratch buffer; an unfinished rest moves to a
+//!   buffer of its size. Output buffers come from a pool, and return when drained.
 //!
 //! Memory is bounded. [`Config::input_bytes_max`] limits unconsumed input. If a peer does not read its answers, the
 //! loop stops reading from it at [`Config::output_high_water_bytes`] of unsent output.
