@@ -21,6 +21,11 @@ RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo
 # The extension is linked without a Python: pyo3 builds it for the stable interface.
 FOR_PYTHON := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1
 
+# clippy-driver compiles and lints at once, so that the check and the tests share one build.
+LINTED := $(shell command -v clippy-driver >/dev/null && echo RUSTC_WORKSPACE_WRAPPER=clippy-driver)
+TESTED := $(LINTED) cargo test --locked --tests
+EXTENDED := $(FOR_PYTHON) $(LINTED) cargo build --locked -p knee-kernels --lib --features python
+
 # Words that make a sentence hard to read, and where they may stand: a Unix user, a test's data.
 BANNED  := told|tell of|tells of|whoever|whom|of which|meanwhile|nobody|somebody|his|him
 ALLOWED := ':!crates/testkit/src/memcached.rs' ':!tests/data' ':!docs/decisions'
@@ -42,7 +47,7 @@ test: test-build
 	$(BIN)/pytest -p no:cacheprovider -m alone
 
 test-rust:
-	cargo test --locked --tests -- --test-threads=$(WAITING)
+	$(TESTED) --no-fail-fast -- --test-threads=$(WAITING)
 
 test-python:
 	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
@@ -50,11 +55,13 @@ test-python:
 # Beside Rust's tests, pytest compiles Python's: otherwise each of its processes would compile all of them.
 test-build: $(EXTENSION) $(VENV)/dev
 	$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null & \
-	    cargo test --locked --tests --no-run; built=$$?; wait; exit $$built
+	    $(TESTED) --no-run; built=$$?; wait; exit $$built
 
-check: $(VENV)/dev
+# The build has printed its warnings; cargo prints them again for `grep`, which fails the check if there are any.
+check: test-build
 	cargo fmt --all --check
-	$(FOR_PYTHON) cargo clippy --locked --all-targets --features knee-kernels/python -- -D warnings
+	@command -v clippy-driver >/dev/null || { echo 'make: clippy is missing: rustup component add clippy' >&2; exit 1; }
+	@! { $(EXTENDED) && $(TESTED) --no-run; } 2>&1 | grep '^warning'
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -120,7 +127,7 @@ target/release/knee-proxy: $(RUST)
 # The same extension serves every Python from 3.11 on. A running Python keeps the file it has.
 # The tests take a development build of it where no release build is newer.
 $(EXTENSION): $(KERNELS)
-	$(FOR_PYTHON) cargo build --locked -p knee-kernels --lib --features python
+	$(EXTENDED)
 	install -m 755 target/debug/libknee_kernels.so $@
 
 # The virtual environments' contents, as files that say when they were made.
