@@ -69,7 +69,7 @@ pub(crate) struct Clients<T: Traffic> {
     destinations: Vec<Destination>,
     phase: Phase,
     /// Connections opened before the start.
-    standing: usize,
+    opened: usize,
     in_flight: u64,
     /// The number of connections with `is_missing`.
     missing: u64,
@@ -159,7 +159,7 @@ impl<T: Traffic> Clients<T> {
             owners: Vec::new(),
             destinations,
             phase: Phase::Waiting,
-            standing: 0,
+            opened: 0,
             in_flight: 0,
             missing: 0,
             start: now,
@@ -219,7 +219,7 @@ impl<T: Traffic> Clients<T> {
             Phase::Waiting => {
                 // If there is no receiver, the run has failed already.
                 let why = Unusable::Unconnected(why.into());
-                let _ = self.run.standing.send(Err(Error::Connect { server, why }));
+                let _ = self.run.ready.send(Err(Error::Connect { server, why }));
                 io.stop();
             }
             Phase::Running | Phase::Draining => {
@@ -249,7 +249,7 @@ impl<T: Traffic> Clients<T> {
             }
             Pace::Open(_) => {
                 for client in 0..self.connections.len() {
-                    self.has_room(client, self.start);
+                    self.note_room(client, self.start);
                 }
                 for server in 0..self.destinations.len() {
                     self.send_due(io, server);
@@ -283,11 +283,11 @@ impl<T: Traffic> Clients<T> {
 
     /// Open loop: the client's connection has room for a request, or has been opened again.
     #[inline]
-    fn has_room(&mut self, client: usize, now: Instant) {
+    fn note_room(&mut self, client: usize, now: Instant) {
         let connection = &self.connections[client];
         let destination = &mut self.destinations[connection.server];
         if connection.in_flight.is_empty() {
-            destination.room.is_idle(client as u32);
+            destination.choice.add_idle(client as u32);
         }
         destination.room_since.get_or_insert(now);
     }
@@ -319,7 +319,7 @@ impl<T: Traffic> Clients<T> {
                 connection.in_flight.len() < pipeline
                     && connection.id.is_some_and(|id| io.output_len(id) <= OUTPUT_BYTES_MAX)
             };
-            let Some(via) = destination.room.take(idle, has_room) else {
+            let Some(via) = destination.choice.take(idle, has_room) else {
                 // The next answer makes room.
                 destination.room_since = None;
                 return;

@@ -26,20 +26,20 @@ impl FromStr for SetGet {
     }
 }
 
-/// A client's place in its round of sets and gets.
+/// A client's position in its round of sets and gets.
 ///
 /// Each round has the exact ratio, as in memtier. Clients begin at random places, so that they do not all write at the
 /// same time.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
+pub(crate) struct MixPosition {
     mix: SetGet,
     place: u64,
 }
 
-impl Turn {
-    pub(crate) fn new(mix: SetGet, random: &mut Random) -> Turn {
+impl MixPosition {
+    pub(crate) fn new(mix: SetGet, random: &mut Random) -> MixPosition {
         let place = random.below(u64::from(mix.sets) + u64::from(mix.gets));
-        Turn { mix, place }
+        MixPosition { mix, place }
     }
 
     /// Whether the next request is a set.
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     fn turns(mix: &str, stream: u64, count: usize) -> Vec<bool> {
-        let mut turn = Turn::new(mix.parse().unwrap(), &mut Random::stream(9, stream));
-        (0..count).map(|_| turn.next_is_set()).collect()
+        let mut position = MixPosition::new(mix.parse().unwrap(), &mut Random::stream(9, stream));
+        (0..count).map(|_| position.next_is_set()).collect()
     }
 
     #[test]

@@ -125,22 +125,22 @@ impl Arrivals {
 ///
 /// The next request goes to the connection that has been idle longest. If none is idle, busy connections take turns.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ConnectionChoice {
     connections: Vec<u32>,
     /// Connections in the order in which they became idle. Some may be busy again.
     idle: VecDeque<u32>,
     turn: usize,
 }
 
-impl Room {
-    /// Adds a connection. It counts as busy until a call of `is_idle`.
+impl ConnectionChoice {
+    /// Adds a connection. It counts as busy until a call of `add_idle`.
     pub(crate) fn add(&mut self, connection: u32) {
         self.connections.push(connection);
     }
 
     /// Notes that `connection` has no request in flight.
     #[inline]
-    pub(crate) fn is_idle(&mut self, connection: u32) {
+    pub(crate) fn add_idle(&mut self, connection: u32) {
         self.idle.push_back(connection);
     }
 
@@ -170,7 +170,7 @@ impl Room {
 /// The part of one server in an open loop, in one thread.
 pub(crate) struct Destination {
     pub(crate) arrivals: Arrivals,
-    pub(crate) room: Room,
+    pub(crate) choice: ConnectionChoice,
     /// When the timer for the next arrival fires, if one is set.
     pub(crate) armed: Option<Instant>,
     /// The time since which a connection has room; `None` while every connection is full or lost.
@@ -199,16 +199,17 @@ impl Destination {
         let mut destinations = Vec::new();
         destinations.resize_with(servers, || Destination {
             arrivals: Arrivals::new(length),
-            room: Room::default(),
+            choice: ConnectionChoice::default(),
             armed: None,
             room_since: None,
             lost: VecDeque::new(),
             opening: 0,
         });
         for (client, number) in (0..).zip(numbers) {
-            let Destination { arrivals, room, .. } = &mut destinations[server_of(number, servers)];
+            let Destination { arrivals, choice, .. } =
+                &mut destinations[server_of(number, servers)];
             arrivals.add(client, rate, seed, number, clients);
-            room.add(client);
+            choice.add(client);
         }
         destinations
     }
@@ -329,17 +330,17 @@ mod tests {
 
     #[test]
     fn idle_connections_come_before_busy_ones_in_turn() {
-        let mut room = Room::default();
+        let mut choice = ConnectionChoice::default();
         for connection in 0..3 {
-            room.add(connection);
+            choice.add(connection);
         }
-        room.is_idle(2);
-        room.is_idle(0);
-        assert_eq!(room.take(|_| true, |_| true), Some(2));
+        choice.add_idle(2);
+        choice.add_idle(0);
+        assert_eq!(choice.take(|_| true, |_| true), Some(2));
         // Connection 0 was lost, or carried another request, since it was idle.
-        assert_eq!(room.take(|connection| connection != 0, |_| true), Some(0));
-        assert_eq!(room.take(|_| true, |_| true), Some(1));
-        assert_eq!(room.take(|_| true, |connection| connection != 2), Some(0));
-        assert_eq!(room.take(|_| true, |_| false), None);
+        assert_eq!(choice.take(|connection| connection != 0, |_| true), Some(0));
+        assert_eq!(choice.take(|_| true, |_| true), Some(1));
+        assert_eq!(choice.take(|_| true, |connection| connection != 2), Some(0));
+        assert_eq!(choice.take(|_| true, |_| false), None);
     }
 }

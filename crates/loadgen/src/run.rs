@@ -68,9 +68,9 @@ pub(crate) struct Run {
     /// The time of the start; empty until all connections are open.
     pub(crate) start: OnceLock<Instant>,
     /// Each thread sends one message before the start: all of its connections are open, or why one is not.
-    pub(crate) standing: Sender<Result<(), Error>>,
+    pub(crate) ready: Sender<Result<(), Error>>,
     /// By server: connections that were opened before the start.
-    stood: Vec<AtomicU64>,
+    opened: Vec<AtomicU64>,
     pub(crate) complaints: Complaints,
     pub(crate) interrupted: AtomicBool,
     /// Requests that were due but never sent, because every connection was full or lost until the end.
@@ -85,12 +85,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(plan: Plan, standing: Sender<Result<(), Error>>) -> Run {
+    pub(crate) fn new(plan: Plan, ready: Sender<Result<(), Error>>) -> Run {
         Run {
-            stood: plan.servers.iter().map(|_| AtomicU64::default()).collect(),
+            opened: plan.servers.iter().map(|_| AtomicU64::default()).collect(),
             plan,
             start: OnceLock::new(),
-            standing,
+            ready,
             complaints: Complaints::default(),
             interrupted: AtomicBool::new(false),
             unsent: AtomicU64::new(0),
@@ -101,8 +101,8 @@ impl Run {
     }
 
     /// Counts a connection to this server that was opened before the start.
-    pub(crate) fn stands(&self, server: usize) {
-        self.stood[server].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_open(&self, server: usize) {
+        self.opened[server].fetch_add(1, Ordering::Relaxed);
     }
 
     fn timeout(&self) -> Error {
@@ -116,9 +116,9 @@ impl Run {
         for number in 0..self.plan.clients {
             wanted[server_of(number, servers)] += 1;
         }
-        let servers = self.plan.servers.iter().zip(&self.stood).zip(wanted);
-        let servers = servers.map(|((server, stood), wanted)| {
-            let missing = wanted - stood.load(Ordering::Relaxed);
+        let servers = self.plan.servers.iter().zip(&self.opened).zip(wanted);
+        let servers = servers.map(|((server, opened), wanted)| {
+            let missing = wanted - opened.load(Ordering::Relaxed);
             Missing { server: *server, missing, wanted }
         });
         servers.filter(|server| server.missing > 0).collect()
@@ -139,7 +139,7 @@ impl Run {
 
 /// Starts the threads that send a run's requests.
 pub(crate) trait Driver: Sized {
-    /// Starts the threads of the plan's clients. Each thread sends to `run.standing` when its connections are open, and
+    /// Starts the threads of the plan's clients. Each thread sends to `run.ready` when its connections are open, and
     /// begins when the run's start is known. If the process `parent` ends, the threads end.
     ///
     /// # Errors
@@ -191,11 +191,11 @@ pub(crate) fn run(
         return Err(Error::TooManyClients { clients: plan.clients, open_files_max });
     }
 
-    let (standing, ready) = channel();
-    let run = Arc::new(Run::new(plan, standing));
+    let (sender, ready) = channel();
+    let run = Arc::new(Run::new(plan, sender));
     let driving = driver.start(&run, &mut reporter, parent)?;
-    let stand = wait_until_standing(&ready, &run, Instant::now() + CONNECT_TIMEOUT);
-    let start = stand.and_then(|()| start_instant(run.plan.start_at_unix_s));
+    let opened = wait_until_open(&ready, &run, Instant::now() + CONNECT_TIMEOUT);
+    let start = opened.and_then(|()| start_instant(run.plan.start_at_unix_s));
     let start = match start {
         Ok(start) => start,
         Err(error) => {
@@ -227,7 +227,7 @@ pub(crate) fn run(
 }
 
 /// Waits until all threads have opened their connections.
-fn wait_until_standing(
+fn wait_until_open(
     ready: &Receiver<Result<(), Error>>,
     run: &Run,
     until: Instant,
@@ -264,17 +264,17 @@ mod tests {
 
     #[test]
     fn timeout_of_one_server_names_all_silent_servers() {
-        let (standing, ready) = channel();
+        let (sender, ready) = channel();
         let servers = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let servers = servers.map(|server| server.parse().unwrap());
         let plan = Plan { servers: servers.to_vec(), clients: 5, threads: 3, ..plan() };
-        let run = Run::new(plan, standing.clone());
-        run.stands(1);
-        run.stands(0);
-        run.stands(1);
+        let run = Run::new(plan, sender.clone());
+        run.count_open(1);
+        run.count_open(0);
+        run.count_open(1);
         let silent = |server| {
             let why = Unusable::Silent(CONNECT_TIMEOUT);
-            standing.send(Err(Error::Connect { server, why })).unwrap();
+            sender.send(Err(Error::Connect { server, why })).unwrap();
         };
         silent(servers[2]);
         silent(servers[0]);
@@ -283,16 +283,16 @@ mod tests {
             Missing { server: servers[0], missing: 1, wanted: 2 },
             Missing { server: servers[2], missing: 1, wanted: 1 },
         ];
-        assert_eq!(missing(wait_until_standing(&ready, &run, long)), expected);
+        assert_eq!(missing(wait_until_open(&ready, &run, long)), expected);
     }
 
     #[test]
     fn timeout_without_silent_server_names_the_thread() {
-        let (standing, ready) = channel();
-        let run = Run::new(plan(), standing);
-        run.stands(0);
-        run.stands(0);
-        let error = wait_until_standing(&ready, &run, Instant::now()).unwrap_err();
+        let (sender, ready) = channel();
+        let run = Run::new(plan(), sender);
+        run.count_open(0);
+        run.count_open(0);
+        let error = wait_until_open(&ready, &run, Instant::now()).unwrap_err();
         let expected = "all connections are open, but a load thread was not ready within 10 s";
         assert_eq!(error.to_string(), expected);
     }

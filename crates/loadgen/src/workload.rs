@@ -9,7 +9,7 @@ use knee_telemetry::Op;
 
 use crate::items::Items;
 use crate::keys::{KeyChoice, KeyPicker};
-use crate::mix::{SetGet, Turn};
+use crate::mix::{MixPosition, SetGet};
 use crate::traffic::{Fault, Judgement, Traffic};
 use crate::values::VALUE_BYTES_MAX;
 
@@ -69,9 +69,9 @@ impl Traffic for Workload {
 
     fn requests(&self, client: u64, clients: u64) -> Requests {
         let mut random = Random::stream(self.seed, client);
-        let turn = Turn::new(self.set_get, &mut random);
+        let position = MixPosition::new(self.set_get, &mut random);
         let picker = KeyPicker::new(self.choice, self.items.keys.count(), client, clients);
-        Requests { random, turn, picker }
+        Requests { random, position, picker }
     }
 
     /// The answer to a retrieval of the largest values.
@@ -86,8 +86,8 @@ impl Traffic for Workload {
         out: &mut Vec<u8>,
         mut memory: Option<&mut VecDeque<u32>>,
     ) -> Op {
-        let Requests { random, turn, picker } = requests;
-        if turn.next_is_set() {
+        let Requests { random, position, picker } = requests;
+        if position.next_is_set() {
             self.items.append_store("set", picker.pick(random), out);
             return Op::Set;
         }
@@ -148,7 +148,7 @@ impl Traffic for Workload {
 #[derive(Debug)]
 pub(crate) struct Requests {
     random: Random,
-    turn: Turn,
+    position: MixPosition,
     picker: KeyPicker,
 }
 

@@ -527,8 +527,8 @@ pub(crate) fn receive(
     buffer.reserve(bytes_max);
     let start = buffer.len();
     let spare = &mut buffer.spare_capacity_mut()[..bytes_max];
-    // SAFETY: the pointer and length describe memory of the vector that has no other reference; the kernel writes at
-    // most that many bytes.
+    // SAFETY: the pointer and length describe memory of the vector without another reference. The kernel writes at most
+    // that many bytes.
     let received = unsafe {
         libc::recv(stream.as_raw_fd(), spare.as_mut_ptr().cast::<libc::c_void>(), spare.len(), 0)
     };

@@ -11,7 +11,7 @@ use tonic::codegen::{Future, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use crate::budget::{Account, CALL_BYTES, Share};
+use crate::budget::{CALL_BYTES, ConnectionMemory, Share};
 use crate::messages::{Incoming, Outgoing};
 
 /// Records calls that ended before they reached a handler.
@@ -61,9 +61,9 @@ where
 
     fn call(&mut self, mut request: http::Request<tonic::body::Body>) -> Self::Future {
         let received = Instant::now();
-        let account: Arc<Account> =
+        let connection: Arc<ConnectionMemory> =
             request.extensions_mut().remove().expect("a call has a connection");
-        let share = Arc::new(account.share());
+        let share = Arc::new(connection.share());
         let path = request.uri().clone();
         let answer = share.take(CALL_BYTES).map(|()| {
             let mut request = request.map(|body| Incoming::new(body, Arc::clone(&share)));

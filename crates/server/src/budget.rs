@@ -26,7 +26,7 @@ pub struct Budget {
 
 /// The bytes that the calls of a connection have taken, and their activity.
 #[derive(Debug)]
-pub struct Account {
+pub struct ConnectionMemory {
     budget: Arc<Budget>,
     taken: AtomicUsize,
     pub(crate) activity: Activity,
@@ -35,7 +35,7 @@ pub struct Account {
 /// The bytes that a call has taken. Its drop gives them back.
 #[derive(Debug)]
 pub struct Share {
-    account: Arc<Account>,
+    connection: Arc<ConnectionMemory>,
     bytes: AtomicUsize,
     is_working: AtomicBool,
     is_metered: AtomicBool,
@@ -47,16 +47,16 @@ impl Budget {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max, flag })
     }
 
-    /// The account of a new connection.
-    pub(crate) fn account(self: &Arc<Budget>) -> Arc<Account> {
+    /// The memory of a new connection.
+    pub(crate) fn connection(self: &Arc<Budget>) -> Arc<ConnectionMemory> {
         let (taken, activity) = (AtomicUsize::new(0), Activity::begin());
-        Arc::new(Account { budget: Arc::clone(self), taken, activity })
+        Arc::new(ConnectionMemory { budget: Arc::clone(self), taken, activity })
     }
 
     /// The share of a call without a connection, for tests of handlers.
     #[must_use]
     pub fn share(self: &Arc<Budget>) -> Share {
-        self.account().share()
+        self.connection().share()
     }
 
     #[cfg(test)]
@@ -65,12 +65,12 @@ impl Budget {
     }
 }
 
-impl Account {
+impl ConnectionMemory {
     /// The share of a new call, which has taken no bytes yet.
-    pub(crate) fn share(self: &Arc<Account>) -> Share {
+    pub(crate) fn share(self: &Arc<ConnectionMemory>) -> Share {
         self.activity.call_begins();
         let (bytes, is_working, is_metered) = Default::default();
-        Share { account: Arc::clone(self), bytes, is_working, is_metered }
+        Share { connection: Arc::clone(self), bytes, is_working, is_metered }
     }
 
     fn take(&self, bytes: usize) -> Result<(), Status> {
@@ -104,7 +104,7 @@ impl Share {
     /// # Errors
     /// If the limit would be exceeded.
     pub fn take(&self, bytes: usize) -> Result<(), Status> {
-        self.account.take(bytes)?;
+        self.connection.take(bytes)?;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -112,24 +112,24 @@ impl Share {
     /// Takes `bytes` more even beyond the limit, for the answer to a finished change. Further calls are refused until
     /// these bytes are given back.
     pub fn overdraw(&self, bytes: usize) {
-        self.account.overdraw(bytes);
+        self.connection.overdraw(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives back all but `bytes`.
     pub(crate) fn keep(&self, bytes: usize) {
         let had = self.bytes.fetch_min(bytes, Ordering::Relaxed);
-        self.account.give_back(had.saturating_sub(bytes));
+        self.connection.give_back(had.saturating_sub(bytes));
     }
 
-    pub(crate) fn account(&self) -> &Account {
-        &self.account
+    pub(crate) fn connection(&self) -> &ConnectionMemory {
+        &self.connection
     }
 
     /// Notes whether the call waits for the server or for the client.
     pub(crate) fn set_working(&self, works: bool) {
         if self.is_working.swap(works, Ordering::Relaxed) != works {
-            let activity = &self.account.activity;
+            let activity = &self.connection.activity;
             if works { activity.work_begins() } else { activity.work_ends() }
         }
     }
@@ -149,8 +149,8 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.set_working(false);
-        self.account.activity.call_ends();
-        self.account.give_back(*self.bytes.get_mut());
+        self.connection.activity.call_ends();
+        self.connection.give_back(*self.bytes.get_mut());
     }
 }
 
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn connection_takes_no_more_than_it_leaves() {
         let budget = Budget::new(1000, "--memory-mb");
-        let account = budget.account();
-        let calls = [(); 2].map(|()| account.share());
+        let connection = budget.connection();
+        let calls = [(); 2].map(|()| connection.share());
         calls[0].take(300).unwrap();
         calls[1].take(200).unwrap();
         assert_eq!(calls[1].take(1).unwrap_err().code(), tonic::Code::ResourceExhausted);

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
 
-use crate::budget::{Account, Budget};
+use crate::budget::{Budget, ConnectionMemory};
 
 /// The pause after the system failed to accept a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
@@ -44,7 +44,7 @@ pub struct Connection {
     stream: TcpStream,
     /// Missing bytes of the preface.
     preface_left: usize,
-    account: Arc<Account>,
+    memory: Arc<ConnectionMemory>,
     limits: Limits,
     /// The time of the next check for activity; `None`: no check.
     watch: Option<Pin<Box<Sleep>>>,
@@ -65,7 +65,7 @@ impl Connection {
         }
         self.preface_left = self.preface_left.saturating_sub(bytes);
         if self.preface_left == 0 {
-            self.account.activity.moves();
+            self.memory.activity.moves();
             match (self.look_interval(), &mut self.watch) {
                 (Some(interval), Some(watch)) => watch.as_mut().reset(Instant::now() + interval),
                 _ => self.watch = None,
@@ -83,7 +83,7 @@ impl Connection {
             return None;
         }
         let Limits { idle_max, stall_max, .. } = self.limits;
-        let activity = &self.account.activity;
+        let activity = &self.memory.activity;
         let quiet_max = if activity.has_calls() { stall_max } else { idle_max };
         let now = Instant::now();
         match (quiet_max, activity.quiet_since()) {
@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-/// The connections of a listener, within `limits` and each with an account of `budget`. `open` counts them.
+/// The connections of a listener, within `limits` and each with a part of `budget`. `open` counts them.
 pub fn connections(
     listener: TcpListener,
     limits: Limits,
@@ -133,7 +133,7 @@ pub fn connections(
         let connection = Connection {
             stream,
             preface_left: PREFACE_BYTES,
-            account: budget.account(),
+            memory: budget.connection(),
             limits,
             watch: Some(Box::pin(sleep_until(Instant::now() + limits.silence_max))),
             _permit: permit,
@@ -144,11 +144,11 @@ pub fn connections(
 }
 
 impl Connected for Connection {
-    /// Each call finds its connection's account in its extensions.
-    type ConnectInfo = Arc<Account>;
+    /// Each call finds its connection's memory in its extensions.
+    type ConnectInfo = Arc<ConnectionMemory>;
 
-    fn connect_info(&self) -> Arc<Account> {
-        Arc::clone(&self.account)
+    fn connect_info(&self) -> Arc<ConnectionMemory> {
+        Arc::clone(&self.memory)
     }
 }
 

@@ -34,7 +34,7 @@ impl Body for Incoming {
         if let Some(Ok(frame)) = &next
             && let Some(part) = frame.data_ref()
         {
-            self.share.account().activity.moves();
+            self.share.connection().activity.moves();
             if let Err(status) = self.share.take(part.len()) {
                 return Poll::Ready(Some(Err(status)));
             }
@@ -66,7 +66,7 @@ impl Outgoing {
     }
 
     fn part(&mut self) -> Frame<Bytes> {
-        self.share.account().activity.moves();
+        self.share.connection().activity.moves();
         Frame::data(self.message.split_to(self.message.len().min(CALL_BYTES)))
     }
 }
@@ -115,7 +115,7 @@ impl Unsent {
     /// Gives back the call's bytes for the request and the message, and counts the message's bytes until it has left.
     fn message(data: Bytes, share: &Arc<Share>) -> Bytes {
         share.keep(CALL_BYTES);
-        share.account().overdraw(data.len());
+        share.connection().overdraw(data.len());
         Bytes::from_owner(Unsent { data, share: Arc::clone(share) })
     }
 }
@@ -128,8 +128,8 @@ impl AsRef<[u8]> for Unsent {
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        self.share.account().give_back(self.data.len());
-        self.share.account().activity.moves();
+        self.share.connection().give_back(self.data.len());
+        self.share.connection().activity.moves();
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         assert!(parts.iter().all(|part| part.len() <= CALL_BYTES));
         assert_eq!(parts.iter().map(Bytes::len).sum::<usize>(), BYTES);
         // The call waits for the server's next message, so it counts as active.
-        assert_eq!(share.account().activity.quiet_since(), None);
+        assert_eq!(share.connection().activity.quiet_since(), None);
         drop(answer);
         drop(share);
         let last = parts.pop().unwrap();

@@ -38,7 +38,7 @@ impl Loads {
         file: String,
         ending: watch::Receiver<bool>,
     ) -> Result<impl Stream<Item = Result<InitResponse, Status>> + Send + use<>, Status> {
-        let Ok(turn) = Arc::clone(&self.0).try_lock_owned() else {
+        let Ok(guard) = Arc::clone(&self.0).try_lock_owned() else {
             return Err(Status::resource_exhausted(
                 "another load is running, and one runs at a time: try again later",
             ));
@@ -48,8 +48,8 @@ impl Loads {
         let list = blocking(move || open_beneath(&directory, &name)).await??;
         let (reports, progress) = watch::channel(None);
         let load = tokio::task::spawn_blocking(move || {
-            // Hold the turn to the end of the load, even if the client leaves.
-            let _turn = turn;
+            // Hold the lock to the end of the load, even if the client leaves.
+            let _guard = guard;
             let stops = || reports.is_closed() || *ending.borrow();
             let options = LoadOptions { name: &file, commit_edges: COMMIT_EDGES, now };
             let mut stopped = false;

@@ -71,14 +71,14 @@ impl Safe {
 fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>) {
     let mut ends = false;
     while !ends && let Ok(Some(first)) = waiters.recv() {
-        let mut turn = vec![first];
-        turn.extend(waiters.try_iter().map_while(|waiting| {
+        let mut group = vec![first];
+        group.extend(waiters.try_iter().map_while(|waiting| {
             ends = waiting.is_none();
             waiting
         }));
-        let last = turn.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
+        let last = group.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
         let outcome = store.sync(last);
-        for Waiting { sequence, answer } in turn {
+        for Waiting { sequence, answer } in group {
             // The disk failed, but this commit may have been synced before.
             let safe = if outcome.is_ok() { Ok(()) } else { store.sync(sequence) };
             // Sending fails if the call was cancelled.

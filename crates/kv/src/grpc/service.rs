@@ -29,7 +29,7 @@ use super::scan::{Place, Scan, entry};
 use super::settings::GrpcSettings;
 use super::tally::Tally;
 use super::watch::Watch;
-use super::write::{Refused, Tried, Turn, written, written_at_once};
+use super::write::{Refused, SegmentPermit, Tried, written, written_at_once};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
@@ -110,9 +110,9 @@ impl Service {
         self.tally.call(&self.tally.writes);
         let (room, mut patience) = (Room::of(writes), Patience::default());
         loop {
-            let turn = self.make_ready(room).await?;
+            let permit = self.make_ready(room).await?;
             let outcome = written(&self.store, writes, request, now);
-            drop(turn);
+            drop(permit);
             let is_full = outcome.as_ref().is_err_and(|refused| refused.is_full);
             if !is_full || !self.store.room(room, &mut patience).await {
                 return self.settled(outcome).await;
@@ -120,23 +120,22 @@ impl Service {
         }
     }
 
-    /// Makes the segments that a write needs on a blocking thread, as this takes the disk some milliseconds. A write
-    /// that
-    /// found none keeps its turn to make some until it has written.
-    async fn make_ready(&self, room: Room) -> Result<Option<Turn>, Status> {
+    /// Makes the segments that a write needs, on a blocking thread, because this takes the disk some milliseconds.
+    /// Returns the permit if segments were missing: the write keeps it until it has written.
+    async fn make_ready(&self, room: Room) -> Result<Option<SegmentPermit>, Status> {
         if self.store.is_ready_for(room) {
             return Ok(None);
         }
-        let turn = Arc::clone(&self.making).lock_owned().await;
+        let permit = Arc::clone(&self.making).lock_owned().await;
         // The previous call may have made enough segments.
         if self.store.is_ready_for(room) {
-            return Ok(Some(turn));
+            return Ok(Some(permit));
         }
         let store = self.store.clone();
         let made = blocking(move || {
             // The write reports a failure, unless it needs no segment.
             let _ = store.make_ready_for(room);
-            turn
+            permit
         });
         made.await.map(Some)
     }
@@ -232,18 +231,18 @@ impl Service {
     ) -> Result<WriteResponse, Status> {
         call.take(bulk.changes.len() * CHANGE_BYTES)?;
         self.tally.call(&self.tally.writes);
-        let (mut turn, mut patience) = (None, Patience::default());
+        let (mut permit, mut patience) = (None, Patience::default());
         let outcome = loop {
-            let (store, share, turn_taken) = (self.store.clone(), call.share(), turn.take());
+            let (store, share, permit_taken) = (self.store.clone(), call.share(), permit.take());
             let made = blocking(move || {
                 let _share = share;
-                written_at_once(&store, bulk, turn_taken)
+                written_at_once(&store, bulk, permit_taken)
             });
             match made.await? {
                 Tried::Done(outcome) => break outcome,
                 Tried::Unready(unready) => {
                     bulk = unready;
-                    turn = Some(Arc::clone(&self.making).lock_owned().await);
+                    permit = Some(Arc::clone(&self.making).lock_owned().await);
                 }
                 Tried::Full(refused, room, why) => {
                     if !self.store.room(room, &mut patience).await {
@@ -301,7 +300,7 @@ impl Service {
             )
         })?;
         check_directory_name(&directory)?;
-        let Ok(turn) = Arc::clone(&self.copying).try_lock_owned() else {
+        let Ok(guard) = Arc::clone(&self.copying).try_lock_owned() else {
             return Err(Status::resource_exhausted(
                 "another copy is being made, and one is made at a time: try again later",
             ));
@@ -309,7 +308,7 @@ impl Service {
         let (store, parent, copies_max) =
             (self.store.clone(), parent.to_owned(), self.settings.copies_max);
         blocking(move || {
-            let _turn = turn;
+            let _guard = guard;
             check_room_for_copy(&parent, copies_max)?;
             let copied = store.backup(&parent.join(&directory));
             let commit = copied.map_err(|error| uncopied(&error, &directory))?;
@@ -353,10 +352,10 @@ impl Service {
 
     pub(super) async fn compacted(&self) -> Result<CompactResponse, Status> {
         let store = self.store.clone();
-        // Hold the turn to the end of the compaction, even if the client leaves.
-        let turn = Arc::clone(&self.compacting).lock_owned().await;
+        // Hold the lock to the end of the compaction, even if the client leaves.
+        let guard = Arc::clone(&self.compacting).lock_owned().await;
         let compacted = blocking(move || {
-            let _turn = turn;
+            let _guard = guard;
             store.compact()
         })
         .await?;

@@ -9,8 +9,8 @@ use tonic::Status;
 
 use super::refusal::unwritten;
 
-/// The turn to make segments.
-pub(super) type Turn = OwnedMutexGuard<()>;
+/// The permit to make segments, which one call holds at a time.
+pub(super) type SegmentPermit = OwnedMutexGuard<()>;
 
 pub(super) fn put(Value { value, flags, ttl_s }: &Value, now: Second) -> Action<'_> {
     let expiry = match ttl_s {
@@ -57,7 +57,7 @@ pub(super) struct Refused {
 /// The outcome of an attempt at a bulk put.
 pub(super) enum Tried {
     Done(Result<Committed, Refused>),
-    /// The write needs new segments, and has no turn to make them.
+    /// The write needs new segments, and has no permit to make them.
     Unready(BulkPutRequest),
     /// The log had too little space.
     Full(BulkPutRequest, Room, Refused),
@@ -82,8 +82,12 @@ pub(super) fn written(
     })
 }
 
-/// Executes a bulk put. Returns the request if it needs space, or new segments without a turn.
-pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<Turn>) -> Tried {
+/// Executes a bulk put. Returns the request if it needs space, or new segments without a permit.
+pub(super) fn written_at_once(
+    store: &Store,
+    bulk: BulkPutRequest,
+    permit: Option<SegmentPermit>,
+) -> Tried {
     let now = now();
     let writes = bulk
         .changes
@@ -97,7 +101,7 @@ pub(super) fn written_at_once(store: &Store, bulk: BulkPutRequest, turn: Option<
     };
     let room = Room::of(&writes);
     if !store.is_ready_for(room) {
-        if turn.is_none() {
+        if permit.is_none() {
             drop(writes);
             return Tried::Unready(bulk);
         }

@@ -31,11 +31,11 @@ impl<T: Traffic> Handler for Clients<T> {
         }
         match (self.phase, self.run.plan.pace) {
             (Phase::Waiting, _) => {
-                self.standing += 1;
-                self.run.stands(connection.server);
-                if self.standing == self.connections.len() {
+                self.opened += 1;
+                self.run.count_open(connection.server);
+                if self.opened == self.connections.len() {
                     // If there is no receiver, the run has failed already.
-                    let _ = self.run.standing.send(Ok(()));
+                    let _ = self.run.ready.send(Ok(()));
                 }
             }
             (Phase::Running, Pace::Closed(_)) => {
@@ -46,7 +46,7 @@ impl<T: Traffic> Handler for Clients<T> {
             }
             (_, Pace::Open(_)) => {
                 let server = connection.server;
-                self.has_room(client, Instant::now());
+                self.note_room(client, Instant::now());
                 self.send_due(io, server);
             }
             (_, Pace::Closed(_)) => {}
@@ -107,7 +107,7 @@ impl<T: Traffic> Handler for Clients<T> {
         if let Pace::Open(_) = self.run.plan.pace {
             let server = self.connections[client].server;
             let was_full = self.destinations[server].room_since.is_none();
-            self.has_room(client, now);
+            self.note_room(client, now);
             if was_full {
                 self.send_due(io, server);
             }
@@ -139,12 +139,12 @@ impl<T: Traffic> Handler for Clients<T> {
         }
         let failed = self.connections[client].in_flight.len();
         self.fail_in_flight(client);
-        let stood = self.connections[client].id.take().is_some();
-        if stood && let Some(recorder) = &mut self.recorder {
+        let was_open = self.connections[client].id.take().is_some();
+        if was_open && let Some(recorder) = &mut self.recorder {
             recorder.connections -= 1;
             recorder.gauges.losses += 1;
         }
-        if failed > 0 || !stood {
+        if failed > 0 || !was_open {
             self.is_cut(client);
         }
         if let Pace::Closed(_) = self.run.plan.pace {
@@ -180,9 +180,9 @@ impl<T: Traffic> Handler for Clients<T> {
         match self.phase {
             Phase::Waiting => {
                 self.run.interrupted.store(true, Ordering::Relaxed);
-                if self.standing < self.connections.len() {
+                if self.opened < self.connections.len() {
                     // The run waits for the connections.
-                    let _ = self.run.standing.send(Err(Error::Interrupted));
+                    let _ = self.run.ready.send(Err(Error::Interrupted));
                 }
                 io.stop();
             }

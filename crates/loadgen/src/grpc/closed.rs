@@ -54,6 +54,6 @@ impl<C: Calls> Thread<C> {
         if self.loses(client) {
             self.reconnect(client).await;
         }
-        self.members[client].stands()
+        self.members[client].is_open()
     }
 }

@@ -60,7 +60,7 @@ async fn live<C: Calls>(
         Ok(members) => members,
         Err(error) => {
             // If there is no receiver, the run has failed already.
-            let _ = run.standing.send(Err(error));
+            let _ = run.ready.send(Err(error));
             return Ok(());
         }
     };
@@ -68,7 +68,7 @@ async fn live<C: Calls>(
     let thread = Rc::new(thread.map_err(Error::System)?);
     let ringing = Rc::clone(&thread);
     spawn_local(async move { ringing.alarms.ring().await });
-    let _ = run.standing.send(Ok(()));
+    let _ = run.ready.send(Ok(()));
     let started = async {
         drop(orders.wait_for(|orders| orders.start).await);
         // The start is set before the order is sent.
@@ -123,7 +123,7 @@ async fn meet<C: Calls>(
                 let introduced = timeout(CONNECT_TIMEOUT, introduced).await;
                 let introduced = introduced.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT)));
                 if introduced.is_ok() {
-                    run.stands(server);
+                    run.count_open(server);
                 }
                 introduced
             });
@@ -152,7 +152,7 @@ impl<C: Calls> Thread<C> {
             }
             Pace::Open(_) => {
                 for client in 0..self.members.len() {
-                    self.has_room(client, start);
+                    self.note_room(client, start);
                 }
                 for server in 0..self.run.plan.servers.len() {
                     spawn_local(Rc::clone(self).ask_on_schedule(server));

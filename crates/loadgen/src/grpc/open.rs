@@ -13,7 +13,7 @@ impl<C: Calls> Thread<C> {
     /// Sends the due requests of one server, and lost writes again.
     pub(super) async fn ask_on_schedule(self: Rc<Self>, server: usize) {
         while let Some(due) = self.wanted(server).await {
-            let via = self.room(server);
+            let via = self.choose(server);
             let mut later = None;
             if via.is_none_or(|via| self.members[via].in_flight.get() > 0) {
                 later = self.open_wanted(server);
@@ -101,23 +101,23 @@ impl<C: Calls> Thread<C> {
     }
 
     /// The connection for the next request to a server. Notices connections that were lost while idle.
-    fn room(&self, server: usize) -> Option<usize> {
+    fn choose(&self, server: usize) -> Option<usize> {
         loop {
-            let via = self.room_unless_lost(server)?;
+            let via = self.choose_maybe_lost(server)?;
             if !self.leaves_lost(via) {
                 return Some(via);
             }
         }
     }
 
-    fn room_unless_lost(&self, server: usize) -> Option<usize> {
+    fn choose_maybe_lost(&self, server: usize) -> Option<usize> {
         let pipeline = self.run.plan.pipeline;
         let room = |via: u32, below: usize| {
             let member = &self.members[via as usize];
-            member.in_flight.get() < below && member.stands()
+            member.in_flight.get() < below && member.is_open()
         };
         let destination = &mut self.destinations.borrow_mut()[server];
-        let via = destination.room.take(|via| room(via, 1), |via| room(via, pipeline));
+        let via = destination.choice.take(|via| room(via, 1), |via| room(via, pipeline));
         if via.is_none() {
             destination.room_since = None;
         }
@@ -130,17 +130,17 @@ impl<C: Calls> Thread<C> {
         if self.leaves_lost(via) {
             // A waiting request may need the connection opened again.
             self.freed[member.server].notify_one();
-        } else if member.stands() {
-            self.has_room(via, Instant::now());
+        } else if member.is_open() {
+            self.note_room(via, Instant::now());
         }
     }
 
     /// A connection has room for a request, or has been opened again.
-    pub(super) fn has_room(&self, via: usize, now: Instant) {
+    pub(super) fn note_room(&self, via: usize, now: Instant) {
         let member = &self.members[via];
         let destination = &mut self.destinations.borrow_mut()[member.server];
         if member.in_flight.get() == 0 {
-            destination.room.is_idle(via as u32);
+            destination.choice.add_idle(via as u32);
         }
         if destination.room_since.is_none() {
             destination.room_since = Some(now);
@@ -175,8 +175,8 @@ impl<C: Calls> Thread<C> {
         self.reconnect(via).await;
         let member = &self.members[via];
         self.destinations.borrow_mut()[member.server].opening -= 1;
-        if member.stands() {
-            self.has_room(via, Instant::now());
+        if member.is_open() {
+            self.note_room(via, Instant::now());
         }
     }
 }

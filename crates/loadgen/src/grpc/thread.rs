@@ -84,7 +84,7 @@ impl<C: Calls> Member<C> {
         }
     }
 
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.link.borrow().is_some()
     }
 }

@@ -171,11 +171,12 @@ impl<D: Database> History<D> {
             let further = if random.below(4) == 0 { self.desks.len() / 2 } else { 0 };
             let desk = &self.desks[(number + further) % self.desks.len()];
             let queue = self.queues[random.below(QUEUES as u64) as usize];
-            let mut turn = Turn { history: &self, desk, number, queue, recorded: &mut recorded };
+            let mut step =
+                ClientStep { history: &self, desk, number, queue, recorded: &mut recorded };
             let done = match random.below(10) {
-                n if n < sends => turn.send(&mut random).await,
-                8.. if self.mix == Mix::All => turn.lease(&mut random).await,
-                _ => turn.remove(1 + random.below(2) as u32).await,
+                n if n < sends => step.send(&mut random).await,
+                8.. if self.mix == Mix::All => step.lease(&mut random).await,
+                _ => step.remove(1 + random.below(2) as u32).await,
             };
             if done.is_err() {
                 sleep(AGAIN).await;
@@ -239,9 +240,9 @@ impl<D: Database> History<D> {
             for number in 0..self.clients.len() {
                 for &queue in &self.queues {
                     let desk = &self.desks[number % self.desks.len()];
-                    let mut turn = Turn { history: self, desk, number, queue, recorded };
+                    let mut step = ClientStep { history: self, desk, number, queue, recorded };
                     // Faults are over. A remove without an answer would excuse any loss.
-                    if let Err(failure @ Failure::Unknown(_)) = turn.remove(1000).await {
+                    if let Err(failure @ Failure::Unknown(_)) = step.remove(1000).await {
                         panic!("{failure:?}");
                     }
                 }
@@ -268,7 +269,7 @@ fn had(operation: &Operation) -> usize {
 }
 
 /// One step of a client.
-struct Turn<'h, D> {
+struct ClientStep<'h, D> {
     history: &'h History<D>,
     desk: &'h Desk<D>,
     number: usize,
@@ -276,7 +277,7 @@ struct Turn<'h, D> {
     recorded: &'h mut Vec<Recorded>,
 }
 
-impl<D: Database> Turn<'_, D> {
+impl<D: Database> ClientStep<'_, D> {
     async fn send(&mut self, random: &mut Random) -> Result<(), Failure> {
         let history = self.history;
         let messages: Vec<_> = (0..1 + random.below(3))
