@@ -27,7 +27,7 @@ fn open(path: &Path, consistency: Consistency) -> Store {
     Store::open(options(consistency), &directory, 1 << 26).expect("it opens").0
 }
 
-/// A directory of its own for stores and their copies, gone at the end.
+/// A temporary directory for stores and their copies.
 struct Place(PathBuf);
 
 impl Place {
@@ -125,7 +125,7 @@ fn copy_of_a_full_log_may_take_more_segments() {
     let options = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
     let store = Store::in_memory(options, u64::from(PAIRS) << 21).expect("memory");
     for pair in 0..PAIRS {
-        // One of each fills a segment; two of the large ones take two.
+        // A segment holds one value of each size, but not two of the larger ones.
         made(&store, &[0, pair], put(&[pair; 1_000_000]));
         made(&store, &[1, pair], put(&vec![pair; 1 << 20]));
     }

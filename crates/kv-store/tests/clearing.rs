@@ -1,4 +1,4 @@
-//! Everything goes: at once or at a second, for all fronts, and for good.
+//! Clears: at once or at a set second, for all servers of a store, and over restarts.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn open(Directory(path): &Directory) -> Store {
     Store::open(OPTIONS, &directory, 1 << 26).unwrap().0
 }
 
-/// Waits until the keeper has said of all others that they are gone.
+/// Waits until the keeper has deleted all keys but this many.
 fn wait_for_keys(store: &Store, keys: usize) {
     until("the end of the others", || store.keys() <= keys);
     assert_eq!(store.keys(), keys);
@@ -83,7 +83,7 @@ fn full_store_is_cleared_and_read() {
     items.clear(10, 1).unwrap();
     assert!(items.get(&[0, 0], 9, |item| item.is_some()).unwrap());
     assert!(!items.get(&[0, 0], 20, |item| item.is_some()).unwrap());
-    // What was taken away gives its space back.
+    // The space of cleared keys is reclaimed.
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).unwrap();
     let began = std::time::Instant::now();
     while store.keys() > 0 || put(&store, b"new", &[0; 900], 20).is_err() {
@@ -100,7 +100,7 @@ fn repeated_request_is_answered_while_a_clear_is_late() {
     let write = [Write { key: b"key", condition: Condition::Absent, action }];
     let made = store.write(&write, id(0), 1).unwrap();
     while put(&store, b"other", &[0; 8], 1).is_ok() {}
-    // What frees space has one segment more, and fills it as well.
+    // Deletes may take one more segment. Here they fill it, too.
     let delete = [Write { key: b"nothing", condition: Condition::Always, action: Action::Delete }];
     let refused = (1..).find(|&number| store.write(&delete, id(number), 1).is_err()).unwrap();
     Items::new(store.clone()).clear(10, 1).unwrap();
@@ -119,7 +119,7 @@ fn cleared_keys_stay_gone_after_a_restart() {
     let before = store.snapshot();
     let version = store.last();
     Items::new(store.clone()).clear(10, 1).unwrap();
-    // Only a reader makes it happen, and only one record says so.
+    // The first read after the set time makes the clear, with a single record.
     let read = store.read(&[7], 10, |_| true).unwrap();
     assert_eq!((read.found, read.sequence), (None, version + 1));
     store.sync(read.sequence).unwrap();
@@ -180,7 +180,7 @@ fn append_after_a_clear_starts_empty() {
         items.clear(1, 1).unwrap();
         grow.join().unwrap();
     });
-    // What grew while all went is not spared, with all that it had.
+    // Appends during the clear save no key.
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).unwrap();
     wait_for_keys(&store, 0);
 }
@@ -204,7 +204,7 @@ fn watcher_sees_new_values_before_late_deletes() {
         store.write(&[write], None, now).unwrap();
     };
     append(b"over", 7);
-    // The first write after its time makes the clear; events of each key come later.
+    // The first write after the set time makes the clear; the events of its keys come later.
     Items::new(store.clone()).clear(9, 7).unwrap();
     append(b"cleared", 9);
     append(b"cleared", 9);
@@ -235,7 +235,7 @@ fn records_moved_during_a_clear_stay_gone() {
             over.store(true, std::sync::atomic::Ordering::Release);
         });
         let keeper = Keeper::start(store.clone(), History::Seconds(0)).unwrap();
-        // Until what is dead is gone, with what says that it is.
+        // Compactions drop the dead records, then the delete records.
         for number in 0..200_u8 {
             put(&store, b"after", &[number; 200], 1).unwrap();
             if number % 20 == 0 {

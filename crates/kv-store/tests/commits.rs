@@ -1,4 +1,4 @@
-//! Commits: made as a whole or not at all, once, and reported.
+//! Commits are atomic, made once, and reported to watchers.
 
 use std::ops::Bound;
 
@@ -45,7 +45,7 @@ fn repeated_request_is_made_once_over_a_restart() {
     let first = store.write(&[write], id(1), 1).expect("it is taken");
     assert_eq!(store.write(&[write], id(1), 1), Ok(first));
     let second = store.write(&[write], id(2), 1).expect("it is taken");
-    // What has overwritten them does not make them forgotten.
+    // Later writes do not make the store forget the requests.
     for round in 0..200_u32 {
         set(&store, b"other", &[round as u8; 200]);
     }

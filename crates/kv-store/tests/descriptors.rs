@@ -30,7 +30,7 @@ fn open(path: &Path) -> Store {
 
 /// Opens files up to the limit.
 fn all_files() -> Vec<File> {
-    // SAFETY: each call has a struct of its own.
+    // SAFETY: both calls get a valid `rlimit`.
     unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
@@ -68,17 +68,17 @@ fn without_descriptors() {
         files.truncate(files.len() - spare);
         let refused = (0..100).find_map(|_| write().err());
         drop(files);
-        // Some free descriptors suffice.
+        // The write may also succeed, if there are enough free descriptors.
         let is_told = matches!(refused, Some(WriteError::Log(Unwritable::Failed(_))));
         assert!(is_told || refused.is_none() && spare > 1, "{refused:?} with {spare} files");
-        // The contents after a crash now.
+        // Copy the files as a crash would leave them now.
         let _ = fs::remove_dir_all(&copy);
         fs::create_dir(&copy).expect("a directory");
         for entry in fs::read_dir(&path).expect("the directory is there") {
             let entry = entry.expect("an entry");
             fs::copy(entry.path(), copy.join(entry.file_name())).expect("a copy");
         }
-        // The store tries again now and then.
+        // The store makes its next attempt after some time.
         let began = Instant::now();
         let made = loop {
             match write() {

@@ -1,4 +1,4 @@
-//! What a disk cannot read, or may not have although it was written.
+//! Failed reads of the disk, and failed syncs.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use knee_kv_store::{
 
 use crate::store::{Directory, open, options, scanned, set};
 
-/// An instruction of a filter of calls: what it does, with what, and how many to leave out if it holds and if not.
+/// An instruction of a seccomp filter: code, operand, and the instructions to skip if it is true or false.
 type Instruction = (u32, u32, u8, u8);
 
 fn load(at: u32) -> Instruction {
@@ -27,13 +27,13 @@ fn end(with: u32) -> Instruction {
 }
 
 const FAILS: u32 = libc::SECCOMP_RET_ERRNO | libc::EIO as u32;
-/// Of `struct seccomp_data`: the call.
+/// The offset of the call's number in `struct seccomp_data`.
 const CALL: u32 = 0;
 
-/// From now on this thread cannot read so much of any file as has the byte at this place.
+/// Makes every later read of this thread fail if it covers the byte at `place` of a file.
 fn fail_to_read(place: u32) {
     let is_behind = |jt, jf| (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, place, jt, jf);
-    // The call's third argument, which is the length, and its fourth, the place.
+    // The offsets of the call's third argument (length) and fourth argument (place).
     let (length, offset) = (32, 40);
     filter_calls(&[
         load(CALL),
@@ -49,12 +49,12 @@ fn fail_to_read(place: u32) {
     ]);
 }
 
-/// From now on no call of this thread gets by that the filter has something against.
+/// Applies the filter to all later calls of this thread.
 fn filter_calls(filter: &[Instruction]) {
     let of = |&(code, k, jt, jf): &Instruction| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut filter: Vec<_> = filter.iter().map(of).collect();
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: calls with numbers and with a program that outlives them.
+    // SAFETY: the calls get numbers, and a program that outlives them.
     let failed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program)
@@ -141,8 +141,8 @@ fn undurable_bytes_are_written_again_for_a_durable_store() {
     }
 }
 
-/// Which segments of forty keys are written again by a store that opens them behind a crash and
-/// `before`; some of the last ones are in any case.
+/// Writes forty keys and simulates a crash. Calls `before`, opens the store, and returns for each segment whether the
+/// store wrote it again. It always writes some of the last segments again.
 fn written_again(
     directory: &Directory,
     opened: impl Fn() -> Store,
@@ -176,7 +176,7 @@ fn source_of_a_move_stays_after_a_failed_sync() {
     let at =
         DirectoryOptions { path: directory.0.clone(), durability: Durability::None, repair: false };
     let store = Store::open(options(Consistency::Linearizable), &at, 1 << 26).expect("opens").0;
-    // Of the first two segments a quarter is alive.
+    // A quarter of the first two segments is live.
     for key in (0..8_u8).chain([0, 1, 2, 4, 5, 6]).chain(8..12) {
         set(&store, &[key], &[key; 900]);
     }
@@ -223,7 +223,7 @@ fn record_larger_than_new_segments_is_named_at_once() {
     let store = opened(64 << 10).expect("opens").0;
     set(&store, &[1; 4000], b"");
     drop(store);
-    // The record takes that and the key; a change adds a request's id, and a segment ends.
+    // The record needs more than the key: its own fields, a request's id, and the end of the segment.
     let Err(DirectoryError::Other(file, what)) = opened(4096) else {
         panic!("it could be neither moved nor deleted")
     };

@@ -26,7 +26,7 @@ fn value(memory: &mut Memory, key: &[u8], now: Second) -> Option<Vec<u8>> {
     memory.get(key, now, |item| item.map(|item| item.value.to_vec())).unwrap()
 }
 
-/// A versioned store of so small segments that a few of the largest values fill one.
+/// A versioned store with small segments: a few of the largest values fill one.
 fn items(consistency: Consistency) -> (Store, Items) {
     let store = Store::in_memory(options(consistency), 1 << 26).unwrap();
     (store.clone(), Items::new(store))
@@ -56,7 +56,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..24_u8;
-    // Short and long, so that sizes change, segments fill, and large items get their own.
+    // Both short and long values, so that sizes change, segments fill, and large items get their own segments.
     let bytes = || {
         prop_oneof![3 => 0..60_usize, 1 => 0..VALUE_BYTES_MAX + 100]
             .prop_map(|len| (0..len).map(|n| (n * 7 + len) as u8).collect::<Vec<u8>>())
@@ -268,7 +268,7 @@ proptest! {
         play(&mut memory(192 * 1024), steps, |_| ());
     }
 
-    /// So is a versioned store, while its space is reclaimed.
+    /// A versioned store is a map with expiry, too, while its space is reclaimed.
     #[test]
     fn keeping_versions_behaves_as_a_map(
         steps in prop::collection::vec(step(), 1..400),
@@ -281,7 +281,7 @@ proptest! {
         });
     }
 
-    /// With too little memory items are evicted, the others are right, and the limit holds.
+    /// With too little memory, the engine evicts items. The other items are correct, and the limit holds.
     #[test]
     fn evicts_within_the_limit(
         seed in any::<u64>(),
@@ -408,7 +408,7 @@ fn too_little_memory_for_the_largest_value_is_refused() {
     let limits = MemoryLimits { memory_bytes_max: least, value_bytes_max };
     let mut memory = Memory::new(limits).unwrap();
     for number in 0..10 {
-        // It takes the largest value again and again, and small ones.
+        // The engine takes small values, and the largest value repeatedly.
         put(&mut memory, &key(number), b"small", 1);
         put(&mut memory, b"large", &vec![number as u8; value_bytes_max], 1);
         assert_eq!(value(&mut memory, b"large", 1), Some(vec![number as u8; value_bytes_max]));

@@ -1,4 +1,4 @@
-//! What a store may forget, and what it has back for it.
+//! Keys and requests that a store may forget, and the space that this frees.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -167,8 +167,7 @@ fn store_in_memory_reclaims_space() {
     }
 }
 
-/// The keeper looks for keys whose time is over when it starts, and what is touched in between keeps
-/// its version.
+/// The keeper looks for expired keys when it starts. A key that was touched before stays.
 #[test]
 fn expired_keys_go_in_few_commits_and_touched_ones_stay() {
     let store = Store::in_memory(OPTIONS, 1 << 24).expect("memory");
@@ -212,7 +211,7 @@ fn full_store_takes_deletes_and_reclaims_space() {
                 }
             };
             assert!(matches!(full, WriteError::Log(Unwritable::Full(_))), "{full:?}");
-            // Some of each segment, so that for long none is worth taking apart.
+            // The deletes are spread over all segments, so that for long no segment is worth reclaiming.
             let keys = std::mem::replace(&mut deleted, number)..number;
             for key in (0..5).flat_map(|first| keys.clone().skip(first).step_by(5)) {
                 let key = key.to_le_bytes();
@@ -268,21 +267,21 @@ fn deleted_keys_leave_nothing_behind() {
         let options = StoreOptions { consistency, ..OPTIONS };
         let volatile = Store::in_memory(options, 64 * 4096).expect("memory");
         for store in [&durable, &volatile] {
-            // These are never written again: their segment stays the first one.
+            // These keys are never written again: their segment stays the first one.
             for cold in 0..7 {
                 set(store, &[b'c', cold], &[7; 400]);
             }
             come_and_go(store, 2000, &[7; 40]);
             come_and_go(store, 2000, b"");
             let figures = store.figures();
-            // A quarter of the log at most says of keys that they are gone, and half of it is dead.
+            // At most a quarter of the live bytes are delete records, and at most half of the log is dead.
             assert!(figures.file_bytes <= 12 * 4096, "{consistency:?}: {figures:?}");
             assert!(figures.versions < 7 + 200, "{consistency:?}: {figures:?}");
         }
         drop(durable);
         let store = open_within(&directory.0, consistency, 64 * 4096);
         assert_eq!(store.keys(), 7);
-        // No version is met again, although nothing is known of the key.
+        // The store repeats no version, although it has forgotten the key.
         let again = set(&store, &0_u32.to_be_bytes(), b"");
         let least = if consistency == Consistency::Sequential { 3 } else { 8000 };
         assert!(again >= least, "{consistency:?}: version {again} again");
@@ -306,7 +305,7 @@ fn repeated_delete_of_nothing_deletes_nothing() {
     assert_eq!(store.keys(), 1, "what was put later is gone");
 }
 
-/// Fills a log with keys whose time is over at 10.
+/// Fills a log with keys that expire at 10.
 fn fill(store: &Store) -> u32 {
     for number in 0_u32.. {
         let action = Action::Put { flags: 0, expiry: Expiry::at(10), marks: 0, value: b"v" };

@@ -1,4 +1,4 @@
-//! A full log: writers wait for space that can be reclaimed, and for no other.
+//! A full log: writers wait only if space can be reclaimed.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ fn stored(items: &mut Items, key: u32, value: &[u8]) -> Result<(), Refused> {
     let change = Change::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value };
     loop {
         match items.update(&key.to_le_bytes(), 1, |_| (change, ())).0 {
-            // As the front does it: it is decided anew.
+            // Decide again, as the servers do.
             Err(Refused::Changed) => {}
             outcome => return outcome.map(drop),
         }
@@ -46,16 +46,16 @@ fn removed(items: &mut Items, key: u32) -> Result<(), Refused> {
     items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0.map(drop)
 }
 
-/// Puts new keys from one on until there is no room; the first that is not there.
+/// Puts new keys from `first` on until the log is full. Returns the first key that was refused.
 fn fill_from(items: &mut Items, first: u32, value: &[u8]) -> u32 {
     let refused = (first..u32::MAX).find(|&key| stored(items, key, value).is_err());
     refused.expect("the log is bounded")
 }
 
-/// The same in a store that is empty.
+/// Fills an empty store. Returns the number of its keys.
 fn fill(items: &mut Items, value: &[u8]) -> u32 {
     let keys = fill_from(items, 0, value);
-    // Of a segment, what is left beside whole values is not taken, nor are the last one and its end.
+    // A segment holds whole values only. The last segment may be unused.
     let least = (SEGMENTS as usize - 1) * (SEGMENT_BYTES / (value.len() + 100));
     assert!(keys as usize >= least, "{keys} keys of at least {least}");
     keys
@@ -65,8 +65,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Several writers overwrite small values with larger ones, as fast as they can, until they have written
-/// the log several times over: what is alive comes to two thirds of it.
+/// Several writers overwrite small values with larger ones, as fast as they can. They write several times as much as the
+/// log holds. In the end, two thirds of the log are live.
 fn overwrite(store: &Store) {
     let mut items = Items::new(store.clone());
     for key in (0..KEYS).cycle().take(5 * KEYS as usize) {
@@ -77,7 +77,7 @@ fn overwrite(store: &Store) {
             let mut items = items.clone();
             scope.spawn(move || {
                 for step in 0..6 * KEYS {
-                    // No two writers, nor two rounds, in the same order.
+                    // Each writer has another order of keys in each round.
                     let key = (step * 7919 + writer * 1237) % KEYS;
                     stored(&mut items, key, &[2; 200]).expect("there is space to be had back");
                 }
@@ -180,14 +180,14 @@ fn deletes_and_overwrites_make_room() {
     let mut items = Items::new(store.clone());
     let value = [1; 5000];
     let keys = fill(&mut items, &value);
-    // A quarter of each segment: too little to be reclaimed without a waiting writer.
+    // Delete a quarter of each segment: too little to be reclaimed without a waiting writer.
     for key in (0..keys).step_by(4) {
         removed(&mut items, key).expect("it frees space");
     }
     until("that there is room", || stored(&mut items, keys, &value).is_ok());
     let keys = 1 + fill_from(&mut items, keys, &value);
     for key in (1..keys).step_by(4) {
-        // For this there may be room or not.
+        // This write may be refused.
         let _ = stored(&mut items, key, b"");
     }
     until("that there is room", || stored(&mut items, keys, &value).is_ok());
@@ -201,7 +201,7 @@ fn compaction_makes_room() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::All).expect("a thread");
     let mut items = Items::new(store.clone());
-    // Two of five are of one key, whose past is kept.
+    // Two of five writes overwrite key 0, whose old versions are kept.
     let key = |step: u32| if step % 5 < 2 { 0 } else { step };
     let refused = (0..u32::MAX).find(|&step| stored(&mut items, key(step), &[1; 1000]).is_err());
     assert!(refused.is_some_and(|steps| steps > 1000), "{refused:?}");
@@ -213,7 +213,7 @@ fn compaction_makes_room() {
 fn dropped_snapshot_makes_room() {
     let store = in_memory();
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-    // It keeps all that is replaced, however much.
+    // The snapshot keeps all replaced versions.
     let snapshot = store.snapshot();
     let mut items = Items::new(store.clone());
     let refused = (0..u32::MAX).find(|&round| stored(&mut items, round % 2, &[1; 1000]).is_err());
@@ -222,8 +222,7 @@ fn dropped_snapshot_makes_room() {
     until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
 }
 
-/// What the keeper takes beyond the limit to move what is alive would else be full in the end, and there were no
-/// room left for a delete.
+/// The keeper moves live records to segments beyond the limit. Writes must not fill these: deletes need them.
 #[test]
 fn log_filled_during_moves_takes_deletes() {
     let store = in_memory();
@@ -235,7 +234,7 @@ fn log_filled_during_moves_takes_deletes() {
             scope.spawn(move || {
                 let mut refused = 0;
                 for step in 0..u32::MAX {
-                    // Some are overwritten, of all sizes.
+                    // Values have all sizes, and some are overwritten.
                     let key = writer << 20 | (step - step % 7 / 4);
                     let bytes = (step * 7919 % 50) as usize * 500;
                     match stored(&mut items, key, &vec![1; bytes]) {
@@ -262,7 +261,7 @@ fn small_values_are_deleted_from_a_full_log_in_any_order() {
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
     let keys = fill(&mut items, &[1; 20]);
-    // Each segment has the same part of what is gone, which is little for long.
+    // The deletes are spread over all segments, so each segment is mostly live for long.
     const STEP: u32 = 7919;
     assert_ne!(keys % STEP, 0, "a prime meets all keys");
     for round in 0..keys {
@@ -278,7 +277,7 @@ fn dead_records_of_the_newest_segment_are_reclaimed() {
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
     let segments = || store.figures().file_bytes / SEGMENT_BYTES as u64;
-    // All but the last one full of what stays.
+    // Fill all segments but the last one with live records.
     let mut key = 1;
     while segments() < SEGMENTS {
         stored(&mut items, key, &[1; 1000]).expect("there is room");
@@ -318,7 +317,7 @@ fn change_of_a_changed_item_is_decided_again() {
                     loop {
                         let mut count = [0; 20_000];
                         let next = &mut count;
-                        // What was seen is what is changed, or nothing is.
+                        // The update changes the item that it has read, or nothing.
                         let added = items.update(b"count", 1, |item: Option<Item<'_>>| {
                             if let Some(item) = item {
                                 next.copy_from_slice(item.value);
@@ -364,7 +363,7 @@ fn log_shrinks_to_a_smaller_limit() {
     let store = open(SEGMENTS);
     let mut items = Items::new(store.clone());
     let keys = fill(&mut items, &[1; 1000]);
-    // Most of them are deleted, but so that a part of each segment stays.
+    // Most keys are deleted, but each segment keeps some live records.
     for key in (0..keys).filter(|key| key % 5 < 3) {
         removed(&mut items, key).expect("it frees space");
         store.sync(store.last()).expect("the disk takes it");
@@ -374,12 +373,12 @@ fn log_shrinks_to_a_smaller_limit() {
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     let mut items = Items::new(store.clone());
     until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
-    // One beyond it is taken while something is moved.
+    // A move may take one segment beyond the limit.
     let bytes_max = SEGMENTS / 2 * SEGMENT_BYTES as u64;
     until("that it is within its limit", || store.figures().file_bytes <= bytes_max);
 }
 
-/// With another limit segments have another size: what is alive in a large one fits no two small ones.
+/// The segments of a store depend on its limit. The live records of a large segment exceed two small ones.
 #[test]
 fn log_of_larger_segments_takes_deletes_and_shrinks() {
     let directory = Directory::new("large");
@@ -426,7 +425,7 @@ fn reopened_full_log_takes_overwrites() {
         stored(&mut items, key, &[1; 1000]).expect("there is room");
         key += 1;
     }
-    // The last one is more than half full of what stays.
+    // More than half of the last segment is live.
     (0..40).for_each(|more| stored(&mut items, key + more, &[1; 1000]).expect("there is room"));
     drop((items, store));
     for _ in 0..3 {
@@ -439,7 +438,7 @@ fn reopened_full_log_takes_overwrites() {
     }
 }
 
-/// A killed store leaves a segment that is not full, and its next life begins with another one.
+/// A killed store leaves a segment that is not full. After its restart, the store begins another one.
 #[test]
 fn full_log_takes_writes_after_each_kill() {
     let directory = Directory::new("killed");
@@ -454,7 +453,7 @@ fn full_log_takes_writes_after_each_kill() {
         stored(&mut items, life, &[1; 1000]).expect("it was within its limit");
         while stored(&mut items, 100, &[1; 1000]).is_ok() {}
         store.write_out().expect("the disk takes it");
-        // The contents after a kill now.
+        // Copy the files as a kill would leave them now.
         let next = directory.0.join((life + 1).to_string());
         fs::create_dir(&next).expect("a directory");
         for entry in fs::read_dir(&at.path).expect("the directory is there") {

@@ -1,4 +1,4 @@
-//! A store on a full disk: a small one of its own, mounted in a namespace of its own.
+//! A store on a full disk. Each test mounts a small disk in its own namespace.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
@@ -15,7 +15,7 @@ use knee_kv_store::{
 use knee_testkit::soak;
 
 const SEGMENT_BYTES: usize = 64 << 10;
-/// A little more than a third of what fits the disk.
+/// Keys that fill a little more than a third of the disk.
 const KEYS: u32 = 80;
 const WRITERS: u32 = 3;
 const ROUNDS: u32 = 5;
@@ -26,7 +26,7 @@ const OPTIONS: StoreOptions = StoreOptions {
     segment_bytes: SEGMENT_BYTES,
 };
 
-/// A disk of a MiB that this thread alone sees, and that goes with it.
+/// Mounts a disk of 1 MiB. Only this thread sees it, and it ends with the thread.
 fn mount(at: &Path) -> io::Result<()> {
     let call = |outcome| if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     let mount = |at: &Path, flags, options: &std::ffi::CStr| {
@@ -35,7 +35,7 @@ fn mount(at: &Path) -> io::Result<()> {
         // SAFETY: the strings end with a zero and outlive the call.
         call(unsafe { libc::mount(kind, at.as_ptr(), kind, flags, options.as_ptr().cast()) })
     };
-    // SAFETY: a call that takes a number.
+    // SAFETY: the call takes only a number.
     call(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     mount(Path::new("/"), libc::MS_REC | libc::MS_PRIVATE, c"")?;
     mount(at, 0, c"size=1m")
@@ -54,7 +54,7 @@ fn with_segments(path: &Path, segment_bytes: usize) -> Store {
     Store::open(options, &directory, 1 << 30).expect("it opens").0
 }
 
-/// Keys that follow each other in the log die at different times: its segments are half dead, each.
+/// Overwrites keys on a full disk. Neighbours in the log die at different times, so each segment is half dead.
 fn goes_on(path: &Path, bytes_max: u64) {
     let mut store = open(path, bytes_max);
     let mut last = vec![None; KEYS as usize];
@@ -69,7 +69,7 @@ fn goes_on(path: &Path, bytes_max: u64) {
             assert!(error.is_full(), "{error:?}");
             refused += 1;
             if refused % 10 == 0 {
-                // It is no other after a restart.
+                // A restarted store behaves the same.
                 drop(store);
                 store = open(path, bytes_max);
             }
@@ -94,7 +94,7 @@ fn goes_on(path: &Path, bytes_max: u64) {
     }
 }
 
-/// Another process takes every block that is left. Deletes then give space back.
+/// Another process takes all free blocks. Then deletes free space.
 fn deletes(path: &Path) {
     let store = open(path, 1 << 30);
     for key in 0..KEYS {
@@ -116,8 +116,8 @@ fn deletes(path: &Path) {
     assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
 }
 
-/// The keys that several writers put at the same time, each until it was refused 200 times. `what` gives a key and a
-/// value for each writer and step.
+/// The keys that several writers put at the same time, until each writer was refused 200 times. `what` returns a key and
+/// a value for each writer and step.
 fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync) -> Vec<u32> {
     let there = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn remove(items: &mut Items, key: u32) {
     removed.expect("a full disk takes deletes");
 }
 
-/// Another process takes all of the disk but so many bytes.
+/// Another process takes all of the disk but `left` bytes.
 fn taken_but(path: &Path, left: u64) -> fs::File {
     let mut filler = fs::File::create(path.join("filler")).expect("a file");
     while filler.write_all(&[1; 4096]).is_ok() {}
@@ -169,7 +169,7 @@ fn takes_deletes(path: &Path) {
     for round in 0..ROUNDS {
         let store = open(path, 1 << 30);
         let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-        // Some are overwritten, of all sizes.
+        // Values have all sizes, and some are overwritten.
         let there = written(&store, |writer, step| {
             let bytes = (step * 7919 + round) as usize % 50 * 80;
             (writer << 20 | (step - step % 7 / 4), &[1; 4000][..bytes])
@@ -181,7 +181,7 @@ fn takes_deletes(path: &Path) {
     }
 }
 
-/// Each segment has the same part of what is gone, which is little for long.
+/// The deletes are spread over all segments, so each segment is mostly live for long.
 fn takes_deletes_in_any_order(path: &Path) {
     const STEP: u32 = 7919;
     let begin = || {
@@ -209,8 +209,8 @@ fn takes_deletes_in_any_order(path: &Path) {
     assert_eq!(begin().1.keys(), 0);
 }
 
-/// With another limit segments have another size. While what is alive in large ones is moved into many small
-/// ones, several write, and what is free of the disk is not enough for all.
+/// The segments of a store depend on its limit. The store moves live records from large segments into many small ones
+/// while several writers write. The free space of the disk does not suffice for all.
 fn takes_deletes_behind_larger_segments(path: &Path) {
     for round in (0..ROUNDS).cycle().take(2 * soak() as usize) {
         let mut items = Items::new(with_segments(path, 2 * SEGMENT_BYTES));
@@ -257,7 +257,7 @@ fn disk_full_to_its_last_block_takes_deletes() {
     on_a_disk("last-block", deletes);
 }
 
-/// Does something on a disk of its own, where there may be one.
+/// Runs a test on its own disk, if the user may mount one.
 fn on_a_disk(name: &str, test: impl FnOnce(&Path)) {
     let path = std::env::temp_dir().join(format!("knee-kv-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
@@ -265,7 +265,7 @@ fn on_a_disk(name: &str, test: impl FnOnce(&Path)) {
     match mount(&path) {
         Ok(()) => test(&path),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            // Past the test's own output, which is shown only where one fails.
+            // Write to the descriptor: a passed test's captured output is not shown.
             let line = format!("SKIPPED: full disks: this user may not mount one ({error})\n");
             io::stderr().write_all(line.as_bytes()).expect("a standard error");
         }
@@ -281,7 +281,7 @@ fn log_at_its_limit_is_freed() {
     fs::remove_dir_all(&path).expect("it is there");
 }
 
-/// Another process takes every block while the store is closed. It opens, and its reserve takes deletes.
+/// Another process takes all free blocks while the store is closed. The store opens, and its reserve takes deletes.
 fn opens(path: &Path) {
     let directory =
         DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
@@ -298,7 +298,7 @@ fn opens(path: &Path) {
         let refused = write(store, KEYS, put).expect_err("no block is left");
         assert!(matches!(refused, WriteError::Log(Unwritable::NoSpace(_))), "{refused:?}");
     };
-    // One that never needed more than its first segment has none in reserve.
+    // A store that has only used its first segment has no reserve.
     let store = open(path, 1 << 30);
     write(&store, 0, put).expect("there is room");
     drop(store);
@@ -308,7 +308,7 @@ fn opens(path: &Path) {
     refused(&store);
     assert!(store.shortage().is_some());
     fs::remove_file(path.join("filler")).expect("it is there");
-    // The disk is asked again a little later only.
+    // The store makes its next attempt after some time.
     while write(&store, 0, put).is_err() {
         std::thread::yield_now();
     }
@@ -320,7 +320,7 @@ fn opens(path: &Path) {
     for round in 1..=4 {
         let (store, _) = Store::open(OPTIONS, &directory, 1 << 30).expect("it opens");
         refused(&store);
-        // The keeper's share: each life leaves a segment that is not full.
+        // Reclaim like the keeper: each earlier run has left a segment that is not full.
         while store.reclaim().expect("there is room to move what is alive") {}
         for key in (0..KEYS).filter(|key| key % 4 + 1 == round) {
             write(&store, key, Action::Delete).expect("a full disk takes deletes");

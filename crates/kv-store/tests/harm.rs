@@ -27,7 +27,7 @@ fn log_cut_within_its_last_record_loses_that_record_only() {
     let directory = Directory::new("torn");
     let mut model = written(&directory, 10);
     let kept = directory.contents();
-    // Ten records; the last one begins behind nine of them.
+    // The last record begins after nine others.
     let record = (48 + 4 + 100_usize).next_multiple_of(8);
     let begin = 4096 + 9 * record;
     model.remove(&b"key9"[..]);
@@ -73,7 +73,7 @@ fn flipped_bit_is_named_and_never_served() {
     let directory = Directory::new("flip");
     let model = written(&directory, 100);
     let mut segments = directory.segments();
-    // Two are made ahead.
+    // Drop the two segments that the store makes ahead.
     segments.truncate(segments.len() - 2);
     assert!(segments.len() > 3);
     for (index, segment) in segments.iter().enumerate() {
@@ -87,7 +87,7 @@ fn flipped_bit_is_named_and_never_served() {
                 Err(DirectoryError::Damaged(file, _)) => assert_eq!(&file, segment),
                 Err(other) => panic!("{other}"),
                 Ok(store) => {
-                    // Only behind the end of the log is it not missed.
+                    // The flip hit bytes after the end of the log, which is in the last segment.
                     assert_eq!(
                         index,
                         segments.len() - 1,
@@ -133,7 +133,7 @@ fn damaged_record_costs_its_value_and_later_appends() {
     let list: Vec<u8> = (0..100).collect();
     assert_eq!(value(&store, b"list"), Some(list), "no record of it was damaged");
     drop(store);
-    // One of the list's records, this time, wherever it has gone.
+    // Now damage a record of the list, in its present segment.
     let place = |path: &PathBuf| {
         fs::read(path).expect("readable").windows(5).position(|w| w == b"list\x1f")
     };
@@ -144,14 +144,14 @@ fn damaged_record_costs_its_value_and_later_appends() {
     bytes[at] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     let (store, lost) = repaired(&directory);
-    // The first damage is gone with its file.
+    // The first repair has removed the first damage.
     assert_eq!(lost.len(), 1);
     drop(store);
     let store = open(&directory.0).expect("what was repaired is whole");
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
 }
 
-/// A store of forty keys, some with damaged names.
+/// A store of forty keys, with damage in the names of `keys`.
 fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
     let at = DirectoryOptions {
@@ -164,7 +164,7 @@ fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
         set(&store, format!("key{number:02}").as_bytes(), &[7; 400]);
         store.sync(store.last()).expect("the disk takes it");
     }
-    // It is read from its file.
+    // The first segment is full, so the store reads it from its file.
     let path = directory.segments().remove(0);
     let bytes = fs::read(&path).expect("readable");
     let file = fs::File::options().write(true).open(&path).expect("writable");
@@ -213,7 +213,7 @@ fn segment_goes_once_its_damaged_record_is_replaced() {
     assert!(damage(write(b"key03", Condition::Absent, put(b"new"))));
     assert!(damage(write(b"key03", Condition::Always, Action::Append(b"new"))));
     write(b"key03", Condition::Always, put(b"new")).expect("it is taken");
-    // The other one is still asked for.
+    // `key04` is still live.
     assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
     write(b"key04", Condition::Always, Action::Delete).expect("it is taken");
     assert_eq!(value(&store, b"key03"), Some(b"new".to_vec()));
@@ -258,7 +258,7 @@ fn damaged_key_keeps_only_its_own_segment() {
         for number in 0..8 {
             set(&store, &key(number), &[7; 400]);
         }
-        // Of the first segment more than half is dead.
+        // More than half of the first segment is dead.
         for number in [0, 1, 2, 4, 5] {
             set(&store, &key(number), &[8; 400]);
         }
@@ -293,7 +293,7 @@ fn keys_are_in_order_once_a_damaged_one_is_replaced() {
     for action in [put(b"new"), Action::Delete] {
         let directory = Directory::new("disordered");
         let store = unnamed(&directory, &["key03", "key07"]);
-        // Their places are found by keys that cannot be read.
+        // Finding the places of these keys compares them with the damaged keys.
         for key in [b"key03\0", b"key07\0"] {
             set(&store, key, b"beside it");
         }
@@ -325,9 +325,8 @@ fn damaged_key_does_not_expire_and_delays_no_other() {
     let bytes = fs::read(&path).expect("readable");
     let at = bytes.windows(5).position(|window| window == b"key04").expect("it is in there");
     let file = fs::File::options().write(true).open(&path).expect("writable");
-    // When it ends is said twenty bytes before its key: never, until now.
+    // The expiry, twenty bytes before the key, becomes 1: expired.
     file.write_all_at(&[1], at as u64 - 20).expect("writable");
-    // What begins with something else is put in the order of all.
     for key in [b"a", b"z"] {
         let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"" };
         store
@@ -357,8 +356,8 @@ fn missing_segment_is_named_and_repair_goes_on_without_it() {
     open(&directory.0).expect("what was repaired is whole");
 }
 
-/// The place of a forgotten key's slot is used again: were it still in the order of keys, the new key would be
-/// shown twice.
+/// A new key takes the slot of a forgotten key. If the slot were still in the order of keys, a scan would show the new
+/// key twice.
 #[test]
 fn deleted_key_is_forgotten_beside_damaged_ones() {
     let directory = Directory::new("beside");
@@ -371,7 +370,7 @@ fn deleted_key_is_forgotten_beside_damaged_ones() {
     let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
     let key = |number: u32| format!("axxxx{number:02}").into_bytes();
     let sync = || store.sync(store.last()).expect("the disk takes it");
-    // Another first byte: nothing is shared.
+    // A key with another first byte shares no prefix.
     set(&store, b"b", &[7; 10]);
     for number in 30..36 {
         set(&store, &key(number), &[7; 600]);
@@ -386,7 +385,7 @@ fn deleted_key_is_forgotten_beside_damaged_ones() {
         set(&store, b"b", &[7; 600]);
     }
     sync();
-    // In segments of their own.
+    // These keys fill other segments.
     for number in 10..30 {
         set(&store, &key(number), &[7; 1200]);
     }

@@ -1,4 +1,4 @@
-//! What keys were.
+//! Old versions of keys.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::store::{Directory, in_memory, open, put, scanned, set, until, value_a
 fn old_versions_are_there_until_a_compaction() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let store = in_memory(consistency);
-        // As with a history that is never given up.
+        // The keeper drops no old version by itself.
         let keeper = Keeper::start(store.clone(), History::All).expect("a thread");
         let first = set(&store, b"a", b"one");
         let other = set(&store, b"b", b"other");
@@ -33,7 +33,7 @@ fn old_versions_are_there_until_a_compaction() {
         let shown: Vec<_> =
             past.iter().map(|past| (past.version, past.deleted, past.bytes)).collect();
         assert_eq!(shown, [(first, false, 3), (second, false, 3), (third, true, 0)]);
-        // A key that comes back goes on counting.
+        // The version of a deleted key that is put again still grows.
         let fourth = set(&store, b"a", b"four");
         assert!(fourth > third);
         store.compact().expect("there is room");
@@ -55,7 +55,7 @@ fn old_versions_and_expired_keys_go_after_their_time() {
         let old = set(&store, b"b", b"old");
         set(&store, b"b", b"new");
         let shown = value_at(&store, b"b", old);
-        // Where the machine held this up for longer, it may be gone.
+        // On a busy machine, the old version may already be gone.
         if began.elapsed() < Duration::from_secs(1) {
             assert_eq!(shown, Ok(Some(b"old".to_vec())));
             break old;
@@ -63,7 +63,7 @@ fn old_versions_and_expired_keys_go_after_their_time() {
     };
     until("the end of the old version", || value_at(&store, b"b", old).is_err());
     assert!(matches!(value_at(&store, b"a", first), Err(ReadError::Compacted(2))));
-    // A snapshot keeps what it sees, and what came after that, for longer.
+    // A snapshot keeps the versions that it sees, and all later ones.
     let snapshot = store.snapshot();
     let third = set(&store, b"b", b"third");
     set(&store, b"b", b"fourth");
@@ -124,7 +124,7 @@ fn history_comes_in_parts_that_name_their_commit() {
     assert_eq!(versions(6, 3), [(6, 0)]);
     assert_eq!(versions(7, 3), []);
     set(&store, b"b", b"later");
-    // What is not there was deleted by a commit, and the one that looked says which.
+    // Reads and failed conditions name the commit that deleted the key.
     let read = store.read(b"a", 1, |_| true).expect("nothing is damaged");
     assert_eq!((read.sequence, read.found), (gone.sequence, None));
     let sequence = gone.sequence;
@@ -134,7 +134,7 @@ fn history_comes_in_parts_that_name_their_commit() {
     let nothing = Write { key: b"a", condition: Condition::Always, action: Action::Delete };
     assert_eq!(store.write(&[nothing], None, 1).map(|made| made.sequence), Ok(sequence));
     assert_eq!(store.read_at(b"a", 6, 1, |_| true).sequence, sequence);
-    // Which condition failed says of those before that they hold.
+    // Index 1 means that the condition at index 0 holds.
     let later = set(&store, b"b", b"latest");
     let holds = Write { key: b"b", condition: Condition::Present, action: put(b"") };
     let failed =
@@ -144,7 +144,7 @@ fn history_comes_in_parts_that_name_their_commit() {
     assert_eq!((never.sequence, never.found), (0, None));
 }
 
-/// What replaced a value may go before the value does: no version shows that in its place then.
+/// A delete record may be reclaimed before the value that it deleted. The value must not reappear.
 #[test]
 fn deleted_version_stays_hidden_without_its_delete_record() {
     let directory = Directory::new("went");
@@ -153,7 +153,7 @@ fn deleted_version_stays_hidden_without_its_delete_record() {
     for stays in [b"stays1", b"stays2"] {
         set(&store, stays, &[1; 1500]);
     }
-    // From here on in another segment, which is dead in the end.
+    // The next records fill another segment, which is dead in the end.
     set(&store, b"goes", &[2; 1500]);
     let write = Write { key: b"key", condition: Condition::Always, action: Action::Delete };
     let deleted = store.write(&[write], None, 1).expect("it is taken").version;

@@ -1,4 +1,4 @@
-//! Values that grow by what is appended to them.
+//! Values that grow by appends.
 
 use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
@@ -28,7 +28,7 @@ fn append_extends_a_list() {
             Write { key: b"list", condition: Condition::Always, action: Action::Append(&element) };
         store.write(&[write], None, 1).expect("it is taken");
         list.extend_from_slice(&element);
-        // Something to be reclaimed between, so that the list's records move.
+        // Other writes leave dead records in between, so that the list's records move.
         set(&store, b"other", &[7; 300]);
     }
     assert_eq!(value(&store, b"list").as_ref(), Some(&list));
@@ -39,7 +39,7 @@ fn append_extends_a_list() {
         store = open();
         assert!(value(&store, b"list").as_ref() == Some(&list));
     }
-    // The list is 96 bytes for each element of four, and what is alive is half of the log at least.
+    // Each element of four bytes takes 96 bytes, and at least half of the log is live.
     let bytes = directory.segments().len() << 18;
     assert!(bytes < 2 * 8_000 * 96 + (4 << 18), "{bytes} bytes");
 }

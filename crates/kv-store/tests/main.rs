@@ -1,4 +1,4 @@
-//! The versioned store: against a model, and in what it promises.
+//! The versioned store: compared with a model, and its guarantees.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What a directory holds after a crash, a restart or damage, and what it must not.
+//! The contents of a directory after a crash, a restart or damage.
 
 use std::fs;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::store::{Directory, put, value};
 
 const SEGMENT_BYTES: usize = 4096;
-/// Where the records of a file begin.
+/// The place at which the records of a file begin.
 const RECORDS: usize = 4096;
 
 const OPTIONS: StoreOptions = StoreOptions {
@@ -78,7 +78,7 @@ fn commit_outlives_the_segment_of_its_end() {
         set(&store, b"other", &[2; 1000]);
     }
     reclaim(&store);
-    // A clean end, and none.
+    // Test both a crashed and a closed store.
     let crashed = directory.copy();
     drop(store);
     for directory in [directory, crashed] {
@@ -98,7 +98,7 @@ fn incomplete_commit_never_comes_back() {
     set(&store, b"fill too", &[1; 1000]);
     let crashed = directory.copy();
     commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
-    // Of the commit only what is in the first segment reached the disk.
+    // Only the part of the commit in the first segment reached the disk.
     let first = directory.segments().remove(0);
     fs::copy(&first, crashed.0.join(first.file_name().unwrap())).unwrap();
     drop(store);
@@ -109,7 +109,7 @@ fn incomplete_commit_never_comes_back() {
         set(&store, b"other", &[2; 1000]);
         reclaim(&store);
         if round % 2 == 0 {
-            // As if it had crashed.
+            // Copy the files as a crash would leave them now.
             let copy = crashed.copy();
             drop(store);
             let store = open(&copy).unwrap();
@@ -162,7 +162,7 @@ fn emptied_segment_is_named() {
         }
         drop(store);
         let segments = directory.segments();
-        // Two are made ahead.
+        // The last two segments are made ahead, and empty.
         let path = &segments[segment.min(segments.len() - 3)];
         inflict(path);
         let refused = open(&directory).map(|_| ()).expect_err(harm);
@@ -177,7 +177,7 @@ fn emptied_segment_is_named() {
         let kept = there(&store);
         assert!(kept >= 15, "{harm}: {kept} keys of 19 are left");
         drop(store);
-        // Once repaired, it is whole.
+        // After the repair, the store opens without one.
         let store = open(&directory).expect(harm);
         assert_eq!(there(&store), kept, "{harm}");
     }
@@ -199,7 +199,7 @@ fn flip_in_the_last_record_of_a_closed_store_is_named() {
     }
     let refused = open(&directory).map(|_| ()).expect_err("it was on the disk");
     assert!(refused.to_string().contains("from byte 4096 on"), "{refused}");
-    // After a crash it could as well have been cut off.
+    // After a crash, the record counts as cut off.
     assert_eq!(value(&open(&crashed).unwrap(), b"key"), None);
 }
 
@@ -287,7 +287,7 @@ fn store_of_another_consistency_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16 * knee_testkit::soak(), ..ProptestConfig::default() })]
 
-    /// A crash leaves any of the pages, or sectors, of what was written since the last sync.
+    /// A crash may keep any subset of the sectors that were written since the last sync.
     #[test]
     fn torn_batch_leaves_no_half_commit(
         safe in proptest::collection::vec(1..600_usize, 0..8),
@@ -310,7 +310,7 @@ proptest! {
                 keys.iter().map(|(key, value)| write(key.as_bytes(), put(value))).collect();
             store.write(&writes, None, 1).expect("it is taken");
         }
-        // One sync for all of them; the crash leaves some of its sectors.
+        // A single sync covers all commits; the crash keeps some of its sectors.
         store.sync(store.last()).unwrap();
         let crashed = directory.copy();
         drop(store);

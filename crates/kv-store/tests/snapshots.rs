@@ -1,4 +1,4 @@
-//! What snapshots and scans see, and what is kept for them.
+//! The contents of snapshots and scans, and the versions that are kept for them.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -90,7 +90,7 @@ fn stopped_scan_resumes_at_its_key() {
         let range = (Bound::Included(&first[..]), Bound::Excluded(&[8][..]));
         let scanned = store.scan_stripe(0, None, range, usize::MAX, 1, visit);
         let scanned = scanned.expect("nothing is damaged");
-        // The key that it was stopped at has been looked at, too.
+        // The scan has also looked at the key at which it stopped.
         let last = scanned.next.as_ref().map_or(8, |next| u64::from(next[0]) + 1);
         assert_eq!(scanned.sequence, last);
         from = scanned.next;

@@ -1,4 +1,4 @@
-//! What the log takes.
+//! The size of the log.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use crate::store::{Directory, Model, SEGMENT_BYTES, open, options, put, scanned, set, until};
 
-/// What a record has beside key and value; an append has some more.
+/// The bytes of a record besides key and value; an append has [`GROWTH_BYTES`] more.
 const HEAD_BYTES: usize = 48;
 const GROWTH_BYTES: usize = 24;
 
@@ -39,7 +39,7 @@ fn log_takes_at_most_twice_its_live_bytes() {
             let alive: usize = model.iter().map(|(key, value)| 56 + key.len() + value.len()).sum();
             let tombstones = 60 * 64;
             let segments = directory.segments().len();
-            // What is full is half alive at least; one segment is written to, and one is not yet.
+            // At least half of each full segment is live. The active segment and a spare one come on top.
             let most = 2 * (alive + tombstones) / (SEGMENT_BYTES - 350) + 3;
             assert!(segments <= most, "{segments} segments of at most {most} in round {round}");
         }
@@ -52,17 +52,17 @@ fn log_takes_at_most_twice_its_live_bytes() {
     }
 }
 
-/// A key that is there.
+/// A stored key.
 #[derive(Clone)]
 struct There {
     value: Vec<u8>,
     expires: bool,
-    /// Bytes of the records that hold it, and how many there are.
+    /// The bytes and the number of the key's records.
     bytes: usize,
     records: usize,
 }
 
-/// Keys that come and go in every way, and what of them is there.
+/// A store whose keys come and go in every way, and its expected contents.
 struct Churn {
     store: Store,
     there: BTreeMap<Vec<u8>, There>,
@@ -74,7 +74,7 @@ impl Churn {
         self.random.next_u32() as usize % end
     }
 
-    /// Something happens to some key.
+    /// Makes a random write to a random key.
     fn step(&mut self, step: usize) {
         let key = match self.below(4) {
             // Most keys come back; some live once.
@@ -135,7 +135,7 @@ impl Churn {
         self.there.remove(key);
     }
 
-    /// Several keys have other values at once.
+    /// Overwrites several keys in one commit.
     fn bulk(&mut self, step: usize) {
         let value = vec![step as u8; self.below(150)];
         let keys: Vec<Vec<u8>> = (0..20)
@@ -148,7 +148,7 @@ impl Churn {
         keys.into_iter().for_each(|key| self.put(key, value.clone(), false));
     }
 
-    /// The keeper deletes what is over.
+    /// Lets the keeper delete the expired keys.
     fn expire(&mut self) {
         self.there.retain(|_, there| !there.expires);
         let keeper = Keeper::start(self.store.clone(), History::Seconds(0)).expect("a thread");
@@ -167,8 +167,8 @@ impl Churn {
         assert!(scanned(&self.store, None) == is, "in step {step}");
     }
 
-    /// What says of keys that they are gone is a quarter of all that is asked for at most, or less than a
-    /// segment; and of every segment but the one that is written to, half is asked for.
+    /// Delete records take at most a quarter of the live bytes, or less than a segment. At least half of every segment
+    /// but the active one is live.
     fn expect_bounded(&self, step: usize) {
         let there: usize = self.there.values().map(|there| there.bytes).sum();
         let most = (there + SEGMENT_BYTES).max(there * 4 / 3);
@@ -227,13 +227,13 @@ fn churn_leaves_the_log_bounded() {
             }
             if step % 1500 == 1499 {
                 churn.expect_whole(step);
-                // Not two of them in one directory.
+                // Close the store before the directory is opened again.
                 churn.store = Store::in_memory(options(consistency), 1 << 16).expect("memory");
                 churn.store = open();
                 churn.expect_whole(step);
             }
         }
-        // Some hundred keys, whatever the steps.
+        // There are some hundred keys, however many steps there were.
         assert!(largest < 40 * SEGMENT_BYTES as u64, "{largest} bytes");
     }
 }
@@ -250,7 +250,7 @@ fn larger_segments_are_reclaimed_and_counted_by_size() {
     let larger = StoreOptions { segment_bytes: 64 << 10, ..smaller };
     let (store, _) = Store::open(larger, &at, 1 << 26).expect("opens");
     for number in 0..2000_u32 {
-        // One of six stays.
+        // A sixth of the records stays live.
         let key = if number % 6 == 0 { number } else { 1 };
         set(&store, &key.to_be_bytes(), &[7; 400]);
     }
@@ -262,7 +262,7 @@ fn larger_segments_are_reclaimed_and_counted_by_size() {
     let lengths = directory.segments().into_iter();
     let takes: u64 = lengths.map(|file| file.metadata().expect("it is there").len() - 4096).sum();
     assert!(takes < 2 * figures.live_bytes + (64 << 10), "{takes} bytes of files: {figures:?}");
-    // The reserved ones, and what was made ahead for the last large one and was not needed.
+    // The files also include reserved segments, and unneeded segments that were made ahead.
     assert!(
         figures.file_bytes <= takes && takes <= figures.file_bytes + 4 * 4096,
         "{takes}: {figures:?}"

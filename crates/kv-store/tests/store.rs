@@ -1,4 +1,4 @@
-//! Stores to be tested, and what is in them.
+//! Stores for the tests, and their contents.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) fn open(path: &Path) -> Result<Store, DirectoryError> {
     Store::open(options(Consistency::Linearizable), &directory, 1 << 26).map(|(store, _)| store)
 }
 
-/// The store that goes on without what is damaged, and what that was.
+/// The repaired store, and its losses.
 pub(crate) fn repaired(directory: &Directory) -> (Store, Vec<Lost>) {
     let path = directory.0.clone();
     let directory = DirectoryOptions { path, durability: Durability::Always, repair: true };
@@ -66,7 +66,7 @@ pub(crate) fn value_at(
     shown.found.map(|shown| shown.map(|_| value))
 }
 
-/// A directory of its own, gone at the end.
+/// A temporary directory.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -79,7 +79,7 @@ impl Directory {
         Directory(path)
     }
 
-    /// The same files, as a crash would leave them: the store that has them open goes on.
+    /// Copies the files as a crash would leave them. The store stays open.
     pub(crate) fn copy(&self) -> Directory {
         let copy = Directory::new("copy");
         fs::create_dir(&copy.0).expect("it can be made");
@@ -145,7 +145,7 @@ pub(crate) fn scanned(store: &Store, snapshot: Option<&Snapshot>) -> Model {
     found
 }
 
-/// A store with values of 100 bytes of one letter under `key0`, `key1`, …, and the bytes of its log.
+/// Writes values of 100 equal bytes under `key0`, `key1`, …; returns the contents.
 pub(crate) fn written(directory: &Directory, keys: usize) -> Model {
     let store = open(&directory.0).expect("opens");
     let mut model = Model::new();
@@ -160,7 +160,7 @@ pub(crate) fn written(directory: &Directory, keys: usize) -> Model {
     model
 }
 
-/// Waits for something that the keeper does.
+/// Waits until `holds` returns true, for effects of the keeper.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !holds() {

@@ -1,11 +1,9 @@
 //! Random histories of a store that is killed again and again, against a model of all its commits.
 //!
-//! Values reach over the ends of segments, which are small; space is reclaimed all the time. A kill
-//! leaves the files as they are, or as they may be in the middle of a sync: with the first of what
-//! it writes, as when the process ends, or with any of its sectors, as when the power fails. What
-//! is found then must be what the store was after one of its commits, none of those before it that
-//! were acknowledged missing, and versions must not be met again. `KNEE_SOAK=n` takes n times as many
-//! histories.
+//! Segments are small, so values reach over their ends; space is reclaimed all the time. A kill leaves the files as they
+//! are, or as they may be in the middle of a sync. If the process ends, the sync has written its first bytes; if the
+//! power fails, any of its sectors. Then the store must equal its state after one of its commits, without losing an
+//! acknowledged commit. It must not repeat versions. `KNEE_SOAK=n` runs n times as many histories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +17,7 @@ use knee_kv_store::{
 };
 
 const STEPS: usize = 400;
-/// Of a segment's file, before its records.
+/// The bytes of a segment's file before its records.
 const FILE_HEAD_BYTES: usize = 4096;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -29,13 +27,13 @@ type Image = BTreeMap<PathBuf, Vec<u8>>;
 /// How a sync is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tear {
-    /// Behind some of what it writes.
+    /// The first of its bytes are written.
     Process,
     /// Any of the sectors are written.
     Power,
 }
 
-/// Xorshift: the same histories each time.
+/// Random numbers (xorshift64): every run has the same histories.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +69,7 @@ fn lay(path: &Path, image: &Image) {
     }
 }
 
-/// What is on the disk when the sync between two images is cut off.
+/// The files after the sync between two images was cut off.
 fn torn(before: &Image, after: &Image, random: &mut Random, tear: Tear) -> Image {
     let unit = match tear {
         Tear::Process => 8,
@@ -126,7 +124,7 @@ fn scanned(store: &Store, snapshot: Option<&Snapshot>) -> Model {
     found
 }
 
-/// A key's part of a commit that is to be made.
+/// A key's part of a planned commit.
 struct Part {
     key: Vec<u8>,
     what: What,
@@ -140,7 +138,7 @@ enum What {
     Delete,
 }
 
-/// Some different keys of a few.
+/// Random changes of different keys, drawn from a few keys.
 fn parts(random: &mut Random, step: usize) -> Vec<Part> {
     let count = if random.below(3) == 0 { 1 + random.below(6) } else { 1 };
     let mut parts: Vec<Part> = Vec::new();
@@ -165,23 +163,23 @@ fn parts(random: &mut Random, step: usize) -> Vec<Part> {
     parts
 }
 
-/// A store, what it was after each of its commits, and what may be lost of them.
+/// A store, its states after each commit, and the states that it may lose.
 struct History {
     path: PathBuf,
     consistency: Consistency,
     tear: Tear,
     random: Random,
-    /// `None` while it is killed.
+    /// `None` during a kill.
     store: Option<Store>,
     states: Vec<Model>,
-    /// The last of the states that was acknowledged, and its commit.
+    /// The last acknowledged state.
     synced: usize,
     last: u64,
     snapshots: Vec<(Snapshot, usize)>,
-    /// The largest version that was made, and of those acknowledged.
+    /// The largest version, and the largest acknowledged one.
     version: u64,
     version_synced: u64,
-    /// The same of each key, where versions count the writes of a key.
+    /// The same for each key, if versions count the writes of a key.
     versions: BTreeMap<Vec<u8>, u64>,
     versions_synced: BTreeMap<Vec<u8>, u64>,
 }
@@ -282,7 +280,7 @@ impl History {
                 let before = self.versions.insert(write.key.to_vec(), made.version).unwrap_or(0);
                 assert!(made.version > before, "{made:?} after {before}");
             }
-            // It names one of its keys only.
+            // The version belongs to only one of the keys.
             (Consistency::Sequential, _) => {}
         }
     }
@@ -294,7 +292,7 @@ impl History {
         self.versions_synced = self.versions.clone();
     }
 
-    /// Ends the store, in good order or not, and opens what is left.
+    /// Closes or kills the store, and opens the remaining files.
     fn end(&mut self) {
         let left = match self.random.below(4) {
             0 => Some(image(&self.path)),
@@ -321,7 +319,7 @@ impl History {
             panic!("it is nothing that it was since it was synced: {found:?}");
         };
         let last = self.store().last();
-        // Versions of what was lost may be met again.
+        // A version may return if its commit was lost.
         if self.consistency == Consistency::Linearizable {
             let acknowledged = self.version_synced;
             assert!(last >= acknowledged, "it goes on with {last} after {acknowledged}");
