@@ -1,7 +1,7 @@
 //! What a key takes of memory: `cargo bench -p knee-bench --bench resident [-- KEYS]`.
 //!
-//! Keys of 16 bytes, values of 32, put once each, in an order that is not that of the keys. The memory is what the system
-//! says that the process has of it, before and after; each engine is measured in a process of its own.
+//! Keys of 16 bytes, values of 32, put once each, in an order that is not that of the keys. The memory is what the
+//! system says that the process has of it, before and after; each engine is measured in a process of its own.
 
 use std::process::Command;
 use std::{env, fs};

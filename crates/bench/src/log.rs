@@ -44,9 +44,10 @@ pub struct LogHandler<F> {
 }
 
 impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
-    /// A log of requests of exactly this length, in a file whose space is reserved here, as that of
-    /// the store's segments is, and written ahead: a file that grows with each write makes fdatasync write its
-    /// length as well, and blocks that hold something for the first time, that they do. `report` gets how much was logged when it ends, or why it had to end.
+    /// A log of requests of exactly this length, in a file whose space is reserved here, as that of the store's
+    /// segments is, and written ahead: a file that grows with each write makes fdatasync write its length as well, and
+    /// blocks that hold something for the first time, that they do. `report` gets how much was logged when it ends, or
+    /// why it had to end.
     ///
     /// # Errors
     /// When there is no such space.

@@ -1,4 +1,4 @@
-//! The programs as processes, as their users meet them.
+//! The programs as processes.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../queue/tests/harness/mod.rs"]

@@ -65,8 +65,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Several writers overwrite small values with larger ones, as fast as they can. They write several times as much as the
-/// log holds. In the end, two thirds of the log are live.
+/// Several writers overwrite small values with larger ones, as fast as they can. They write several times as much as
+/// the log holds. In the end, two thirds of the log are live.
 fn overwrite(store: &Store) {
     let mut items = Items::new(store.clone());
     for key in (0..KEYS).cycle().take(5 * KEYS as usize) {

@@ -116,8 +116,8 @@ fn deletes(path: &Path) {
     assert!(store.figures().file_bytes <= 3 * SEGMENT_BYTES as u64, "{:?}", store.figures());
 }
 
-/// The keys that several writers put at the same time, until each writer was refused 200 times. `what` returns a key and
-/// a value for each writer and step.
+/// The keys that several writers put at the same time, until each writer was refused 200 times. `what` returns a key
+/// and a value for each writer and step.
 fn written(store: &Store, what: impl Fn(u32, u32) -> (u32, &'static [u8]) + Sync) -> Vec<u32> {
     let there = Mutex::new(Vec::new());
     thread::scope(|scope| {

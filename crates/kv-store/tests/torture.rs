@@ -1,8 +1,8 @@
 //! Random histories of a store that is killed again and again, against a model of all its commits.
 //!
-//! Segments are small, so values reach over their ends; space is reclaimed all the time. A kill leaves the files as they
-//! are, or as they may be in the middle of a sync. If the process ends, the sync has written its first bytes; if the
-//! power fails, any of its sectors. Then the store must equal its state after one of its commits, without losing an
+//! Segments are small, so values reach over their ends; space is reclaimed all the time. A kill leaves the files as
+//! they are, or as they may be in the middle of a sync. If the process ends, the sync has written its first bytes; if
+//! the power fails, any of its sectors. Then the store must equal its state after one of its commits, without losing an
 //! acknowledged commit. It must not repeat versions. `KNEE_SOAK=n` runs n times as many histories.
 
 use std::collections::BTreeMap;

@@ -24,7 +24,8 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Why a store could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The memory is too small for the largest value ([`MemoryLimits::memory_bytes_min`](crate::MemoryLimits::memory_bytes_min)).
+    /// The memory is too small for the largest value
+    /// ([`MemoryLimits::memory_bytes_min`](crate::MemoryLimits::memory_bytes_min)).
     TooLittleMemory,
     /// The system refused a socket, a poll or a thread.
     Io(io::Error),

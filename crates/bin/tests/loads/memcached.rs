@@ -71,7 +71,7 @@ fn populate_of_a_share_leaves_the_rest_missing() {
         assert_eq!(server.stats()["curr_items"], 990);
     }
 
-    // Each client walks through half of the keys in order: two of them come to those that are missing.
+    // Each client walks through half of the keys in order. Two clients reach the missing keys.
     let flags = "--clients 4 --keys 1000 --set-get 0:1 --value-bytes uniform:1:500 --verify \
                  --rate 2000 --arrivals constant --seconds 1 --key-choice sequential";
     let outcome = Load::run(&servers, flags);
@@ -111,7 +111,6 @@ fn open_loop_counts_the_wait_for_a_stopped_server() {
         "--clients 4 --rate 400 --arrivals constant --seconds 5 --set-get 1:1",
     );
     load.expect("ready");
-    // In the middle of the run.
     load.expect("window");
     server.signal(libc::SIGSTOP);
     let stopped = Instant::now();
@@ -127,7 +126,7 @@ fn open_loop_counts_the_wait_for_a_stopped_server() {
     assert_eq!(count(summary, "get", "count"), stats["cmd_get"]);
     assert_eq!(stats["cmd_set"] + stats["cmd_get"], 2000);
     assert_eq!(summary["unsent"], 0);
-    // One became due every 2.5 ms of the stop, and waited for its end.
+    // While the server was stopped, a request became due every 2.5 ms, and waited for the server's return.
     let mut slowest = 0;
     let mut waited_ns = 0;
     for line in summary["histograms"].as_array().unwrap() {
@@ -153,7 +152,7 @@ fn open_loop_with_full_connections_counts_unsent() {
     let outcome = load.finish();
     server.signal(libc::SIGCONT);
     let summary = outcome.summary();
-    // Six were in flight at the stop, without an answer.
+    // When the server stopped, six requests were in flight.
     assert_eq!(count(summary, "get", "errors"), 6);
     let unsent = summary["unsent"].as_u64().unwrap();
     assert!(unsent > 0);
@@ -191,7 +190,7 @@ fn restart_of_a_server_costs_errors_only() {
         (asked(&mortal) > 0 && asked(&other) > 0).then_some(())
     });
     mortal.kill();
-    // The other one has work all the time.
+    // The other server gets requests all the time.
     let before = asked(&other);
     eventually("another request", || (asked(&other) > before + 10).then_some(()));
     mortal.restart();
@@ -206,7 +205,7 @@ fn restart_of_a_server_costs_errors_only() {
     assert_eq!((&summary["losses"], &summary["reconnects"]), (&3.into(), &3.into()), "{summary}");
     assert_eq!(summary["connections"], 6);
     let errors = count(summary, "set", "errors") + count(summary, "get", "errors");
-    // At most what three clients had in flight.
+    // Three clients had at most one request each in flight.
     assert!(errors <= 3, "{errors}");
     assert!(outcome.errors.contains(&mortal.address.to_string()), "{}", outcome.errors);
     assert!(!outcome.errors.contains(&other.address.to_string()), "{}", outcome.errors);
@@ -245,7 +244,7 @@ fn due_requests_are_sent_after_the_end() {
     server.kill();
     while load.expect("window")["connections"] != 0 {}
     load.signal(libc::SIGTERM);
-    // By then the connections were tried in vain after the end.
+    // During these lines, the load tries in vain to reconnect.
     for _ in 0..2 {
         load.expect("window");
     }
@@ -285,7 +284,7 @@ fn processes_start_at_the_agreed_second() {
             loads.each_mut().map(|load| load.line().is_some_and(|line| line["type"] == "ready"));
         let asked = server.stats()["cmd_get"];
         if unix_s() < start {
-            // Both are ready and neither has begun.
+            // Both loads are ready, and have sent nothing.
             assert_eq!((ready, asked), ([true, true], 0));
             break (server, start, loads);
         }
@@ -319,7 +318,7 @@ fn signal_ends_a_load_with_a_summary() {
         assert_eq!(count(summary, "get", "count"), server.stats()["cmd_get"]);
         assert_eq!(count(summary, "get", "errors"), 0);
     }
-    // While it waits for its start.
+    // The load waits for its start.
     let mut load = Load::start(&[&server], "--seconds 60 --start-at 99999999999");
     load.expect("ready");
     load.signal(libc::SIGTERM);
@@ -410,7 +409,7 @@ fn stats_flag_chooses_the_output() {
     for (stats, first) in [("none", None), ("csv", Some("secs,qlen,thru,"))] {
         let flags = format!("--seconds 0.3 --stats {stats}");
         let printed = Load::start(&[&server], &flags).printed();
-        // The ready line comes with all of them.
+        // Every format prints the ready line.
         let lines = printed.lines().filter(|line| !line.contains("\"type\":\"ready\""));
         let lines: Vec<&str> = lines.collect();
         match first {
@@ -473,6 +472,6 @@ fn wrong_flags_are_refused_before_connecting() {
         assert_eq!(outcome.code, Some(2), "{flags}: {outcome:?}");
         assert!(!outcome.errors.is_empty());
     }
-    // The one more is that of this question.
+    // Asking for the statistics opened the only further connection.
     assert_eq!(server.stats()["total_connections"], before + 1);
 }

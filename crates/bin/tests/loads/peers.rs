@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use knee_testkit::{Memcached, eventually};
 use serde_json::Value;
 
-/// A `knee-load memcached` at work.
+/// A running `knee-load memcached`.
 pub(crate) struct Load {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -73,12 +73,12 @@ impl Load {
         });
     }
 
-    /// Closes the reading end of its standard error.
+    /// Closes the reading end of the load's standard error.
     pub(crate) fn close_errors(&mut self) {
         self.child.stderr = None;
     }
 
-    /// Its whole output, which is no JSON.
+    /// The load's whole output, which is no JSON.
     pub(crate) fn printed(mut self) -> String {
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();
@@ -118,7 +118,7 @@ impl Outcome {
     }
 }
 
-/// A field of an operation; 0 when it did not occur.
+/// A field of an operation; 0 if the operation did not occur.
 pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
     line["ops"][op][field].as_u64().unwrap_or(0)
 }

@@ -7,14 +7,14 @@ use std::process::Command;
 pub(crate) fn limit_files(program: u32, bytes: libc::rlim_t) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     let (pid, none) = (program as libc::pid_t, std::ptr::null_mut());
-    // SAFETY: the limit is read while the call lasts; the process is our child.
+    // SAFETY: the limit outlives the call; the process is our child.
     let outcome = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &limit, none) };
     assert_eq!(outcome, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Makes a limit an error of the write, as on a full disk, instead of a signal.
 pub(crate) fn with_limits(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec one system call is made, which is safe there.
+    // SAFETY: the only system call between fork and exec is safe there.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);

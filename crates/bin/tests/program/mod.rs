@@ -83,7 +83,7 @@ impl Program {
         format!("http://{address}")
     }
 
-    /// Waits for the next line on standard error but progress.
+    /// Waits for the next line on standard error that is not progress.
     pub(crate) fn next_error(&mut self) -> String {
         let line = match self.errors.recv_timeout(PATIENCE) {
             Err(RecvTimeoutError::Timeout) => panic!("no line on standard error"),
@@ -102,7 +102,7 @@ impl Program {
         value(&self.lines.recv_timeout(PATIENCE).expect("there is another line"))
     }
 
-    /// Waits for a line by which something holds, and returns it.
+    /// Waits for a line for which `holds` returns true, and returns it.
     pub(crate) fn line_when(&mut self, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -143,13 +143,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until a process ends; its exit code.
+/// Waits until a process ends. Returns its exit code.
 pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -172,7 +172,7 @@ pub(crate) fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends a request and returns the answer up to this end.
+/// Sends a request, and returns the answer up to `end`.
 pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8> {
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
@@ -185,13 +185,13 @@ pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Vec<u8
     answer
 }
 
-/// Whether a line of a store is progress, which it prints once a second.
+/// Whether a line of a store is progress, which the store prints once a second.
 pub(crate) fn is_progress(line: &str) -> bool {
     let message = line.strip_prefix("knee-kv: ").unwrap_or_default();
     ["loading ", "opening ", "writing "].iter().any(|what| message.starts_with(what))
 }
 
-/// Reads lines on a thread of its own, so that the program never waits for a reader.
+/// Reads lines on their own thread, so that the program never waits for a reader.
 fn read(
     from: impl Read + Send + 'static,
     is_wanted: impl Fn(&str) -> bool + Send + 'static,

@@ -34,7 +34,7 @@ fn backlog_survives_a_restart_of_the_server() {
         (client.counts(knee_rpc::queue::CountsRequest {}).await.unwrap().into_inner(), listed)
     });
     assert_eq!((counts.messages, counts.clients, counts.queues), (2500, 10, 10));
-    // Everybody has sent 250 messages, to everybody.
+    // Each client has sent 250 messages, some to every client.
     assert_eq!(listed, [10; 10]);
     let who: Vec<_> = clients.iter().map(|[client, queue]| format!("{client}:{queue}")).collect();
     let (some, others) = who.split_at(4);
@@ -43,7 +43,7 @@ fn backlog_survives_a_restart_of_the_server() {
     let load = load_until_counted(&server, &flags, &SEED_OPS);
     assert_eq!(load["wrong_values"], 0);
     let summary = ended(server);
-    // No client was registered anew, and each listing finds a queue at once.
+    // The load registered no client, and each list found a queue at once.
     assert_eq!(count(&summary, "register_client"), 0);
     assert_eq!(load["ops"]["remove"]["misses"], 0);
     assert!(load["ops"]["read_all"]["items"].as_u64().unwrap() > 10 * count(&load, "read_all"));
@@ -82,7 +82,7 @@ fn interrupted_backlog_reports_what_is_stored() {
         let (before, after) = printed.split_once(" of 4000000000 messages are stored").unwrap();
         let stored = before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
         assert_eq!(after, " and stay there, and perhaps 1000 more\n");
-        // A client that asks for another batch has the answer to the one before.
+        // The client sent each batch after the answer to the previous batch.
         assert!(stored >= 1000 * (counted - 1), "{counted}: {printed}");
         if signal == libc::SIGINT {
             let batches = count(&ended(server), "send");

@@ -16,7 +16,7 @@ use crate::program::{End, LOAD, PATIENCE, Program, QUEUE};
 fn ten_thousand_connections_are_served() {
     let server = Program::serve(QUEUE, &["--database", "null", "--admin", "127.0.0.1:0"]);
     knee_reactor::process::raise_open_files_limit().unwrap();
-    // A thread of its own answers for all of them.
+    // A single thread answers for all clients.
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (taken, clients) = channel();
     for _ in 0..10_000 {
@@ -24,7 +24,7 @@ fn ten_thousand_connections_are_served() {
         client.set_nonblocking(true).unwrap();
         runtime.spawn(stay(client, taken.clone()));
     }
-    // Each of them has been taken, and has the server's settings.
+    // The server has accepted each client, and sent its settings.
     for _ in 0..10_000 {
         clients.recv_timeout(PATIENCE).unwrap();
     }
@@ -34,8 +34,8 @@ fn ten_thousand_connections_are_served() {
     ended(server);
 }
 
-/// A client of HTTP/2 that asks for nothing and says that it is there whenever the server asks (RFC 9113, 6.7). It
-/// tells when it has the server's first frame.
+/// An HTTP/2 client that makes no call, and answers each ping of the server (RFC 9113, 6.7). It sends to `taken` once
+/// it has the server's first frame.
 async fn stay(client: std::net::TcpStream, taken: Sender<()>) -> std::io::Result<()> {
     let mut client = TcpStream::from_std(client)?;
     client.write_all(PREFACE).await?;
@@ -69,7 +69,7 @@ fn long_think_time_reconnects_without_an_error() {
         reconnects += line["reconnects"].as_u64().unwrap();
         seconds += line["seconds"].as_f64().unwrap();
         assert_eq!(errors(line), 0, "{line}");
-        // So it is with this seed: a request that comes just when the server leaves is lost.
+        // A request that meets the closing of its connection is lost. With this seed, none does.
         assert!(seconds > 4.0 || has_no_answer(line), "after {seconds} s: {line}");
         reconnects >= 3
     });
@@ -101,7 +101,7 @@ fn rare_requests_use_open_connections() {
     let End { lines, errors: printed, .. } = load.end();
     let summary = lines.last().unwrap();
     assert_eq!(errors(summary), 0, "{summary}: {printed}");
-    // One for each of them, and not all three.
+    // Each request reopens only its own connection.
     let answers: u64 = SEED_OPS.map(|op| count(summary, op)).iter().sum();
     assert!(summary["reconnects"].as_u64().unwrap() <= answers, "{summary}");
     assert!(printed.contains(&format!("lost a connection to {}", server.address())), "{printed}");

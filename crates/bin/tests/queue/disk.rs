@@ -1,4 +1,4 @@
-//! `knee-queue` over a file of SQLite's that takes nothing more: its disk is full or fails, or it is read-only.
+//! `knee-queue` over a SQLite file that takes no writes: its disk is full or fails, or the file is read-only.
 use std::path::Path;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 const FILE: &str = "messages.db";
-/// Long enough that a few fill a small disk.
+/// The length of a message. A few messages fill a small disk.
 const CONTENT_BYTES: usize = 20_000;
 
 fn serving(file: &Path) -> Command {
@@ -25,13 +25,13 @@ fn serving(file: &Path) -> Command {
     command
 }
 
-/// Kills a program as a crash does.
+/// Kills a program, as a crash would.
 fn kill(program: Program) {
     program.signal(libc::SIGKILL);
     program.end();
 }
 
-/// A client with a queue of its own, and what has to be there.
+/// A client with its own queue, and the messages that must be in the queue.
 struct Client {
     runtime: Runtime,
     client: QueueClient<Channel>,
@@ -39,13 +39,13 @@ struct Client {
     queue: u32,
     /// The number of the next message.
     next: usize,
-    /// Acknowledged messages that the client has not had.
+    /// Messages whose send was acknowledged, and that the client has not removed.
     kept: Vec<usize>,
 }
 
 impl Client {
     fn begin(server: &Program) -> Client {
-        // On a thread of its own it hears of a server's end at once.
+        // The client notices the server's end at once, on the runtime's thread.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (client, me, queue) = runtime.block_on(async {
             let mut client = connect(server).await;
@@ -58,7 +58,7 @@ impl Client {
         Client { runtime, client, me, queue, next: 0, kept: Vec::new() }
     }
 
-    /// Goes on with another server.
+    /// Connects to another server.
     fn go_on(&mut self, server: &Program) {
         self.client = self.runtime.block_on(connect(server));
     }
@@ -74,7 +74,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends until there is no room.
+    /// Sends until the disk is full.
     fn expect_full(&mut self) {
         let refusal = loop {
             if let Err(refusal) = self.send() {
@@ -85,7 +85,7 @@ impl Client {
         assert_eq!(status, (Code::ResourceExhausted, "SQLite: database or disk is full"));
     }
 
-    /// Removes what is first.
+    /// Removes the first message.
     fn remove(&mut self) -> Result<(), Status> {
         let (receiver, queue, count, wait_ms) = (self.me, self.queue, 1, 0);
         let request = RemoveRequest { receiver, queue, count, wait_ms };
@@ -95,7 +95,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads everything: it is what was kept, in its order.
+    /// Reads all messages: they are the kept ones, in order.
     fn expect_kept(&mut self) {
         let request = ReadAllRequest { receiver: self.me, queue: self.queue };
         let read = self.runtime.block_on(async {
@@ -131,7 +131,7 @@ fn full_disk_refuses_messages_and_loses_none() {
         disk.take_rest();
         client.expect_full();
         client.expect_kept();
-        // What removes has to be written as well, and may find room in which something was that was not kept.
+        // A remove also writes. It may find the space of a failed send.
         if let Err(refusal) = client.remove() {
             assert_eq!(refusal.code(), Code::ResourceExhausted, "{refusal}");
         }

@@ -13,7 +13,7 @@ fn load_refuses_flags_of_other_protocols() {
         ("--seconds 1 --key-choice uniform", "unexpected argument '--key-choice'"),
         ("--seconds 1 --value-bytes 5", "unexpected argument '--value-bytes'"),
         ("--seconds 1 --ttl-s 5", "unexpected argument '--ttl-s'"),
-        // Nothing of these is asked of a phase of its own, not even what is so anyway.
+        // The backlog phase refuses flags of the load, even with their default values.
         ("--backlog 5 --threads 1", "'--threads <THREADS>'"),
         ("--backlog 5 --as 1:1", "'--as <CLIENT:QUEUE>'"),
         ("--backlog 5 --loop send-list-read-remove", "'--loop <ROUND>'"),

@@ -18,10 +18,10 @@ use crate::harness::desk::PATIENCE;
 use crate::harness::history::{CLIENTS, History, Mix, seeds};
 use crate::program::{Program, QUEUE};
 
-/// A server that comes and goes, at one address, as one of its clients sees it.
+/// A client's view of a server, which is killed and restarted at the same address.
 struct Remote {
     endpoint: Endpoint,
-    /// The last connection that was made.
+    /// The present connection.
     client: Mutex<Option<QueueClient<Channel>>>,
 }
 
@@ -42,7 +42,7 @@ impl Remote {
     }
 
     async fn ask(client: &mut QueueClient<Channel>, request: Request) -> Asked {
-        // So that some calls wait when the server is killed.
+        // Calls wait, so that kills also hit waiting calls.
         let wait_ms = 20;
         match request {
             Request::RegisterClient { .. } => {
@@ -79,7 +79,7 @@ impl Remote {
             Request::Read { receiver, queue, count, .. } => {
                 let request = rpc::ReadAllRequest { receiver, queue };
                 let mut parts = client.read_all(request).await?.into_inner();
-                // What is behind the first part was there at another moment.
+                // Only the first part shows a single moment.
                 let part = parts.message().await?.unwrap_or_default();
                 let first = part.messages.into_iter().take(count as usize);
                 Ok(Answer::Messages(first.map(stored).collect()))
@@ -146,7 +146,7 @@ impl Database for Remote {
             Err(status) => status,
         };
         let text = status.to_string();
-        // The status is not from the server: how far the call came is unknown.
+        // The status is not the server's: the outcome of the call is unknown.
         if std::error::Error::source(&status).is_some() {
             *self.client.lock().await = None;
             return Err(Failure::Unknown(text));
@@ -164,8 +164,8 @@ impl Database for Remote {
     }
 }
 
-/// Checks histories of clients while `kills` of the `servers` die under load, each once the server is `loaded`. The
-/// `sessions` of a server outlast it: the database goes on with their calls.
+/// Checks histories of clients while `kills` servers are killed. Each kill waits for `loaded`. The `sessions` of a
+/// killed server outlast it: the database continues their calls.
 async fn check_killed(
     flags: impl Fn(usize) -> Vec<String>,
     (servers, kills): (usize, usize),
@@ -182,7 +182,7 @@ async fn check_killed(
         Some(Program::start(QUEUE, &listen.into_iter().chain(flags).collect::<Vec<_>>()))
     };
     let mut running: Vec<_> = (0..servers).map(start).collect();
-    // Each client's own connections: to the one of its number, and to the next.
+    // Each client has its own connections to two servers: the server with its number, and the next.
     let clients = CLIENTS as usize;
     let remotes = (0..2 * clients).map(|n| Remote::new(&addresses[(n + n / clients) % servers]));
     let history = History::new(remotes, mix).await;
@@ -200,7 +200,7 @@ async fn check_killed(
             running[number] = start(number);
         }
         loaded().await;
-        // What they do is no answer to anybody, and would take what others are promised from now on.
+        // Wait for the abandoned sessions: their removes would take messages that the history does not know of.
         let begun = Instant::now();
         for number in 0..servers {
             while sessions(number).await.iter().any(|session| abandoned.contains(session)) {

@@ -25,7 +25,7 @@ fn every_loop_is_served_and_counted_alike() {
         for op in ops {
             assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
             assert_eq!(load["ops"][op]["errors"], 0);
-            // Each stage is within the one that it is a part of.
+            // A stage takes no longer than the stage that contains it.
             let ns = |stage: &str| server["ops"][op][format!("{stage}_sum_ns")].as_u64().unwrap();
             assert!(ns("connection") <= ns("service"));
             assert!(ns("queueing") + ns("service") <= ns("response"));
@@ -50,7 +50,7 @@ fn null_database_has_a_message_for_every_step() {
             let of = |name: &str| load["ops"][op][name].as_u64().unwrap();
             assert_eq!(count(&load, op), count(&server, op), "{round}: {op}");
             assert_eq!((of("errors"), of("misses")), (0, 0), "{round}: {op}");
-            // One message, of some 200 characters, for each that was sent.
+            // Each read and each remove gets one message of some 200 characters.
             if ["read_all", "remove"].contains(op) {
                 assert_eq!(of("hits"), count(&load, op));
                 assert_eq!(of("items"), count(&load, op));
@@ -66,10 +66,10 @@ fn open_loop_sends_at_its_rate() {
     let load = load(&server, "--clients 1 --seconds 3 --rate 200 --arrivals constant");
     let counts = SEED_OPS.map(|op| count(&load, op));
     let (all, unsent) = (counts.iter().sum::<u64>(), load["unsent"].as_u64().unwrap());
-    // A machine with no time for it may send less, and says so.
+    // A busy machine may send less, and reports the unsent requests.
     assert_eq!(all + unsent, 600);
     assert!(all > 0);
-    // At most 256 sends are on their way before a client knows a queue to ask for.
+    // At most 256 sends are in flight before a client knows a queue.
     assert!(unsent > 0 || !counts.contains(&0), "{counts:?}");
     ended(server);
 }

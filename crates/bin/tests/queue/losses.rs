@@ -11,7 +11,7 @@ use crate::program::{End, LOAD, PATIENCE, Program, QUEUE};
 
 #[test]
 fn connections_to_a_dead_server_count_as_lost() {
-    // A client with so long a think time sends nothing until the end.
+    // A client with the longer think time sends no request before the end.
     for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
         let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let flags = format!("queue --server {} --clients 3 --threads 2", server.address());
@@ -27,7 +27,7 @@ fn connections_to_a_dead_server_count_as_lost() {
                 losses == 3
             });
         } else {
-            // By the second line what was lost before the first is known.
+            // The second line includes all losses before the first line.
             load.line();
             load.line();
         }
@@ -51,7 +51,7 @@ fn accepted_connection_without_an_answer_is_not_back() {
         let address = server.address().to_owned();
         server.signal(libc::SIGKILL);
         server.end();
-        // As the kernel does for a process that is being killed.
+        // The kernel accepts connections like this while a process is being killed.
         let silent = Silent::at(&address, |_| Ok(()));
         let deadline = Instant::now() + PATIENCE;
         while silent.clients.lock().unwrap().is_empty() {
@@ -72,7 +72,7 @@ fn accepted_connection_without_an_answer_is_not_back() {
 
 #[test]
 fn refused_client_backs_off() {
-    // As a server at its limit of clients, or as one that takes them and cuts them off before any answer.
+    // The server closes connections at once, as at its limit of clients, or after the first call, without an answer.
     for (speaks, pace) in [
         (false, "--think-ms 1"),
         (false, "--rate 100"),
@@ -84,7 +84,7 @@ fn refused_client_backs_off() {
         let (turned_away, tries) = channel();
         std::thread::spawn(move || {
             let mut incoming = server.incoming().map_while(Result::ok);
-            // Until the start they are not.
+            // Before the start, the server answers.
             let mut first = incoming.next().unwrap();
             hear_first_call(&mut first).unwrap();
             first.write_all(NOTHING).unwrap();
@@ -92,7 +92,7 @@ fn refused_client_backs_off() {
             drop(first);
             for mut client in incoming {
                 if speaks && hear_first_call(&mut client).is_err() {
-                    // It was about to come when the end came.
+                    // The load ended while it opened this connection.
                     continue;
                 }
                 turned_away.send(()).unwrap();
@@ -109,7 +109,7 @@ fn refused_client_backs_off() {
         let End { lines, errors: printed, .. } = load.end();
         let took = begun.elapsed();
         let tries = 5 + tries.try_iter().count();
-        // However slow the machine is, it has waited before each of them.
+        // Even on a slow machine, the client has waited before each attempt.
         let waits = (0..tries).map(|times| (10 << times.min(7)).min(1000));
         let waited = Duration::from_millis(waits.sum());
         assert!(waited <= took, "{pace}: {tries} within {took:?}: {printed}");
@@ -122,7 +122,7 @@ fn refused_client_backs_off() {
 #[test]
 fn cut_off_client_reconnects_only_for_due_requests() {
     let server = Silent::after_the_first_call();
-    // Each has asked within 3 s, and from then on one asks every half second.
+    // Within 3 s, each client has sent a request. Later, a request becomes due every half second.
     let mut load = server.load("--as 1:1,2:2,3:3,4:4,5:5,6:6 --clients 6 --rate 2");
     load.line_when("each waits for an answer", |line| line["in_flight"].as_u64().unwrap() >= 6);
     server.cut();

@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use crate::program::{End, LOAD, Program};
 
-/// A server that may open fewer files than more clients need says so.
+/// So few clients that the server reports no limit of open files.
 const FEW: &[&str] = &["--clients-max", "100"];
 
-/// What a client asks for in a round of `send-list-read-remove`.
+/// The requests in a round of `send-list-read-remove`.
 const SEED_OPS: [&str; 4] = ["send", "list_queues", "read_all", "remove"];
 
-/// Runs `knee-load queue` to its end; its summary.
+/// Runs `knee-load queue` to its end. Returns its summary.
 fn load(server: &Program, flags: &str) -> Value {
     let output = Command::new(LOAD)
         .args(["queue", "--drain-s", "30", "--server", server.address()])
@@ -37,7 +37,7 @@ fn load(server: &Program, flags: &str) -> Value {
     summary
 }
 
-/// Runs `knee-load queue` until it has counted each of these, however long that takes; its summary.
+/// Runs `knee-load queue` until it has counted each of `ops`. Returns its summary.
 fn load_until_counted(server: &Program, flags: &str, ops: &[&str]) -> Value {
     let flags = format!("queue --seconds 600 --drain-s 30 --server {} {flags}", server.address());
     let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
@@ -51,7 +51,7 @@ fn load_until_counted(server: &Program, flags: &str, ops: &[&str]) -> Value {
     summary
 }
 
-/// Ends a program as a terminal does; its summary.
+/// Ends a program by SIGTERM. Returns its summary.
 fn ended(program: Program) -> Value {
     program.signal(libc::SIGTERM);
     let End { code, lines, errors } = program.end();

@@ -102,7 +102,7 @@ fn unknown_client_is_refused_before_the_start() {
     assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
     // A client without requests needs no name on the server.
     assert!(load("--seconds 0.1 --as 1:1,2:2,7:7 --clients 2 --threads 2").status.success());
-    // However many they are, they have been answered once.
+    // The clients are looked up only once, however many they are.
     let summary = ended(server);
     assert_eq!(count(&summary, "read_from") - errors(&summary), 1);
 }
@@ -125,7 +125,7 @@ fn client_beyond_the_limit_is_refused_before_the_start() {
     ended(server);
 }
 
-/// A server that closes every connection once it has heard something and given this answer.
+/// A server that reads some bytes of each connection, sends `answer` and closes the connection.
 fn answering(answer: &'static [u8]) -> String {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap().to_string();
@@ -135,7 +135,7 @@ fn answering(answer: &'static [u8]) -> String {
                 let _ = client.read(&mut [0; 4096]);
                 let _ = client.write_all(answer);
                 let _ = client.shutdown(Shutdown::Write);
-                // To close it with something unread would take the answer back.
+                // Closing a socket with unread bytes would reset the connection, and lose the answer.
                 let _ = std::io::copy(&mut client, &mut std::io::sink());
             });
         }

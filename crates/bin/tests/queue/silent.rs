@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 
 use crate::program::{LOAD, Program};
 
-/// The least that a client of HTTP/2 sends: its preface, and empty settings (RFC 9113, 3.4).
+/// The least input of an HTTP/2 client: the preface, and empty settings (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The least that a server sends.
+/// The least output of a server.
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 
-/// The answer to the first call of a client that it finds nothing: headers, an empty message and trailers (RFC 9113, 6.1
-/// and 6.2; RFC 7541, 6.1 and 6.2.2).
+/// The answer to a client's first call: nothing found. It has headers, an empty message and trailers (RFC 9113, 6.1 and
+/// 6.2; RFC 7541, 6.1 and 6.2.2).
 pub(super) const NOTHING: &[u8] = b"\0\0\x14\x01\x04\0\0\0\x01\x88\x0f\x10\x10application/grpc\
     \0\0\x05\0\0\0\0\0\x01\0\0\0\0\0\
     \0\0\x0f\x01\x05\0\0\0\x01\0\x0bgrpc-status\x010";
 
-/// A type of frames, and its flag (RFC 9113, 6.7).
+/// The type of ping frames, and their flag (RFC 9113, 6.7).
 pub(super) const PING: u8 = 6;
 pub(super) const ACK: u8 = 1;
 
@@ -53,13 +53,12 @@ pub(super) struct Silent {
 }
 
 impl Silent {
-    /// It says nothing at all.
+    /// A server that sends nothing at all.
     pub(super) fn new() -> Silent {
         Silent::at("127.0.0.1:0", |_| Ok(()))
     }
 
-    /// Each has its settings, and the first call its answer: a load with who is registered already asks for that before
-    /// the start.
+    /// A server that answers only the first call. A load of registered clients makes this call before the start.
     pub(super) fn after_the_first_call() -> Silent {
         let has_answered = AtomicBool::new(false);
         Silent::at("127.0.0.1:0", move |client| {
@@ -92,7 +91,7 @@ impl Silent {
         Silent { address, clients }
     }
 
-    /// Loads it with who is registered already: others would ask for more before the start.
+    /// Starts a load on the server. `flags` must name registered clients, because registration would need more answers.
     pub(super) fn load(&self, flags: &str) -> Program {
         let flags = format!("queue --server {} --seconds 60 --drain-s 0.1 {flags}", self.address);
         let flags = format!("{flags} --arrivals constant");
@@ -101,7 +100,7 @@ impl Silent {
 
     pub(super) fn cut(&self) {
         for client in &*self.clients.lock().unwrap() {
-            // It may have left.
+            // The client may have left.
             let _ = client.shutdown(Shutdown::Both);
         }
     }

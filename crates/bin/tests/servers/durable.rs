@@ -1,4 +1,4 @@
-//! `knee-kv` in a directory: ends, kills, want of space, and a second process.
+//! `knee-kv` in a directory: shutdowns, kills, full disks, and a second process.
 
 mod directory;
 mod full_disk;
@@ -55,7 +55,7 @@ fn report_has_figures_of_versions_and_commits() {
     // Each batch of requests waits for its own commit.
     assert!((11..=21).contains(&commits), "{commits}");
     assert!(max <= sum && sum <= commits * max, "{summary}");
-    // The waiting client was served after it.
+    // The service of a waiting client ends after its commit.
     let served = of(&summary["ops"]["set"], "service_sum_ns")
         + of(&summary["ops"]["delete"], "service_sum_ns");
     assert!(served >= sum, "{served} ns of service, {sum} ns of commits");
@@ -123,7 +123,7 @@ fn short_lives_do_not_fill_the_log() {
         let program = directory.serve(&["--memory-mb", "8"]);
         let mut client = program.connect();
         assert_eq!(ask(&mut client, &format!("set k{life} 0 0 1\r\nx\r\n")), "STORED\r\n");
-        // Each life begins a segment, and moves the rest of the last one there. Two more are reserved.
+        // Each run begins a segment, and moves the rest of the last segment there. Two more segments are reserved.
         let deadline = Instant::now() + PATIENCE;
         while directory.segments().len() > 3 {
             assert!(Instant::now() < deadline, "{:?}", directory.segments());
@@ -136,7 +136,7 @@ fn short_lives_do_not_fill_the_log() {
     assert_eq!(found.matches("VALUE").count(), LIVES);
 }
 
-/// A load and a server with their own defaults differ like this.
+/// The default limits of `knee-kv load` and `knee-kv` differ like this.
 #[test]
 fn log_beyond_its_limit_is_reported_at_the_start() {
     let directory = Directory::new();
@@ -218,7 +218,7 @@ fn unusable_directory_is_refused_with_the_reason() {
     assert!(message.starts_with(&start), "{message}");
     assert!(message.ends_with("name a directory, or a free name\n"));
     std::fs::remove_file(&file.0).unwrap();
-    // Even root cannot make one there.
+    // Even root cannot make a directory there.
     let message = refused(KV, &["--listen", "127.0.0.1:0", "--data", "/proc/none"]).stderr;
     let message = String::from_utf8(message).unwrap();
     assert!(message.starts_with("knee-kv: cannot open --data /proc/none: "), "{message}");
@@ -249,7 +249,7 @@ fn directory_of_another_kind_is_refused() {
     }
 }
 
-/// Sets keys of some 20 kB until one is refused. Returns how many were taken, and the refusal.
+/// Sets keys of some 20 kB until the server refuses one. Returns the number of stored keys, and the refusal.
 fn fill(client: &mut TcpStream) -> (usize, String) {
     let value = "v".repeat(20_000);
     for number in 0.. {
@@ -328,7 +328,7 @@ fn unsafe_write_is_not_answered_and_ends_the_program() {
         let program = serve_with_limits(&directory, &["--threads", threads]);
         let (mut one, mut two) = (program.connect(), program.connect());
         assert_eq!(ask(&mut one, "set safe 0 0 1\r\nx\r\n"), "STORED\r\n");
-        // Within the reserve, so that the write fails, not the making of a segment.
+        // The limit lets no write succeed. The write needs no new segment, so no making of a segment fails instead.
         limit_files(program.pid(), 4096);
         two.write_all(b"get safe\r\nset unsafe 0 0 1\r\nx\r\nget unsafe\r\n").unwrap();
         let mut answer = Vec::new();
@@ -357,7 +357,7 @@ fn unawaited_write_that_fails_is_reported_at_the_end() {
         let directory = Directory::new();
         let program = serve_with_limits(&directory, &["--durability", durability]);
         let mut client = program.connect();
-        // No segment has to be made for it.
+        // The write needs no new segment.
         limit_files(program.pid(), 4096);
         assert_eq!(ask(&mut client, "set last 0 0 1\r\nx\r\n"), "STORED\r\n");
         program.signal(libc::SIGTERM);
@@ -386,7 +386,7 @@ fn load_that_cannot_be_written_is_reported() {
             assert_eq!(load.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(5));
         };
-        // Its segments are made before it reads: no segment has to be made.
+        // The load has made its segments before it reads the list.
         limit_files(load.id(), 4096);
         edges.write_all(b"1\t2\n").unwrap();
         drop(edges);

@@ -32,7 +32,7 @@ impl Drop for Directory {
     }
 }
 
-/// Runs it to its end. Returns its standard error without the lines of progress.
+/// Runs `knee-kv` to its end. Returns its standard error without the lines of progress.
 fn said(flags: &[&str], code: i32) -> String {
     let Output { status, stdout, stderr } = refused(KV, flags);
     let errors = String::from_utf8(stderr).unwrap();

@@ -61,7 +61,7 @@ fn sigint_ends_it_and_stats_none_prints_nothing() {
 fn trace_that_is_not_read_delays_no_request() {
     let program = Program::serve(KV, &["--trace"]);
     let mut client = program.connect();
-    // More than a pipe holds, and none of it is read.
+    // The output exceeds a pipe, and nothing reads it.
     for _ in 0..2000 {
         talk(&mut client, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
     }

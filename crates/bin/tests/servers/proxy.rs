@@ -7,7 +7,7 @@ use crate::program::{End, KV, PROXY, Program, connect, refused, talk, wait};
 
 /// A middleware with two worker slots in front of a store.
 fn proxy(store: &Program, flags: &[&str]) -> Program {
-    // So few connections that no limit of open files is reported.
+    // So few connections that the proxy reports no limit of open files.
     let given = ["--server", store.address(), "--workers", "2", "--connections-max", "100"];
     let flags = [&given, flags].concat();
     Program::serve(PROXY, &flags)

@@ -1,4 +1,4 @@
-//! Counts of a load are those of its server, for all operations and kinds of keys.
+//! The load and its server count the same, for all operations and kinds of keys.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -87,7 +87,7 @@ fn populate_of_a_share_leaves_the_rest_missing() {
 fn open_loop_asks_for_every_key_of_a_walk() {
     let store = Store::start(&[]);
     store.populate("--keys 200 --populate 0.9");
-    // Each client walks through all keys in order: of 400 requests 40 are for missing ones.
+    // Each client walks through all keys in order, so 40 of the 400 requests are for missing keys.
     let end = store.loaded(
         "--clients 4 --keys 200 --key-choice sequential --mix read:1 --verify --rate 400 \
          --arrivals constant --seconds 1",
@@ -103,7 +103,6 @@ fn open_loop_asks_for_every_key_of_a_walk() {
 fn open_loop_counts_the_wait_for_a_stopped_server() {
     let store = Store::start(&[]);
     let mut load = store.load("--clients 4 --rate 150 --arrivals constant --seconds 5");
-    // In the middle of the run.
     assert_eq!(load.line()["type"], "window");
     store.program.signal(libc::SIGSTOP);
     let stopped = Instant::now();
@@ -115,7 +114,7 @@ fn open_loop_counts_the_wait_for_a_stopped_server() {
     let ops = ["read_missing", "read", "put"];
     assert_eq!(sum(line, &ops, "count"), 750);
     assert_eq!((&line["unsent"], errors(line)), (&0.into(), 0));
-    // One became due every 7 ms of the stop, and waited for its end.
+    // While the server was stopped, a request became due every 7 ms, and waited for the server's return.
     let slowest = line["histograms"].as_array().unwrap().iter().map(|line| &line["max"]);
     let slowest = slowest.map(|max| max.as_u64().unwrap()).max().unwrap();
     assert!(slowest >= stopped.as_nanos() as u64 - 10_000_000, "{stopped:?}: {line}");

@@ -22,7 +22,7 @@ fn write_with_lost_answer_is_sent_again_and_done_once() {
         ));
         wait_until("it has written", || store.stats().last_commit > 20);
         relay.hold();
-        // The store does writes whose answers are held back.
+        // The store does the writes, but the relay holds their answers back.
         wait_until("answers are held back", || relay.held() >= 3);
         relay.cut(6);
         let end = ended_when_reconnected(load, 6);
@@ -54,7 +54,7 @@ fn write_lost_at_a_low_rate_is_sent_again_at_once() {
     load.signal(libc::SIGTERM);
     let end = finished(load);
     let line = summary(&end);
-    // The request after it is due four seconds later.
+    // A request becomes due only every four seconds.
     assert_eq!((count(line, "put", "count"), errors(line)), (3, 1), "{}", end.errors);
     assert_eq!(store.stats().last_commit, 2);
 }
@@ -72,7 +72,7 @@ fn restart_of_a_server_costs_errors_only() {
     let end = ended_when_reconnected(load, 3);
     let line = summary(&end);
     assert_eq!(line["connections"], 6);
-    // At most what three clients had in flight.
+    // Three clients had at most one request each in flight.
     assert!(errors(line) <= 3, "{line}: {}", end.errors);
     assert!(
         end.errors.contains(&mortal.grpc) && !end.errors.contains(&other.grpc),
@@ -84,7 +84,7 @@ fn restart_of_a_server_costs_errors_only() {
 
 #[test]
 fn connections_to_a_dead_server_count_as_lost() {
-    // A client that thinks for so long asks for nothing before the end.
+    // A client with the longer think time sends no request before the end.
     for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
         let store = Store::start(&[]);
         let flags = format!("kv --server {} --clients 3 --threads 2 --mix read:1", store.grpc);
@@ -100,7 +100,7 @@ fn connections_to_a_dead_server_count_as_lost() {
                 losses == 3
             });
         } else {
-            // The second line has all losses before the first.
+            // The second line includes all losses before the first line.
             load.line();
             load.line();
         }
@@ -154,7 +154,7 @@ fn due_requests_are_sent_after_the_end() {
     program.end();
     load.line_when("it has lost its connections", |line| line["connections"] == 0);
     load.signal(libc::SIGTERM);
-    // By then the connections were tried in vain after the end.
+    // During these lines, the load tries in vain to reconnect.
     for _ in 0..2 {
         load.line();
     }

@@ -1,5 +1,5 @@
-//! A relay between a load and its store, frame by frame (RFC 9113, section 4.1). It holds answers back, ends connections
-//! or requests in the store's place, and cuts.
+//! A relay between a load and its store, frame by frame (RFC 9113, section 4.1). It holds answers back, ends
+//! connections or requests in the store's place, and cuts connections.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const CANCEL: u32 = 8;
-/// The last stream that a server which goes away has seen.
+/// The last stream that the server has seen, in a GOAWAY frame.
 const HIGHEST_STREAM: u32 = i32::MAX as u32;
 
 pub(crate) struct Relay {
@@ -33,12 +33,12 @@ struct Passage {
 struct State {
     /// Answers held back; `None` while they pass.
     held: Option<Vec<Vec<u8>>>,
-    /// How many requests were made.
+    /// The number of requests.
     asked: usize,
 }
 
 impl State {
-    /// The streams with an answer, or a part of one, held back.
+    /// The streams with held-back frames of their answers.
     fn held_back(&self) -> BTreeSet<u32> {
         let answers =
             self.held.iter().flatten().filter(|frame| [DATA, HEADERS].contains(&frame[3]));
@@ -74,18 +74,18 @@ impl Relay {
         });
     }
 
-    /// How many answers are held back.
+    /// The number of held-back answers.
     pub(crate) fn held(&self) -> usize {
         self.sum(|state| state.held_back().len())
     }
 
-    /// How many requests were made on connections from number `first` on.
+    /// The number of requests on connections from number `first` on.
     pub(crate) fn asked(&self, first: usize) -> usize {
         let passages = self.passages.lock().unwrap();
         passages.iter().skip(first).map(|passage| passage.state.lock().unwrap().asked).sum()
     }
 
-    /// Passes the answers held back, and all later ones.
+    /// Passes the held-back answers, and all later ones.
     pub(crate) fn release(&self) {
         self.each(|passage| {
             let mut state = passage.state.lock().unwrap();
@@ -95,7 +95,7 @@ impl Relay {
         });
     }
 
-    /// Says on every connection that the server goes away.
+    /// Sends GOAWAY on every connection.
     pub(crate) fn go_away(&self) {
         let no_error = 0_u32;
         let payload = [HIGHEST_STREAM.to_be_bytes(), no_error.to_be_bytes()].concat();
@@ -110,7 +110,7 @@ impl Relay {
         });
     }
 
-    /// Cuts the first connections.
+    /// Cuts the first `connections` connections.
     pub(crate) fn cut(&self, connections: usize) {
         self.passages.lock().unwrap().iter().take(connections).for_each(|passage| passage.cut());
     }
@@ -165,7 +165,7 @@ impl Passage {
     }
 
     fn cut(&self) {
-        // The other side may have done it already.
+        // The peer may already have closed the connection.
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
     }

@@ -87,7 +87,7 @@ pub(crate) fn finished(load: Program) -> End {
     end
 }
 
-/// Ends a load when it has opened so many connections again.
+/// Ends a load once it has opened this many connections again.
 pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End {
     let mut again = 0;
     while again < connections {
@@ -106,7 +106,7 @@ pub(crate) fn summary(end: &End) -> &Value {
     last
 }
 
-/// A field of an operation; 0 where it did not occur.
+/// A field of an operation; 0 if the operation did not occur.
 pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
     line["ops"][op][field].as_u64().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A directory for the data of one program after the other.
+//! A directory for the data of successive programs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ impl Directory {
         message
     }
 
-    /// Checks the blocks of the files: beside their data, one for each file's map, one for the manifest and one for
-    /// the next manifest.
+    /// Checks the number of blocks. Besides data, each file may have a block for its map; the manifest and the next
+    /// manifest have one each.
     pub(crate) fn expect_at_most(&self, bytes_max: u64) {
         let files = std::fs::read_dir(&self.0).unwrap();
         let blocks: Vec<_> = files.map(|file| file.unwrap().metadata().unwrap().blocks()).collect();

@@ -39,10 +39,10 @@ fn full_disk_refuses_writes_and_loses_nothing() {
         assert_eq!(refusal.code(), Code::ResourceExhausted);
         assert!(refusal.message().contains(NO_SPACE), "{refusal}");
         expect_filled(&mut client, count);
-        // The same if not even the manifest can be written.
+        // The refusal is the same if not even the manifest can be written.
         disk.take_rest();
         assert_eq!(put(&url, "more", 20_000).unwrap_err().code(), Code::ResourceExhausted);
-        // The reserve stays over an end of either kind, though others take the rest of the disk.
+        // The reserve outlasts kills and shutdowns, although other processes take the rest of the disk.
         kill(program);
         disk.take_rest();
         let program = directory.serve(&FLAGS);
@@ -62,7 +62,7 @@ fn full_disk_refuses_writes_and_loses_nothing() {
         expect_filled(&mut client, count);
         let (more, _) = fill(&mut client);
         assert!(2 * more > count, "{more} after {count}: it does not go on");
-        // With more room it goes on after the next try.
+        // The disk has space again: the next attempt succeeds.
         disk.resize(39);
         let began = Instant::now();
         while let Err(refusal) = put(&url, "more", 20_000) {

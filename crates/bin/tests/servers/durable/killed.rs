@@ -1,8 +1,8 @@
-//! `knee-kv` killed at random moments, under load and as it starts. Acknowledged writes are there, in their version;
-//! bulk puts are whole; appends to a list are there once, in their order; versions only grow.
+//! `knee-kv` killed at random moments, under load and as it starts. Acknowledged writes are stored, in their versions.
+//! Bulk puts are complete. Appends to a list are stored once, in order. Versions only grow.
 //!
 //! `KNEE_KILLS=n` kills it n times under load with durability `always`. Kills at the start, and with other
-//! durabilities, come on top. Standard error has their number.
+//! durabilities, come on top. Standard error has the number of kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -24,20 +24,20 @@ use crate::program::PATIENCE;
 
 const GRPC_CLIENTS: [u64; 3] = [0, 1, 2];
 const MEMCACHED_CLIENTS: [u64; 2] = [0, 1];
-/// Keys of each client's own.
+/// Keys that only one client writes, for each client.
 const OWN_KEYS: u64 = 20;
 /// Keys that are always written together.
 const GROUP_KEYS: u64 = 5;
-/// Prefixes of such keys: those that all gRPC clients share, and those of each client.
+/// Prefixes of such keys: one that all gRPC clients share, and one for each client.
 const SHARED: &str = "shared";
 const TOGETHER: &str = "together";
 /// The prefix of lists. Each gRPC client has some of its own.
 const LIST: &str = "list";
 const OWN_LISTS: u64 = 3;
-/// A list with so many elements is deleted, and grows again.
+/// The largest number of elements of a list. Then the list is deleted, and grows again.
 const ELEMENTS_MAX: usize = 200;
 const ELEMENT_BYTES: usize = 20;
-/// So small that space is reclaimed all the time.
+/// The store's limit, so small that it always reclaims space.
 const MEMORY_MB: u64 = 32;
 
 type Client = KeyValueClient<Channel>;
@@ -49,7 +49,7 @@ fn kills() -> u64 {
     std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(15)
 }
 
-/// The numbers that a seed gives (xorshift64, Marsaglia 2003).
+/// Random numbers from a seed (xorshift64, Marsaglia 2003).
 struct Random(u64);
 
 impl Random {
@@ -72,7 +72,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     Known(u64),
-    /// It was not acknowledged, and is larger than all versions that were.
+    /// The version is unknown, but larger than all acknowledged versions.
     Above(u64),
 }
 
@@ -300,7 +300,7 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
     }
 }
 
-/// The known state of the store between two lives.
+/// The known state of the store between two runs of the server.
 #[derive(Debug, Default)]
 struct Known {
     /// The possible states of each key.
@@ -310,7 +310,7 @@ struct Known {
 }
 
 impl Known {
-    /// Adds the writes of a life. `safely`: acknowledged writes were on the disk.
+    /// Adds the writes of a run. `safely`: acknowledged writes were on the disk.
     fn learn(&mut self, written: &[Written], safely: bool) {
         for (key, state) in written.iter().flat_map(|written| &written.acknowledged) {
             let possible = self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]);
@@ -380,7 +380,7 @@ async fn scanned(store: &mut Client) -> BTreeMap<String, Seen> {
     found
 }
 
-/// One life of the server: its state is checked, then it is killed under load.
+/// Starts the server, checks its contents, and kills it under load.
 fn live(
     directory: &Directory,
     flags: &[&str],
