@@ -1,4 +1,4 @@
-//! What decoding and encoding cost for the requests that experiments send, and for their responses.
+//! The cost of decoding and encoding the requests of experiments, and their responses.
 
 use std::hint::black_box;
 
@@ -86,7 +86,7 @@ fn decode_responses(criterion: &mut Criterion) {
             });
         });
     }
-    // What a reader of many packets pays: the values arrive 1448 bytes at a time.
+    // The values arrive in packets of 1448 bytes, as over a network.
     let bytes = values(10, 4096);
     let mut decoder = ResponseDecoder::new(RESPONSE_BYTES_MAX);
     group.throughput(Throughput::Bytes(bytes.len() as u64));

@@ -1,13 +1,13 @@
-//! What makes a put durable, and what it costs: the store's log beside a bare one, and beside LMDB.
+//! The cost of durable puts: the store's log compared with a bare log, and with LMDB.
 //!
-//! `cargo bench -p knee-bench --bench durable [-- [SECONDS] [WRITERS] [bare] [store] [LMDB]]`. Writers put
-//! values of 100 bytes under random keys and wait until each is safe. They share the wait: one sync
-//! covers all writes before it. In turns, five rounds, medians; bytes are what the kernel counts as
-//! written, and the processor's time is that of the whole process, system calls included.
+//! `cargo bench -p knee-bench --bench durable [-- [SECONDS] [WRITERS] [bare] [store] [LMDB]]`. Writers put values of
+//! 100 bytes under random keys, and wait for the sync. One sync serves all earlier writes. The contestants take turns;
+//! the figures are medians of five rounds. The kernel counts the written bytes. Processor time is that of the whole
+//! process, with system calls.
 //!
-//! The bare log is given what the store has: a file whose space is reserved, so that no sync has to
-//! write a new length of it, and records as long as the store's, which are nothing but copied. It
-//! keeps no table: what the store is slower by is the price of that, and of its locks.
+//! Like the store, the bare log has a file with reserved space, so that no sync writes a new file length. Its records
+//! have the length of the store's, and are only copied. It has no table and no other lock: these are the store's extra
+//! cost.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -30,7 +30,7 @@ use knee_kv_store::{
 const ROUNDS: usize = 5;
 const KEYS: u64 = 1_000_000;
 const VALUE: [u8; 100] = [b'v'; 100];
-/// What the store's records have in front of key and value.
+/// The length of the store's record headers.
 const HEAD_BYTES: usize = 48;
 /// The bare log's file: more than it fills.
 const SPACE_BYTES: libc::off_t = 256 << 20;
@@ -82,7 +82,7 @@ fn directory() -> PathBuf {
     path
 }
 
-/// Puts per second, microseconds of the processors for each, and bytes written for each.
+/// Puts per second, and processor time in microseconds and written bytes per put.
 fn measure(contestant: &impl Durable, writers: u64, seconds: f64) -> [f64; 3] {
     let (over, puts) = (AtomicBool::new(false), AtomicU64::new(0));
     let before = (written(), processor_us());
@@ -108,10 +108,10 @@ fn measure(contestant: &impl Durable, writers: u64, seconds: f64) -> [f64; 3] {
     [rate, (processor_us() - before.1) / puts, (written() - before.0) as f64 / puts]
 }
 
-/// What this process has had of the processors.
+/// The processor time of this process.
 fn processor_us() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: there is room for what the call writes.
+    // SAFETY: `usage` has the size of the call's result.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     assert_eq!(failed, 0, "it is counted");
     // SAFETY: the call has written all of it.
@@ -127,7 +127,7 @@ fn written() -> u64 {
     line.expect("it is counted").parse().expect("a number")
 }
 
-/// Records behind each other, and one sync for all who wait.
+/// A log of records, with one sync for all waiting writers.
 struct BareLog {
     tail: Mutex<Vec<u8>>,
     appended: AtomicU64,
@@ -140,7 +140,7 @@ struct BareLog {
 impl BareLog {
     fn new(directory: &Path) -> BareLog {
         let file = File::create(directory.join("log")).expect("a file");
-        // SAFETY: a call with a descriptor that is open.
+        // SAFETY: the descriptor is open.
         let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, SPACE_BYTES) };
         assert_eq!(failed, 0, "space");
         file.sync_all().expect("it is synced");
@@ -219,7 +219,7 @@ impl Durable for VersionedStore {
     }
 }
 
-/// One transaction for all who wait.
+/// LMDB, with one transaction for all waiting writers.
 struct Lmdb {
     waiting: Arc<(Mutex<Waiting>, Condvar)>,
     committer: Option<thread::JoinHandle<()>>,

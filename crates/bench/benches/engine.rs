@@ -1,5 +1,5 @@
-//! What the engines cost by themselves: a get and a set of the memory engine, of values that do and do
-//! not fit the processor's caches together; and a get of each, of keys that are asked for unequally often.
+//! The cost of the engines alone: gets and sets of the memory engine, with data that fits the processor's caches and
+//! data that does not; and gets of each engine, with keys of unequal popularity.
 
 use std::hint::black_box;
 
@@ -79,8 +79,8 @@ fn engine(criterion: &mut Criterion) {
     });
 }
 
-/// Draws of keys, Zipf with exponent 0.8: of N keys the one with rank N·u⁵ for a uniform u, which is
-/// its distribution but for the first few. The ranks are dealt to the keys all over.
+/// Draws of keys by Zipf's law with exponent 0.8. Of N keys, the rank is N·u⁵ for a uniform u, which approximates all
+/// but the first few ranks. The ranks are spread over the keys.
 fn zipf(keys: &mut Keys, draws: usize) -> Vec<u32> {
     let count = keys.keys.len();
     let draw = |_| {
@@ -142,8 +142,7 @@ fn get_unequally(criterion: &mut Criterion) {
     }
 }
 
-/// Having back a log of small records, nearly all of them replaced, as sets of larger values do that need
-/// its space.
+/// Reclaims a log of small records, nearly all of them replaced, as sets of larger values cause it.
 fn have_back(criterion: &mut Criterion) {
     const RECORDS: u64 = 1 << 19;
     let options = StoreOptions {

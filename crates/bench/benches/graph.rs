@@ -1,5 +1,5 @@
-//! A graph as skewed as Twitter's: what it costs to make and to read, and how many edges a commit of
-//! a load should hold, with users in order and with lines in none.
+//! A graph as skewed as Twitter's: the cost of making and reading it, and the best number of edges per commit of a
+//! load. Loads read lists grouped by user, and shuffled lists.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ fn graph() -> SyntheticGraph {
     SyntheticGraph::new(30_000, EDGES, 2.6, 1).expect("there is one")
 }
 
-/// The same edges, in an order without order.
+/// The same edges, shuffled.
 fn shuffled() -> Vec<u8> {
     let mut edges: Vec<Edge> = graph().edges().collect();
     let mut state = 88_172_645_463_325_252_u64;
@@ -53,7 +53,7 @@ fn text(c: &mut Criterion) {
     group.finish();
 }
 
-/// Loads into a fresh store in a directory, and returns how long that took.
+/// Loads into a fresh store in a directory, and returns the time.
 fn timed(list: &[u8], commit_edges: usize) -> Duration {
     let path = std::env::temp_dir().join(format!("knee-kv-bench-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);

@@ -1,4 +1,4 @@
-//! What telemetry costs an event loop: one record per request, one cut per second.
+//! The cost of telemetry for an event loop: one record per request, one cut per second.
 
 use std::hint::black_box;
 use std::io::sink;
@@ -10,7 +10,7 @@ use knee_telemetry::{
     Sample, Stats, Store, StoreGauges, StoreTimes,
 };
 
-/// Response times that spread over the cells as a real load's do, without a generator's cost.
+/// Response times that spread over the histogram's cells like those of a real load, without the cost of a generator.
 fn spread_ns(i: u64) -> u64 {
     50_000 + (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44)
 }
@@ -78,7 +78,7 @@ fn cut(c: &mut Criterion) {
                 let start = Instant::now();
                 recorder.cut(Moment::now());
                 paused += start.elapsed();
-                // The reporter is done with a window long before the next one.
+                // The reporter finishes each window long before the next.
                 std::thread::sleep(Duration::from_millis(3));
             }
             recorder.finish(Moment::now());

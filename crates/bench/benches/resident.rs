@@ -1,7 +1,7 @@
-//! What a key takes of memory: `cargo bench -p knee-bench --bench resident [-- KEYS]`.
+//! The memory that a key takes: `cargo bench -p knee-bench --bench resident [-- KEYS]`.
 //!
-//! Keys of 16 bytes, values of 32, put once each, in an order that is not that of the keys. The memory is what the
-//! system says that the process has of it, before and after; each engine is measured in a process of its own.
+//! Keys of 16 bytes and values of 32 are put once each, not in the order of the keys. The figure is the growth of the
+//! process's resident memory. Each engine runs in its own process.
 
 use std::process::Command;
 use std::{env, fs};

@@ -1,5 +1,4 @@
-//! The least that a durable store has to do: what came together is written behind what was there,
-//! made safe together, and answered after that.
+//! The least work of a durable store: it appends the requests of a batch to a file, syncs the file, and answers them.
 
 use std::fs::File;
 use std::io;
@@ -13,44 +12,43 @@ use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 /// The reply to every request.
 pub const REPLY: &[u8] = b"STORED\r\n";
 
-/// So many zeros are written ahead of it at a time, as the store does.
+/// The zeros that are written ahead at a time, as the store does.
 const AHEAD_BYTES: usize = 256 * 1024;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 
-/// How much was made safe.
+/// The requests that were made safe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Logged {
     /// Requests written and answered.
     pub records: u64,
-    /// Groups of them: each was one write and one fdatasync.
+    /// Groups of requests: each took one write and one fdatasync.
     pub commits: u64,
-    /// The time that these took.
+    /// The time that the commits took.
     pub commit_time: Duration,
 }
 
 /// The log on its thread.
 pub struct LogHandler<F> {
     file: File,
-    /// Its space: beyond it, the log goes on at the beginning.
+    /// The size of the file; a full log starts again at the beginning.
     file_bytes: u64,
     position: u64,
-    /// Up to here it was written, be it with zeros.
+    /// The end of the written part, including zeros.
     ahead: u64,
     request_bytes: NonZeroUsize,
-    /// Requests of the batch at hand, one behind the other.
+    /// The requests of the present batch.
     group: Vec<u8>,
     logged: Logged,
     report: F,
 }
 
 impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
-    /// A log of requests of exactly this length, in a file whose space is reserved here, as that of the store's
-    /// segments is, and written ahead: a file that grows with each write makes fdatasync write its length as well, and
-    /// blocks that hold something for the first time, that they do. `report` gets how much was logged when it ends, or
-    /// why it had to end.
+    /// A log of requests of this length. Its file has reserved space, and zeros are written ahead, like the store's
+    /// segments. Otherwise fdatasync would also write the file's new length, or that blocks are in use. `report` gets
+    /// the counts at the end, or the error.
     ///
     /// # Errors
-    /// When there is no such space.
+    /// When the space cannot be reserved.
     pub fn new(
         file: File,
         file_bytes: u64,
@@ -58,7 +56,7 @@ impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
         report: F,
     ) -> io::Result<Self> {
         let length = libc::off_t::try_from(file_bytes).map_err(io::Error::other)?;
-        // SAFETY: a call with a descriptor that is open.
+        // SAFETY: the descriptor is open.
         let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) };
         if failed != 0 {
             return Err(io::Error::from_raw_os_error(failed));
@@ -111,12 +109,12 @@ impl<F: FnMut(Result<Logged, String>)> Handler for LogHandler<F> {
         requests * size
     }
 
-    /// As the store does: it is the batching of both that is to be equal.
+    /// Gathers like the store, so that both batch equally.
     fn gathers(&mut self) -> bool {
         !self.group.is_empty()
     }
 
-    /// The answers leave after this.
+    /// Commits the group; the answers leave after this.
     fn on_batch_end(&mut self, io: &mut Io) {
         if !self.group.is_empty()
             && let Err(error) = self.commit()

@@ -1,5 +1,4 @@
-//! The least that a proxy has to do which shares one connection among its clients and answers each
-//! of them in order.
+//! The least work of a proxy that shares one connection among its clients, and answers each client in order.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
-/// What flags set, so that the relay need not parse.
+/// The settings of a relay.
 #[derive(Debug, Clone)]
 pub struct Relay {
     /// The servers; each gets one connection.
@@ -17,17 +16,16 @@ pub struct Relay {
     pub request_bytes: NonZeroUsize,
     /// The exact length of every reply.
     pub reply_bytes: NonZeroUsize,
-    /// Send each request to every server and reply when the last one has answered, instead of
-    /// dealing requests to the servers in turn.
+    /// Whether each request goes to every server, and the last answer is the reply. Otherwise the servers take turns.
     pub replicate: bool,
 }
 
-/// How much a relay has moved.
+/// The work of a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Requests answered.
     pub requests: u64,
-    /// From the first request to the last reply.
+    /// The time from the first request to the last reply.
     pub time: Duration,
 }
 
@@ -42,7 +40,7 @@ struct Server {
     answered: u64,
 }
 
-/// Servers that get the same requests: one of them when dealing in turn, all when replicating.
+/// Servers that get the same requests: all servers if the relay replicates, otherwise a single server.
 struct Lane {
     servers: Vec<Server>,
     waiting: VecDeque<Batch>,
@@ -50,13 +48,13 @@ struct Lane {
     complete: u64,
 }
 
-/// What is known of a connection, by [`ConnId::index`].
+/// The kind of a connection, by [`ConnId::index`].
 #[derive(Clone, Copy, Default)]
 enum Peer {
     #[default]
     Unknown,
-    /// `outstanding` of the client's requests are unanswered, all of them on `lane`: as long as
-    /// there are any, more go the same way, which keeps the client's replies in order.
+    /// A client with `outstanding` unanswered requests, all on `lane`. Until they are answered, further requests take
+    /// the same lane, so that the replies stay in order.
     Client {
         lane: usize,
         outstanding: usize,
@@ -79,7 +77,7 @@ pub struct RelayHandler<F> {
 }
 
 impl<F: FnMut(Result<Moved, String>)> RelayHandler<F> {
-    /// A relay that tells `report` what it has moved when it ends, or why it had to end.
+    /// A relay that calls `report` with its work at the end, or with the error.
     pub fn new(relay: Relay, report: F) -> Self {
         RelayHandler {
             relay,
@@ -121,7 +119,7 @@ impl<F: FnMut(Result<Moved, String>)> RelayHandler<F> {
         whole
     }
 
-    /// Replies with the bytes of the server that was the last to answer, which are those at hand.
+    /// Takes answers of a server. Replies with them to the requests that this server was the last to answer.
     fn reply(&mut self, io: &mut Io, lane: usize, place: usize, input: &[u8]) -> usize {
         let size = self.relay.reply_bytes.get();
         let lane = &mut self.lanes[lane];

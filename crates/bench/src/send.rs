@@ -1,5 +1,4 @@
-//! The least that a load generator has to do: the same request again and again, replies counted by
-//! their length.
+//! The least work of a load generator: it repeats a request, and counts replies by their length.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -8,51 +7,51 @@ use std::time::{Duration, Instant};
 use knee_random::Random;
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
-/// What is sent, and how.
+/// The settings of a sender.
 #[derive(Debug, Clone)]
 pub struct Send {
     /// The server.
     pub server: SocketAddr,
-    /// How many connections.
+    /// The number of connections.
     pub connections: usize,
-    /// Requests in flight on each: so many are written at once, and again when all are answered,
-    /// which takes the fewest writes.
+    /// Requests in flight per connection: written together, and again when all are answered. This takes the fewest
+    /// writes.
     pub depth: NonZeroUsize,
-    /// One request, complete.
+    /// A complete request.
     pub request: Vec<u8>,
-    /// Which part of it differs from one time to the next, if any does.
+    /// The part of the request that is drawn anew each time, if any.
     pub draws: Option<Draws>,
-    /// The exact length of its reply.
+    /// The exact length of every reply.
     pub reply_bytes: NonZeroUsize,
-    /// For how long.
+    /// The time to send for.
     pub time: Duration,
 }
 
-/// A number in a request that is drawn anew for each.
+/// A number in a request, drawn anew for each request.
 #[derive(Debug, Clone, Copy)]
 pub struct Draws {
-    /// Where its [`DIGITS`] digits begin.
+    /// The place of its [`DIGITS`] digits.
     pub at: usize,
-    /// It is below this.
+    /// The exclusive upper bound.
     pub below: NonZeroU64,
 }
 
-/// As many as knee-load's keys have.
+/// The number of digits in knee-load's keys.
 pub const DIGITS: usize = 10;
 
-/// How much was sent and answered.
+/// The work of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Requests answered.
     pub requests: u64,
-    /// From the first request to the last reply.
+    /// The time from the first request to the last reply.
     pub time: Duration,
 }
 
 /// The sender on its thread.
 pub struct SendHandler<F> {
     send: Send,
-    /// `depth` requests, one behind the other.
+    /// `depth` requests.
     volley: Vec<u8>,
     random: Random,
     /// Reply bytes missing until the next volley, by [`ConnId::index`].
@@ -66,7 +65,7 @@ pub struct SendHandler<F> {
 }
 
 impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
-    /// A sender that tells `report` how much was answered when it ends, or why it had to end.
+    /// A sender that calls `report` with its work at the end, or with the error.
     ///
     /// # Panics
     /// When the digits to draw are not within the request.

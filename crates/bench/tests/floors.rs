@@ -1,4 +1,4 @@
-//! The floors between real sockets: nothing lost, nothing swapped, nothing sent twice.
+//! The floors between real sockets: they lose, swap and repeat nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -193,11 +193,11 @@ fn the_sender_draws_the_number_in_each_request() {
         })
         .collect();
     assert!(*drawn.last().unwrap() < 1000);
-    // Of a thousand, 12 drawn evenly are at least 6 different ones, but for one time in 10^9.
+    // Of 12 uniform draws from a thousand numbers, at least 6 differ, but for one time in 10^9.
     assert!(first.len() >= 12 && drawn.len() >= 6, "{drawn:?}");
 }
 
-/// A log in a file without a name, and that file.
+/// A log in an unlinked file, and the file.
 fn log(file_bytes: usize, reports: Sender<Logged>) -> (Group, File) {
     let path = std::env::temp_dir().join(format!(
         "knee-floor-{}-{:?}",
@@ -253,7 +253,7 @@ fn what_the_log_has_answered_is_in_its_file() {
     group.join().unwrap();
     let Logged { records, commits, .. } = reported.recv().unwrap();
     assert_eq!(records, u64::from(CLIENTS * REQUESTS));
-    // No client sends before it is answered: at most one of each is in a group.
+    // Each client waits for its answer, so a group has at most one request of each client.
     assert!((u64::from(REQUESTS)..=records).contains(&commits), "{commits} commits");
 }
 

@@ -1,4 +1,4 @@
-//! Edge lists into a store: cut off anywhere, done again, and compared with the list.
+//! Loads of edge lists: cut off anywhere, resumed, and compared with the list.
 
 use std::fs;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ fn in_memory() -> Store {
     Store::in_memory(options(Consistency::Linearizable), 1 << 30).expect("memory")
 }
 
-/// The files of a directory as they are now: what a crash would leave.
+/// Copies the files of a directory, as a crash would leave them now.
 fn copy(directory: &Directory) -> Directory {
     let copy = Directory::new();
     fs::create_dir(&copy.0).expect("it can be made");
@@ -31,7 +31,7 @@ fn copy(directory: &Directory) -> Directory {
     copy
 }
 
-/// An input that fails behind some bytes.
+/// An input that fails after some bytes.
 struct CutOff<'a>(&'a [u8], usize);
 
 impl Read for CutOff<'_> {
@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(done.position.edges, edges.len() as u64);
         prop_assert_eq!(done.position.bytes, list.len() as u64);
         prop_assert_eq!(stored(&store), followers(&edges));
-        // Once more it has nothing to do.
+        // Another load finds nothing to do.
         let again = load(&store, &list[..], &named("list", commit_edges), on).expect("it is a list");
         prop_assert_eq!(again.resumed, done.position);
         prop_assert_eq!(stored(&store), followers(&edges));
@@ -196,7 +196,7 @@ fn followers_beyond_a_segment_and_two_lists_are_loaded_whole() {
     assert_eq!(commits, 120_000 / 5_000 + 1);
     let expected = followers(&graph.edges().collect::<Vec<_>>());
     assert!(stored(&store) == expected);
-    // Another list goes on top of it.
+    // A second list adds to the first.
     load(&store, &b"# more\r\n\r\n7 8\r\n"[..], &named("other", 10), on).expect("it is a list");
     assert_eq!(stored(&store)[&7].last(), Some(&8));
 }
@@ -222,7 +222,7 @@ fn other_list_of_a_known_name_is_refused() {
         let error = load(&store, other, &named("list", 10), on).expect_err("it is another list");
         assert!(matches!(error, LoadError::Changed(_)), "{error}");
     }
-    // But not one that has grown.
+    // A list that has only grown is accepted.
     load(&store, &b"1 2\n3 4\n1 5\n"[..], &named("list", 10), on).expect("it begins with it");
     assert_eq!(stored(&store), Followers::from([(1, vec![2, 5]), (3, vec![4])]));
 }

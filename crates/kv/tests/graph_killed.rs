@@ -1,4 +1,4 @@
-//! Loads that are killed: reported edges are there, and none is half there.
+//! Loads that are killed: the reported edges are stored, and no edge is half stored.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use knee_kv::graph::{Edge, MARK_PREFIX, SyntheticGraph, load};
 const KILLED_EDGES: u64 = 40_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often loads are killed: `KNEE_KILLS`, or a few times.
+/// The number of kills: `KNEE_KILLS`, or a few.
 fn kills() -> u64 {
     std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4)
 }
@@ -34,7 +34,7 @@ fn loading_until_killed() {
     let mut reported = fs::OpenOptions::new().append(true).create(true).open(path.join("reported"));
     let reported = reported.as_mut().expect("it can be written");
     let done = load(&store, &text(&killed_graph())[..], &named("list", 20), |progress| {
-        // One system call, which no kill interrupts.
+        // A kill does not interrupt a single system call.
         let line = format!("{}\n", progress.position.edges);
         reported.write_all(line.as_bytes()).expect("it can be written");
         ControlFlow::Continue(())
@@ -42,7 +42,7 @@ fn loading_until_killed() {
     done.expect("it is a list");
 }
 
-/// How much of the load has been reported.
+/// The bytes of the reports so far.
 fn reported_bytes(directory: &Directory) -> u64 {
     fs::metadata(directory.0.join("reported")).map_or(0, |reported| reported.len())
 }
@@ -60,7 +60,7 @@ fn killed_load_resumes() {
             .stderr(Stdio::null())
             .spawn()
             .expect("it starts");
-        // Some are killed while they go through what is there, most as they load.
+        // Some kills come while the load rereads stored edges, most while it stores new ones.
         if kill % 4 != 3 {
             let (grown, begun) = (reported_bytes(&directory), Instant::now());
             while reported_bytes(&directory) == grown && loading.try_wait().expect("ours").is_none()
@@ -90,7 +90,7 @@ fn killed_load_resumes() {
         assert!(stored(&store) == followers(&edges[..loaded as usize]), "after kill {kill}");
         amid += u64::from(loaded > 0 && loaded < KILLED_EDGES);
         if loaded == KILLED_EDGES {
-            // The next one begins anew.
+            // The next load begins from the start.
             drop(store);
             fs::remove_dir_all(&directory.0).expect("it can be removed");
             fs::create_dir(&directory.0).expect("it can be made");

@@ -1,4 +1,4 @@
-//! All tests of the crate that need no more than its public interface.
+//! The tests of the crate's public interface.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,10 +1,10 @@
-//! The store against memcached: the same requests, and equal answers, byte for byte.
+//! The store compared with memcached: the same requests must get equal answers, byte for byte.
 use crate::harness::{Client, Store, memcached, settings};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A request. Its cas token is the last one that a server sent for a key, or one that it never sent, as tokens
-/// differ between servers.
+/// A part of a request. Tokens differ between servers, so a cas token is symbolic: the last token that the server sent
+/// for a key, or a token that it never sent.
 #[derive(Debug, Clone)]
 enum Part {
     Text(String),
@@ -17,13 +17,13 @@ fn text(text: impl Into<String>) -> Request {
     vec![Part::Text(text.into())]
 }
 
-/// Few keys, so that requests meet.
+/// Few keys, so that requests often have the same key.
 fn key() -> impl Strategy<Value = String> {
     (0..6_u8).prop_map(|number| format!("key{number:03}"))
 }
 
 fn exptime() -> impl Strategy<Value = &'static str> {
-    // Times are so long or so short that the end of a second does not show.
+    // The times are so long or so short that a change of the second changes no answer.
     prop_oneof![
         6 => Just("0"), 2 => Just("1000"), 1 => Just("-1"), 1 => Just("2592000"),
         1 => Just("2592001"), 1 => Just("2000000000"),
@@ -39,8 +39,7 @@ fn value() -> impl Strategy<Value = String> {
         1 => Just("  7".to_owned()),
         1 => Just("1x".to_owned()),
         1 => Just(String::new()),
-        // Neither blanks alone nor a minus sign: memcached reads behind the value's end for both (see its
-        // arguments, too).
+        // No value is only blanks, or has a minus sign: memcached reads beyond the end of such values.
         2 => "[a-z][a-z ]{0,89}",
     ]
 }
@@ -85,7 +84,7 @@ fn classic() -> impl Strategy<Value = Request> {
         (key(), noreply()).prop_map(|(key, noreply)| text(format!("delete {key}{noreply}\r\n")));
     let touch = (key(), exptime(), noreply())
         .prop_map(|(key, exptime, noreply)| text(format!("touch {key} {exptime}{noreply}\r\n")));
-    // No `flush_all` with a delay: during the delay, memcached shows items again that an earlier one removed.
+    // No `flush_all` has a delay: during a delay, memcached shows items again that an earlier `flush_all` removed.
     let others = prop::sample::select(vec![
         "flush_all\r\n",
         "flush_all 0\r\n",
@@ -117,7 +116,7 @@ fn meta() -> impl Strategy<Value = Request> {
     let key = || {
         prop_oneof![
             4 => key().prop_map(|key| (key, "")),
-            // It decodes to no other key.
+            // This decodes to a key that no other request has.
             1 => (0..3_u8).prop_map(|number| (format!("Zm9v{number}mFy"), " b")),
         ]
     };
@@ -184,7 +183,7 @@ fn meta() -> impl Strategy<Value = Request> {
     prop_oneof![6 => get, 5 => set, 2 => delete, 3 => arith, 1 => debug, 1 => others]
 }
 
-/// One server, and the tokens that it sent.
+/// A server, and the tokens that it sent.
 struct Side {
     client: Client,
     tokens: std::collections::HashMap<String, String>,
@@ -200,7 +199,7 @@ impl Side {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => text.as_str(),
-                // Larger than any token that was sent.
+                // No server sent so large a token.
                 Part::Token { key } => {
                     self.tokens.get(key).map_or("9000000000000000000", String::as_str)
                 }
@@ -209,10 +208,10 @@ impl Side {
         text.into_bytes()
     }
 
-    /// The answers, without what may differ.
+    /// The answers, without the parts that may differ.
     fn ask(&mut self, request: &Request) -> String {
         let bytes = self.bytes(request);
-        // One character for each byte: decoded keys are no UTF-8.
+        // Decoded keys may be no UTF-8, so each byte becomes a character.
         let answer: String = self.client.ask(bytes).into_iter().map(char::from).collect();
         answer.split_inclusive("\r\n").map(mask).collect()
     }
@@ -230,7 +229,7 @@ impl Side {
     }
 }
 
-/// Removes what may differ: cas tokens, and the internals that `me` shows.
+/// Removes the parts that may differ: cas tokens, and the internals that `me` shows.
 fn mask(line: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     match words[0].as_str() {
@@ -244,7 +243,7 @@ fn mask(line: &str) -> String {
                 if token == Some(true) && !word.starts_with("c0") {
                     *word = if word.ends_with("\r\n") { "cCAS\r\n".into() } else { "cCAS".into() };
                 }
-                // Seconds left: the servers may see the end of a second apart; no request here takes a minute.
+                // The servers may see a second end at different times, so the remaining seconds may differ a little.
                 if let Some(left) =
                     word.trim_end().strip_prefix('t').and_then(|left| left.parse::<i64>().ok())
                     && left > 0
@@ -269,9 +268,9 @@ fn mask(line: &str) -> String {
 
 fn compare(strategy: impl Strategy<Value = Request>, cases: u32) {
     let memcached = memcached();
-    // Not the sequential store: two of its keys may have the same token.
+    // The sequential store is left out: two of its keys may have the same token.
     let stores: Vec<Store> = Store::each(settings()).take(3).collect();
-    // The same requests each time; `KNEE_SOAK=n` draws n times as many, different each time.
+    // By default all runs have the same requests. `KNEE_SOAK=n` draws n times as many, different in each run.
     let soak: Option<u32> = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok());
     let config = ProptestConfig {
         cases: cases * soak.unwrap_or(1),

@@ -1,6 +1,6 @@
 //! The cost of a client that does not read.
 //!
-//! A process of its own runs it, as it measures the memory of the whole process.
+//! The test runs in its own process, because it measures the memory of the whole process.
 
 use std::io::Read;
 
@@ -27,18 +27,18 @@ fn client_that_does_not_read() {
     let value = "v".repeat(500_000);
     greedy.answer(&format!("set k 0 0 500000\r\n{value}\r\n"));
     let before = resident_bytes();
-    // 500 values in one request, and 500 in requests of their own: 500 MB of answers.
+    // Ask for 500 values in one request, and for 500 in single requests: 500 MB of answers.
     let keys = " k".repeat(500);
     let requests = format!("get{keys}\r\n{}", "get k\r\n".repeat(500));
     greedy.send(&requests);
-    // Other clients are served; after that the server has read the requests.
+    // Other clients are served. Their answers show that the server has read the requests.
     let mut other = store.client();
     for _ in 0..100 {
         assert_eq!(other.answer("get absent\r\n"), "END\r\n");
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes for a client that does not read");
-    // When it reads, all answers come.
+    // When the client reads, all answers come.
     let answer = format!("VALUE k 0 500000\r\n{value}\r\n").len();
     let expected = 1000 * answer + 501 * "END\r\n".len();
     let mut buffer = vec![0; 1 << 20];

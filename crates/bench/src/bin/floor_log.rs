@@ -16,16 +16,16 @@ use serde_json::json;
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; with port 0, any free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The exact length of every request.
     #[arg(long)]
     request_bytes: NonZeroUsize,
-    /// The log, which is made or emptied.
+    /// The log's file, which is created or emptied.
     #[arg(long)]
     file: PathBuf,
-    /// Space that is reserved for it, in MiB; the log goes round in it.
+    /// Reserved space of the file, in MiB; a full log starts again at the beginning.
     #[arg(long, default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     file_mb: u64,

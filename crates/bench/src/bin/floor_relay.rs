@@ -10,14 +10,14 @@ use knee_bench::relay::{Moved, Relay, RelayHandler};
 use knee_reactor::{Config, Group, bind, process};
 use serde_json::json;
 
-/// Relays memcached requests of one fixed size, all clients over one connection to each server.
+/// Relays memcached requests of a fixed size, for all clients over one connection to each server.
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
-    /// Where to listen; port 0 takes a free one.
+    /// Address to listen on; with port 0, any free port.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// A server; may be given several times.
+    /// A server; repeat the flag for several servers.
     #[arg(long, required = true)]
     server: Vec<SocketAddr>,
     /// The exact length of every request.
@@ -26,7 +26,7 @@ struct Flags {
     /// The exact length of every reply.
     #[arg(long)]
     reply_bytes: NonZeroUsize,
-    /// Send each request to every server, reply when the last one has answered.
+    /// Send each request to every server, and reply when the last server has answered.
     #[arg(long)]
     replicate: bool,
 }

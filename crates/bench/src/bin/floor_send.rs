@@ -12,32 +12,32 @@ use knee_bench::send::{DIGITS, Draws, Send, SendHandler, Sent};
 use knee_reactor::{Config, Group, process};
 use serde_json::json;
 
-/// Sends one request again and again over many connections, and counts the replies' bytes.
+/// Repeats a request over many connections, and counts the bytes of the replies.
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
     /// The server.
     #[arg(long)]
     server: SocketAddr,
-    /// How many connections.
+    /// Number of connections.
     #[arg(long)]
     connections: NonZeroUsize,
-    /// Requests in flight on each: written at once, and again when all are answered.
+    /// Requests in flight per connection: written together, and again when all are answered.
     #[arg(long, default_value = "1")]
     depth: NonZeroUsize,
-    /// The file that holds the request, complete with its line ends.
+    /// The file with the request, including its line ends.
     #[arg(long)]
     request: PathBuf,
-    /// Ten digits of the request begin here that are drawn anew for each, below --keys.
+    /// Place of ten digits in the request; each request gets a random number below --keys there.
     #[arg(long, value_name = "OFFSET", requires = "keys")]
     digits_at: Option<usize>,
-    /// How many keys there are to draw.
+    /// Number of keys.
     #[arg(long, requires = "digits_at")]
     keys: Option<NonZeroU64>,
-    /// The exact length of its reply.
+    /// The exact length of every reply.
     #[arg(long)]
     reply_bytes: NonZeroUsize,
-    /// For how long.
+    /// Time to send for.
     #[arg(long)]
     seconds: f64,
 }

@@ -1,5 +1,5 @@
-//! Files that were cut short or lost a bit, anywhere: opening the store names the damage, unless it hit unused bytes.
-//! Damage is never served.
+//! Files that are cut short or have a flipped bit. Opening the store names the damage, unless it hit unused bytes. The
+//! store never serves damage.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn open(directory: &Directory) -> Result<knee_kv_store::Store, DirectoryError> {
     knee_kv_store::Store::open(options, &directory, 1 << 30).map(|(store, _)| store)
 }
 
-/// A store with its front, for what clients are served.
+/// A memcached server over the store.
 fn served(store: &knee_kv_store::Store) -> Store {
     Store::over(store, settings())
 }
@@ -58,7 +58,7 @@ fn written() -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// The number of keys, which must be the first ones that were written.
+/// The number of keys. They must be the first written keys.
 fn there(store: &knee_kv_store::Store, happened: &str) -> usize {
     let front = served(store);
     let mut client = front.client();

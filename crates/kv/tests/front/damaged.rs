@@ -6,7 +6,7 @@ use crate::harness::{Directory, Store, settings};
 
 const DAMAGED: &str = "SERVER_ERROR the stored item is damaged\r\n";
 
-/// A store whose item `bad` lost a bit in its file; `good` and `n` are whole.
+/// A store with a flipped bit in the file of item `bad`; `good` and `n` are whole.
 fn damaged(directory: &Directory) -> Store {
     damaged_behind(directory, "")
 }
@@ -64,7 +64,7 @@ fn damage_is_an_error_and_no_part_of_an_answer() {
         assert_eq!(answer, format!("{good}{DAMAGED}VALUE n 0 1\r\n1\r\nEND\r\n"), "{request}");
     }
     assert_eq!(client.answer("delete bad noreply\r\n"), "");
-    // A refused value removes the old one, which is impossible here.
+    // A refused value removes the old value, which is impossible here.
     let value = "x".repeat(1 << 21);
     let set = format!("set bad 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(client.answer(&set), DAMAGED);
@@ -83,7 +83,7 @@ fn retrieval_that_meets_damage_late_has_no_end() {
     let directory = Directory::new();
     let store = damaged(&directory);
     let mut client = store.client();
-    // More than is sent at once.
+    // The answer is too long to be sent at once.
     let answer = client.answer("get fill0 fill1 fill2 fill0 fill1 bad good\r\n");
     assert!(answer.starts_with("VALUE fill0 0 1048576\r\nvvv"));
     assert!(answer.ends_with(&format!("vvv\r\n{DAMAGED}")));

@@ -26,7 +26,7 @@ async fn copy_is_the_store_at_one_commit() {
     let store = Store::with(options(), settings);
     let before = inserted(&store, 300, |number| format!("value {number}").into_bytes());
     let mut client = store.client().await;
-    // Writers go on, several keys at once.
+    // A writer continues during the copy, with several keys per commit.
     let mut writer = store.client().await;
     let (end, mut ended) = tokio::sync::oneshot::channel::<()>();
     let writing = tokio::spawn(async move {
@@ -99,7 +99,7 @@ async fn impossible_copy_is_refused() {
 async fn unfinished_copy_does_not_prevent_a_new_one() {
     let directory = Directory::new("backup-unfinished");
     let settings = GrpcSettings { backup_dir: Some(directory.0.clone()), ..settings() };
-    // A killed server left a store that no process has open.
+    // Make the files that a killed server leaves: a store that no process has open.
     let unfinished = Directory(directory.0.join(".copy.partial"));
     drop(unfinished.open(options()));
     let removed = remove_unfinished_copies(&directory.0).unwrap().removed;
@@ -107,7 +107,7 @@ async fn unfinished_copy_does_not_prevent_a_new_one() {
     let store = Store::with(options(), settings);
     let mut client = store.client().await;
     put(&mut client, b"key", b"value").await.unwrap();
-    // A finished copy may have a name that ends like that.
+    // A finished copy may have a name that ends in `.partial`.
     backup(&mut client, "copy.partial").await.unwrap();
     assert_eq!(backup(&mut client, "copy").await.unwrap().commit, 1);
     // A directory that never was a copy stays.

@@ -1,4 +1,4 @@
-//! The two interfaces beside reads and writes of one key.
+//! Both gRPC interfaces, besides reads and writes of one key.
 
 use knee_kv::grpc::GrpcSettings;
 use knee_kv_store::{Consistency, Store as Versioned, StoreOptions};
@@ -71,7 +71,7 @@ async fn honu_client_finds_honus_answers() {
     let (key, version) = ("foo".to_owned(), "2.8".to_owned());
     let value = b"baz".to_vec().into();
     assert_eq!(reply, GetReply { success: true, version, key, value, error: String::new() });
-    // The other service has the same data.
+    // Knee's own service has the same data.
     assert_eq!(read(&mut store.client().await, b"foo").await.unwrap(), (b"baz".to_vec(), 2));
 
     let reply = honu.get_value(get("")).await.unwrap().into_inner();
@@ -117,7 +117,7 @@ async fn versions_stay_until_a_compaction() {
     let sequential = StoreOptions { consistency: Consistency::Sequential, ..options() };
     for options in [options(), sequential] {
         let versioned = Versioned::in_memory(options, 1 << 30).unwrap();
-        // The widest range of versions.
+        // Test the widest range of versions.
         let held = versioned.snapshot();
         let store = Store::of(versioned, settings());
         let mut client = store.client().await;

@@ -52,7 +52,7 @@ fn limited() -> Store {
     Store::with(options(), GrpcSettings { messages_bytes_max: 380 << 10, ..settings() })
 }
 
-/// A part of a message whose value has 60 KiB.
+/// A part of a message with a value of 60 KiB.
 fn part() -> Vec<u8> {
     [&[0x12, 0x80, 0xe0, 0x03], &[7; 50 << 10][..]].concat()
 }
@@ -64,13 +64,13 @@ async fn put_large(client: &mut Client) -> Result<u64, Status> {
     put(client, b"large", &[1; LARGE_BYTES]).await
 }
 
-/// Puts it again and again until there is room.
+/// Repeats the put until there is room.
 async fn put_large_in_time(client: &mut Client) {
     let refused = async { while put_large(client).await.is_err() {} };
     tokio::time::timeout(PATIENCE, refused).await.expect("there is room for it");
 }
 
-/// Lets other calls take room, until a put is refused for want of it. One of the others may be refused itself.
+/// Lets other calls take memory, until a put is refused. Another call may be refused, too.
 async fn refused(client: &mut Client, mut take: impl FnMut()) {
     let refused = async {
         loop {
@@ -99,7 +99,7 @@ async fn unfinished_requests_share_a_limit() {
         }
     })
     .await;
-    // After they left, all of it is free again.
+    // After the calls have ended, their memory is free.
     drop(half);
     for _ in 0..10 {
         put_large_in_time(&mut client).await;
@@ -111,8 +111,8 @@ async fn unread_answers_share_a_limit() {
     let store = limited();
     let mut client = store.client().await;
     put(&mut client, b"key", &[1; 50 << 10]).await.unwrap();
-    // Of both interfaces, with a window for nothing or for some bytes. A put under way may have a call
-    // refused: others follow until they fill the limit without it.
+    // The calls go to both interfaces, with an empty or a small window. While a put runs, a call may be refused. More
+    // calls follow, until they fill the limit without the put.
     let variants = [(READ, 0), ("/rpc.Storage/GetValue", 1 << 10)];
     let mut variants = variants.iter().cycle();
     let request = field(1, b"key");
@@ -133,7 +133,7 @@ async fn unread_answers_share_a_limit() {
 async fn request_of_many_small_changes_counts_decoded() {
     let store = limited();
     let mut client = store.client().await;
-    // Two bytes each, encoded.
+    // An encoded change has two bytes.
     let request = BulkPutRequest { changes: vec![Change::default(); 4096], request: None };
     let status = client.bulk_put(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
@@ -151,7 +151,7 @@ async fn connection_takes_no_more_than_it_leaves_to_others() {
         for _ in 0..8 {
             stalled.begin(method, bytes, &part);
         }
-        // It keeps its share, and is refused more.
+        // The stalled connection keeps its memory, and gets no more.
         stalled.wait_for_end();
         for _ in 0..20 {
             put(&mut client, b"other", &[1; 40 << 10]).await.unwrap();
@@ -188,9 +188,8 @@ async fn connection_with_stalled_calls_is_closed() {
     }
 }
 
-/// Reads one call's answer in parts for twice as long as a connection may stall, then that and the same calls beside
-/// it to their ends. Returns the bytes of each. If the machine held up the reader for too long, a longer stall is
-/// allowed in another try.
+/// Starts `calls` equal calls on a connection. Reads the first answer in parts, for twice as long as a connection may
+/// stall, and then all answers. Returns their lengths. On a busy machine, repeats with a longer permitted stall.
 async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize) -> Vec<usize> {
     /// A part of a large answer.
     const PART_BYTES: u32 = 16 << 10;
@@ -210,12 +209,12 @@ async fn read_slowly(keys: &[&[u8]], method: &str, request: &[u8], calls: usize)
         let (mut came, mut taken) = (began, WINDOW_BYTES);
         let mut moves = true;
         while began.elapsed() < 2 * idle_max {
-            // A slow link.
+            // Simulate a slow link.
             std::thread::sleep(idle_max / 4);
             reader.take(streams[0], PART_BYTES);
             taken += PART_BYTES;
             reader.wait_for_bytes(streams[0], taken as usize);
-            // One part left in time.
+            // The part came in time.
             moves &= came.elapsed() < idle_max / 2;
             came = Instant::now();
         }
@@ -256,7 +255,7 @@ async fn work_without_its_client_keeps_its_share() {
     leaving.begin("/knee.kv.v1.KeyValue/BulkPut", request.len(), &request);
     while stats(&mut client).await.writes == 0 {}
     drop(leaving);
-    // The server notices that the client left when it takes another one.
+    // The server notices that the client left when it accepts another client.
     let mut other = store.client().await;
     while read(&mut other, b"none").await.is_err_and(|status| status.code() != Code::NotFound) {}
     for _ in 0..100 {
@@ -289,11 +288,11 @@ async fn write_that_makes_a_segment_delays_no_call() {
     assert!(!writing.is_finished());
     let reader = stalled.read();
     served.expect("other calls are served");
-    // A pipe cannot be synced: that is no want of room.
+    // The sync of a pipe fails, which is no lack of space.
     assert_eq!(writing.await.unwrap().unwrap_err().code(), Code::Unavailable);
     drop(reader);
     stalled.end();
-    // The store tries again now and then.
+    // The store makes its next attempt after some time.
     while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }
 
@@ -305,7 +304,7 @@ async fn writes_that_wait_for_a_segment_delay_no_scan() {
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
     let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
-    // Twice as many as there are blocking threads.
+    // Make twice as many writes as there are blocking threads.
     let writer = store.client().await;
     let mut writing = JoinSet::new();
     for number in 0..64_u8 {
@@ -321,7 +320,7 @@ async fn writes_that_wait_for_a_segment_delay_no_scan() {
     let served = tokio::time::timeout(PATIENCE, others).await;
     let reader = stalled.read();
     served.expect("other calls are served");
-    // A pipe cannot be synced: no write gets a segment.
+    // The sync of a pipe fails: no write gets a segment.
     while let Some(outcome) = writing.join_next().await {
         assert_eq!(outcome.unwrap().unwrap_err().code(), Code::Unavailable);
     }

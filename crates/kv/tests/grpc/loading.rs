@@ -29,7 +29,7 @@ async fn init(client: &mut Client, file: &str) -> Result<Vec<InitResponse>, Stat
 /// Users: few, so that each has many followers.
 const USERS: usize = 101;
 
-/// A list of so many edges, of the users in turn.
+/// A list of `edges` edges, of the users in turn.
 fn list(edges: usize) -> String {
     (0..edges).map(|edge| format!("{}\t{edge}\n", edge % USERS)).collect()
 }
@@ -61,8 +61,8 @@ async fn list_is_loaded_with_progress() {
     assert!(init(&mut client, "link").await.unwrap().last().unwrap().done, "it is another name");
 }
 
-/// Cancels a load of so many edges, and loads the rest; `None` if it was over before that. Returns the last
-/// message, and the followers of user 6.
+/// Cancels a load of `edges` edges, and loads the rest. Returns the last message, and the followers of user 6; `None`
+/// if the load ended before it was cancelled.
 async fn given_up(edges: usize) -> Option<(InitResponse, Vec<u8>)> {
     let directory = Directory::new("init-cancelled");
     let store = loading(&directory);
@@ -96,7 +96,7 @@ async fn given_up(edges: usize) -> Option<(InitResponse, Vec<u8>)> {
 async fn cancelled_load_stops_and_resumes() {
     let mut edges = 100_000;
     let (last, followers) = loop {
-        // If the load was over too soon, a longer one is not.
+        // If the load ended too soon, try a longer one.
         edges *= 2;
         assert!(edges < 50_000_000, "no load can be given up");
         if let Some(gone_on_with) = given_up(edges).await {

@@ -1,4 +1,4 @@
-//! Ranges: what scans show of them is what a sorted map has there.
+//! Ranges: scans show the same keys as a sorted map.
 
 use std::ops::Bound;
 
@@ -9,13 +9,13 @@ use crate::grpc::serving::{
     Model, Random, Store, begin, begin_atomic, delete, options, put, rest, settings,
 };
 
-/// Keys of few bytes, so that bounds meet them, their neighbours and their beginnings.
+/// Short keys, so that bounds often equal a key, a neighbour or a prefix.
 fn key(random: &mut Random, shortest: usize) -> Vec<u8> {
     let bytes = shortest + random.below(4 - shortest);
     (0..bytes).map(|_| [0, b'a', b'b', 0xff][random.below(4)]).collect()
 }
 
-/// The first key behind all that begin so; empty if there is none.
+/// The first key after all keys with this prefix; empty if there is none.
 fn behind(mut prefix: Vec<u8>) -> Vec<u8> {
     while let Some(last) = prefix.pop() {
         if last < 0xff {

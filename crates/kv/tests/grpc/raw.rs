@@ -21,14 +21,14 @@ const END_HEADERS: u8 = 4;
 pub(crate) struct Raw {
     socket: TcpStream,
     next: u32,
-    /// Bytes that came of each call's answer.
+    /// Received bytes of each call's answer.
     came: BTreeMap<u32, usize>,
-    /// Calls that are over.
+    /// The number of ended calls.
     over: usize,
 }
 
 impl Raw {
-    /// Connects with so large a window for each answer.
+    /// Connects with a window of this size for each answer.
     pub(crate) fn connect(address: SocketAddr, window_bytes: u32) -> Raw {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -36,7 +36,7 @@ impl Raw {
         raw.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         let window = [&WINDOW_SIZE.to_be_bytes()[..], &window_bytes.to_be_bytes()].concat();
         raw.send(SETTINGS, 0, 0, &window);
-        // After that the server takes more than 64 KiB at once.
+        // After these frames, the server takes more than 64 KiB at once.
         let mut is_known = [SETTINGS, WINDOW_UPDATE].map(|kind| (kind, false));
         while is_known.iter().any(|(_, known)| !known) {
             let (kind, flags, _, _) = raw.receive();
@@ -59,21 +59,21 @@ impl Raw {
         self.call(method, message_bytes, part)
     }
 
-    /// Opens the window for so many bytes more of a call's answer.
+    /// Opens the window for this many more bytes of a call's answer.
     pub(crate) fn take(&mut self, stream: u32, bytes: u32) {
         for stream in [0, stream] {
             self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
         }
     }
 
-    /// Waits until so many bytes of a call's answer came, or a call is over.
+    /// Waits for this many bytes of a call's answer, or for the end of a call.
     pub(crate) fn wait_for_bytes(&mut self, stream: u32, bytes: usize) {
         while self.over == 0 && self.came.get(&stream).is_none_or(|&came| came < bytes) {
             self.receive_answer();
         }
     }
 
-    /// Waits until so many calls are over. Returns the bytes of each answer.
+    /// Waits for the end of this many calls. Returns the bytes of each answer.
     pub(crate) fn answers(mut self, calls: usize) -> BTreeMap<u32, usize> {
         while self.over < calls {
             self.receive_answer();
@@ -81,7 +81,7 @@ impl Raw {
         self.came
     }
 
-    /// Waits until one of its calls is over.
+    /// Waits for the end of a call.
     pub(crate) fn wait_for_end(&mut self) {
         while self.over == 0 {
             self.receive_answer();

@@ -25,7 +25,7 @@ async fn scan_shows_its_range_in_order() {
     while model.len() < 600 {
         let mut key = format!("{:x}", random.below(1 << 20)).into_bytes();
         key.resize(key.len() + random.below(3), 0xff);
-        // Some are larger than a batch, and than the buffer of a stripe.
+        // Some values are larger than a batch, and than the buffer of a stripe.
         let bytes = match random.below(100) {
             0..2 => 100_000,
             2..10 => 9_000,
@@ -87,7 +87,7 @@ async fn slow_reader_delays_no_writer_and_holds_little_memory() {
         put(&mut writer, &key(number), b"new").await.unwrap();
     }
     let Produced { entries, bytes } = produced(&mut writer).await;
-    // The window, the connection's buffer, and the batch that waits for both.
+    // The window and the connection's buffer are full, and one batch waits.
     assert!(bytes <= 1 << 20, "{bytes} bytes of {entries} entries were made before they were read");
     let mut found: Model =
         first.entries.iter().map(|e| (e.key.to_vec(), e.value.to_vec())).collect();
@@ -124,7 +124,7 @@ async fn scans_are_limited_and_end_with_their_client() {
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert_eq!(status.message(), "2 scans are running, the most at a time: try again later");
         if leaves {
-            // Also the connection goes, not only the calls.
+            // The client closes the connection, too, not only its calls.
             drop(client);
         }
         drop(scans);
@@ -141,7 +141,7 @@ async fn connections_are_limited() {
     let store = Store::with(options(), GrpcSettings { connections_max: 1, ..settings() });
     let mut first = store.client().await;
     put(&mut first, b"key", b"value").await.unwrap();
-    // The second one fails at once, until the first one has left.
+    // A second connection fails at once, until the first has closed.
     let endpoint = Endpoint::from_shared(store.url()).unwrap();
     let mut second = Client::new(endpoint.connect_lazy());
     for _ in 0..100 {
@@ -166,7 +166,7 @@ async fn silent_connection_makes_room_for_another() {
         let mut silent = TcpStream::connect(store.address()).unwrap();
         silent.write_all(said).unwrap();
         let mut client = store.client().await;
-        // It may be too slow itself: it tries again.
+        // On a busy machine, this client may be too slow, too: repeat.
         while put(&mut client, b"key", b"value").await.is_err() {}
         drop(silent);
     }
@@ -180,7 +180,7 @@ async fn calls_of_a_connection_are_limited() {
     let mut other = store.client().await;
     let mut scan = begin_atomic(&mut busy, everything()).await;
     scan.message().await.unwrap().unwrap();
-    // The scan has the only place: this call waits, on its connection alone.
+    // The scan has the only place of its connection, so the next call on this connection waits.
     let second = tokio::spawn(async move { read(&mut busy, &key(1)).await });
     for _ in 0..100 {
         read(&mut other, &key(1)).await.unwrap();
@@ -243,7 +243,7 @@ async fn writers_that_need_space_end_an_atomic_scan() {
     let mut client =
         store.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let hanging = begin_atomic(&mut client, everything()).await;
-    // Three times what the log holds.
+    // Write three times as much as the log holds.
     let writers = (0..4).map(async |_| {
         let mut writer = store.client().await;
         for _ in 0..36 {
@@ -280,7 +280,7 @@ async fn atomic_scan_shows_touched_values_of_its_snapshot() {
     let mut client =
         served.client_with(|endpoint| endpoint.initial_stream_window_size(1 << 16)).await;
     let scan = begin_atomic(&mut client, everything()).await;
-    // It keeps its versions, and is gone before the scan began.
+    // Touch all keys: they keep their versions, and expire before the time of the scan.
     for number in 0..64 {
         let touch = |_: Option<Item<'_>>| {
             let expiry = Expiry::at(2);

@@ -149,7 +149,7 @@ async fn damage_is_reported_and_not_served() {
         .filter(|path| path.extension().is_some_and(|name| name == "log"))
         .collect();
     segments.sort();
-    // A bit of the first value, in the file that is mapped.
+    // Flip a bit of the first value, in the mapped file.
     let bytes = std::fs::read(&segments[0]).unwrap();
     let at = bytes.windows(9).position(|window| window == &key(0)[..]).unwrap() + 100;
     let file = std::fs::OpenOptions::new().write(true).open(&segments[0]).unwrap();

@@ -39,7 +39,7 @@ async fn repeated_request_is_done_once_also_after_a_restart() {
         store = Store::of(directory.open(options()), settings());
         client = store.client().await;
     }
-    // Another number, another client: other requests.
+    // Another number or another client means another request.
     let other = RequestId { client: 8, number: 1 };
     assert!(made < append(&mut client, "b", second).await);
     assert!(made < append(&mut client, "c", other).await);

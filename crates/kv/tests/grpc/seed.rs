@@ -1,5 +1,5 @@
-//! The six tests of seed 003, with its names. It slowed its store down to see intermediate states; here many clients
-//! run at once.
+//! The six tests of seed 003, with the seed's names. The seed slowed its store down to see intermediate states; here
+//! many clients run at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,7 +54,7 @@ async fn multi_read_write() {
     let directory = Directory::new("multi-read-write");
     let store = Store::of(directory.open(options()), settings());
     inserted(&store, 40, |_| b"0".to_vec());
-    // The acknowledged value of each key, at least: values count up.
+    // Lower bounds of the values, which count up: the acknowledged ones.
     let acknowledged: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
     let mut clients = JoinSet::new();
     for seed in 1..=8 {
@@ -62,7 +62,7 @@ async fn multi_read_write() {
         clients.spawn(async move {
             let mut random = Random(seed as u64);
             for round in 1..=8_u64 {
-                // Each client writes keys of its own and reads all.
+                // Each client writes its own keys, and reads all keys.
                 let own = 5 * (seed - 1) + random.below(5);
                 let next = acknowledged[own].load(Ordering::SeqCst) + round;
                 let bytes = next.to_string().into_bytes();
@@ -79,7 +79,7 @@ async fn multi_read_write() {
         });
     }
     joined(clients).await;
-    // A new process finds all of it.
+    // A reopened store has all values.
     drop(store);
     let store = Store::of(directory.open(options()), settings());
     let found = rest(begin(&mut store.client().await, everything()).await).await.unwrap();
@@ -134,7 +134,7 @@ async fn scan() {
     let mut scanner = store.client_with(small).await;
     let mut writer = store.client().await;
     for deletes in [false, true] {
-        // Both have begun, and wait for their readers.
+        // Both scans have begun, and wait for their readers.
         let mut plain = begin(&mut scanner, old()).await;
         let first = plain.message().await.unwrap().unwrap().entries.len();
         let mut other = store.client_with(small).await;
@@ -173,7 +173,7 @@ async fn bulk_put_is_seen_whole_or_not_at_all() {
             let (mut random, mut last) = (Random(seed), 0);
             while !over.load(Ordering::SeqCst) {
                 if seed == 1 {
-                    // The state at one moment.
+                    // An atomic scan shows the state at a single moment.
                     let found = rest(begin_atomic(&mut client, everything()).await).await.unwrap();
                     let values: std::collections::BTreeSet<_> = found.values().collect();
                     assert_eq!((found.len(), values.len()), (KEYS, 1));

@@ -41,7 +41,7 @@ pub(crate) fn settings() -> GrpcSettings {
     GrpcSettings {
         threads: 2,
         grace: Duration::from_millis(200),
-        // Longer than a busy machine takes.
+        // This is longer than a busy machine takes.
         reader_idle_max: Duration::from_secs(600),
         ..GrpcSettings::for_values(VALUE_BYTES_MAX)
     }
@@ -51,7 +51,7 @@ pub(crate) fn settings() -> GrpcSettings {
 pub(crate) struct Store(Option<(GrpcServer, Versioned)>);
 
 impl Store {
-    /// In memory.
+    /// A store in memory.
     pub(crate) fn start() -> Store {
         Store::with(options(), settings())
     }
@@ -83,7 +83,7 @@ impl Store {
         self.client_with(|endpoint| endpoint).await
     }
 
-    /// A client with a connection of its own.
+    /// A client with its own connection.
     pub(crate) async fn client_with(&self, with: impl FnOnce(Endpoint) -> Endpoint) -> Client {
         let endpoint = with(Endpoint::from_shared(self.url()).unwrap().tcp_nodelay(true));
         let client = KeyValueClient::new(endpoint.connect().await.unwrap());
@@ -101,7 +101,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         if let Some((serving, _)) = self.0.take() {
             serving.shutdown().begin();
-            // A runtime is not ended on a thread of another one.
+            // A runtime must not be dropped on a thread of another runtime.
             let _ = std::thread::spawn(|| serving.join()).join();
         }
     }
@@ -121,7 +121,7 @@ pub(crate) async fn patiently<T>(
     }
 }
 
-/// A directory of its own, gone at the end.
+/// A temporary directory.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -140,7 +140,7 @@ impl Directory {
         Versioned::open(options, &directory, 1 << 30).unwrap().0
     }
 
-    /// Makes the open files there refuse writes, as on a full disk.
+    /// Makes the open files in the directory refuse writes, as on a full disk.
     pub(crate) fn fill_up(&self) {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut filled = 0;
@@ -222,7 +222,7 @@ pub(crate) async fn rest(mut scan: Streaming<ScanResponse>) -> Result<Model, Sta
     Ok(found)
 }
 
-/// The numbers that a seed gives (xorshift64, Marsaglia 2003).
+/// Random numbers from a seed (xorshift64, Marsaglia 2003).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -261,14 +261,14 @@ pub(crate) fn changed(key: &[u8], bytes: &[u8]) -> Change {
     Change { key: key.to_vec().into(), action: Some(change::Action::Put(put)), condition: None }
 }
 
-/// Keys that are written past the server.
+/// Writes keys to the store directly, not through the server.
 pub(crate) fn inserted(store: &Store, keys: usize, bytes: impl Fn(usize) -> Vec<u8>) -> Model {
     let model: Model = (0..keys).map(|number| (key(number), bytes(number))).collect();
     write(store, &model);
     model
 }
 
-/// Writes a model to the store, past the server.
+/// Writes a model to the store directly, not through the server.
 pub(crate) fn write(store: &Store, model: &Model) {
     let (_, store) = store.0.as_ref().unwrap();
     for (key, value) in model {

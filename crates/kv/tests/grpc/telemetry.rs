@@ -1,4 +1,4 @@
-//! The common report of both fronts.
+//! The common report of both servers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -48,7 +48,7 @@ impl Sink {
     }
 }
 
-/// A store behind both fronts, with its report and its trace.
+/// A store behind both servers, with its report and its trace.
 struct Reported {
     serving: MemcachedServer,
     grpc: grpc::GrpcServer,
@@ -95,7 +95,7 @@ impl Reported {
         self.serving.address()
     }
 
-    /// Ends it. Returns the lines of the report and of the trace.
+    /// Ends the servers. Returns the lines of the report and of the trace.
     async fn end(self) -> (Vec<Value>, Vec<String>) {
         let Reported { serving, grpc, trace, lines, traced } = self;
         let ended = tokio::task::spawn_blocking(move || {
@@ -162,11 +162,11 @@ async fn both_fronts_count_in_the_same_lines() {
             .map(|field| line["ops"][op][field].as_u64().unwrap_or(0))
     };
     for (op, expected) in [
-        // One condition each failed, which is no error.
+        // An insert and an update failed by their conditions, which is no error.
         ("insert", [2, 0, 2, 0, 1]),
         ("update", [1, 0, 1, 0, 1]),
         ("put", [2, 0, 2, 0, 0]),
-        // honu's own included.
+        // This includes reads through honu's interface.
         ("read", [5, 2, 5, 1, 2]),
         ("bulk_put", [1, 0, 2, 0, 0]),
         ("delete", [2, 0, 2, 1, 1]),
@@ -182,11 +182,11 @@ async fn both_fronts_count_in_the_same_lines() {
         assert_eq!(sum, expected[0], "the windows add up to the summary: {op}");
         assert!(summary["ops"][op]["service_sum_ns"].as_u64().unwrap() > 0, "{op}");
     }
-    // Field number and length, of the key; of the value and its message.
+    // Each change has the field numbers and lengths of the key, the value's message and the value.
     assert_eq!(summary["ops"]["bulk_put"]["bytes_in"], 2 * (2 + 2 + 1 + 2 + 2 + 1));
     assert!(summary["ops"]["scan"]["bytes_out"].as_u64().unwrap() > 5 + 1 + 1);
     let at = |field: &str| summary[field].as_f64().unwrap();
-    // `Stats` is no load.
+    // `Stats` does not count as a request.
     assert!(loaded - 0.001 <= at("first_request_unix_s"), "{loaded}: {summary}");
     assert!(at("first_request_unix_s") < at("last_request_unix_s"));
     assert!(at("last_request_unix_s") <= after + 0.001, "{after}: {summary}");
@@ -249,10 +249,10 @@ async fn refused_request_is_counted_as_an_error() {
     let mut client = Client::connect(store.url()).await.unwrap();
     let status = put(&mut client, b"key", &vec![1; 5 << 20]).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
-    // Two bytes each, and decoded more than there is room for.
+    // An encoded change has two bytes. Decoded, the changes exceed the memory.
     let status = bulk_put(&mut client, vec![Change::default(); 256 << 10]).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // A number in the place of a key.
+    // Send a number in place of a key.
     let channel = Endpoint::from_shared(store.url()).unwrap().connect().await.unwrap();
     let mut other = QueueClient::new(AsRead(channel));
     let status = other.delete_queue(DeleteQueueRequest { queue: 7 }).await.unwrap_err();
@@ -293,16 +293,16 @@ async fn cancelled_scan_is_an_error_and_cancelled_watch_is_not() {
     let mut watch = client.watch(WatchRequest::default()).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
     drop((scan, watch, client));
-    // Before the end of the server, which would end them, too.
+    // Wait before ending the server, which would end the calls, too.
     while store.traced.text().matches(" status=Cancelled ").count() < 2 {
         tokio::task::yield_now().await;
     }
     let (lines, _) = store.end().await;
-    // Each is counted once.
+    // The server counts each call once.
     let watch = &lines.last().unwrap()["ops"]["other"];
     assert_eq!((watch["count"].as_u64(), watch["errors"].as_u64()), (Some(1), Some(0)));
     let scan = &lines.last().unwrap()["ops"]["scan"];
     assert_eq!((scan["count"].as_u64(), scan["errors"].as_u64()), (Some(1), Some(1)));
-    // Entries that were not read yet count, too.
+    // Unread entries count, too.
     assert!((shown as u64..50).contains(&scan["items"].as_u64().unwrap()), "{scan}");
 }

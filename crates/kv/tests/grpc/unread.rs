@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "/knee.kv.v1.KeyValue/Read";
 
-/// A store with a value of so many bytes, which a server with other settings stored.
+/// A store with a value of this many bytes, stored through a server with other settings.
 async fn with_value(bytes: usize, settings: GrpcSettings) -> Store {
     let data = Versioned::in_memory(options(), 1 << 30).unwrap();
     let roomy = Store::of(data.clone(), crate::grpc::serving::settings());
@@ -39,7 +39,7 @@ async fn scan_in_time(client: &mut Client) {
 async fn small_answers_count_until_they_are_read() {
     let tight = GrpcSettings { messages_bytes_max: 380 << 10, ..settings() };
     let store = with_value(15 << 10, tight).await;
-    // The answers are made, and wait for their reader.
+    // The answers are ready, and wait for their reader.
     let mut readers = [(); 3].map(|()| Raw::connect(store.address(), 1));
     let request = field(1, b"key");
     for reader in &mut readers {
@@ -72,7 +72,7 @@ async fn scan_without_a_window_loses_its_place() {
     let begun = async {
         let mut scans = 0;
         while scans == 0 {
-            // The machine may have held up the one before until its connection was closed: it tries again.
+            // On a busy machine, the server may have closed the last reader's connection: use a new one.
             let mut reader = Raw::connect(store.address(), 0);
             reader.begin("/knee.kv.v1.KeyValue/Scan", request.len(), &request);
             let stats = patiently(async || client.stats(StatsRequest {}).await).await;

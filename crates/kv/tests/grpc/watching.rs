@@ -25,7 +25,7 @@ async fn watch(client: &mut Client, request: WatchRequest) -> (Streaming<WatchRe
     (watch, first.commit)
 }
 
-/// The next so many events.
+/// The next `count` events.
 async fn events(watch: &mut Streaming<WatchResponse>, count: usize) -> Result<Vec<Event>, Status> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -97,7 +97,7 @@ async fn watch_under_load_is_complete_and_in_order() {
                 }
             });
         }
-        // While the writers write.
+        // The watch begins while the writers write.
         let mut client = store.client().await;
         put(&mut client, b"x", b"").await.unwrap();
         let (mut watch, from) = watch(&mut client, all_values()).await;
@@ -136,7 +136,7 @@ async fn slow_watch_is_aborted_and_delays_no_writer() {
         .await;
     let (mut watching, from) = watch(&mut slow, all_values()).await;
     let mut client = store.client().await;
-    // More than the buffers of both sides hold.
+    // Write more than the buffers of client and server hold.
     for number in 0..200 {
         put(&mut client, &key(number), &[b'v'; 64 << 10]).await.unwrap();
     }
@@ -167,7 +167,7 @@ async fn commit_is_named_after_all_of_its_events() {
     let store = Store::start();
     let mut client = store.client().await;
     let (mut watch, _) = watch(&mut client, all_values()).await;
-    // More events than one message has.
+    // Write more events than fit a message.
     let changes = (0..KEYS).map(|number| changed(&[number], &[number; 40 << 10])).collect();
     let version = bulk_put(&mut client, changes).await.unwrap();
     let (mut events, mut commit, mut answers) = (0, 0, 0);
@@ -181,7 +181,7 @@ async fn commit_is_named_after_all_of_its_events() {
     assert!(answers > 1);
 }
 
-/// The channel of a watch takes the first of these commits, and not all of the second one.
+/// The channel of a watch takes the first commit, but only a part of the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commit_that_overflows_a_watch_is_not_named() {
     const KEYS: u8 = 50;

@@ -23,7 +23,7 @@ pub(crate) fn open(path: &Path, consistency: Consistency) -> Store {
     Store::open(options, &directory, 1 << 30).expect("it opens").0
 }
 
-/// A directory of its own, removed at the end.
+/// A temporary directory.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {

@@ -27,7 +27,7 @@ pub(crate) struct Store {
     serving: Option<MemcachedServer>,
     /// The keeper of a store that keeps versions.
     keeper: Option<Keeper>,
-    /// Kept until the store has ended.
+    /// The directory is removed after the store has ended.
     directory: Option<Directory>,
 }
 
@@ -56,7 +56,7 @@ impl Store {
         store
     }
 
-    /// One of each kind; the last one is sequential.
+    /// A store of each kind; the last store is sequential.
     pub(crate) fn each(settings: MemcachedSettings) -> impl Iterator<Item = Store> {
         let kinds: [fn(MemcachedSettings) -> Store; 4] = [
             Store::start,
@@ -110,7 +110,7 @@ impl Drop for Store {
     }
 }
 
-/// A directory for a store, removed at the end.
+/// A temporary directory for a store.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
@@ -136,7 +136,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // It may not exist.
+        // The directory may not exist.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -144,12 +144,12 @@ impl Drop for Directory {
 /// memcached, for comparisons.
 pub(crate) fn memcached() -> Memcached {
     Memcached::start(&[
-        // Its background threads hold references to items for moments; then arithmetic replaces a value instead of
-        // padding it.
+        // memcached's background threads hold short references to items, and then arithmetic replaces a value instead
+        // of padding it.
         "-o",
         "no_lru_maintainer,no_lru_crawler",
-        // In a number above 2^63 it looks for a minus sign up to the next zero byte, even behind the value's
-        // end, where an earlier, longer value may have left any bytes. No value here is so long.
+        // In a number above 2^63, memcached looks for a minus sign up to the next zero byte. This may be after the
+        // value's end, where an earlier, longer value has left bytes. With this size, no value is so long.
         "-n",
         "4096",
     ])
@@ -176,7 +176,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Everything up to `end`.
+    /// All bytes up to `end`.
     pub(crate) fn read_to(&mut self, end: &[u8]) -> Vec<u8> {
         let mut read = Vec::new();
         let mut buffer = vec![0; 64 * 1024];
@@ -190,7 +190,7 @@ impl Client {
         read
     }
 
-    /// The answers to `requests`, ended by that of a request with a unique answer.
+    /// The answers to `requests`. A final request with a unique answer marks their end.
     pub(crate) fn ask(&mut self, requests: impl AsRef<[u8]>) -> Vec<u8> {
         self.send([requests.as_ref(), b"mn\r\n"].concat());
         let mut answer = self.read_to(b"MN\r\n");
@@ -203,7 +203,7 @@ impl Client {
         String::from_utf8(self.ask(requests)).unwrap()
     }
 
-    /// Everything until the server closes.
+    /// All bytes until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {

@@ -1,4 +1,4 @@
-//! Histories: threads do random operations, and record when each began and ended.
+//! Histories: threads do random operations, and record the beginning and end of each.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -34,7 +34,7 @@ pub(crate) enum Mix {
     Any,
     /// Reads and writes of one key at a time.
     Single,
-    /// The same, with writes that memcached has a command for.
+    /// Operations on one key at a time, with only the writes for which memcached has a command.
     Commands,
     /// Writes put all the keys of a group; reads are of one key, scans of all.
     Whole(&'static [Group]),
@@ -79,7 +79,7 @@ pub(crate) fn record(
     })
 }
 
-/// Whether some order of the operations explains their outcomes, and keeps the order of those that did not
+/// Whether some order of the operations explains their outcomes, and keeps the order of operations that did not
 /// overlap.
 pub(crate) fn is_linearizable<S: Specification<Operation = Operation>>(
     recorded: &[Recorded],
@@ -96,7 +96,7 @@ pub(crate) fn is_linearizable<S: Specification<Operation = Operation>>(
     actions.is_empty() || WGLChecker::<S>::is_linearizable(History::from_actions(actions))
 }
 
-/// Operations during which another one began.
+/// The number of operations during which another began.
 pub(crate) fn overlapped(recorded: &[Recorded]) -> usize {
     let began: BTreeSet<u64> = recorded.iter().map(|recorded| recorded.began).collect();
     let overlapped = recorded
@@ -105,8 +105,7 @@ pub(crate) fn overlapped(recorded: &[Recorded]) -> usize {
     overlapped.count()
 }
 
-/// The part of a history about some of its keys: without operations on other keys, and without other keys in
-/// scans.
+/// The part of a history that concerns some keys. It omits operations on other keys, and other keys in scans.
 pub(crate) fn part(recorded: &[Recorded], group: &[usize]) -> Vec<Recorded> {
     let of_group = |operation: &Operation| match operation {
         Operation::Read(key, _) => group.contains(key).then(|| operation.clone()),

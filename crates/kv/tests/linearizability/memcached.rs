@@ -10,7 +10,7 @@ use crate::linearizability::model::{Change, Condition, Outcome, Seen, Write, byt
 use crate::linearizability::network::Remote;
 use crate::linearizability::subject::Fault;
 
-/// The keys of a history over gRPC, for clients with a connection each.
+/// The keys of a history over gRPC, for memcached clients, each with its own connection.
 pub(crate) struct Memcached<'a> {
     remote: &'a Remote<'a>,
     served: &'a Store,
@@ -62,7 +62,7 @@ impl<'a> Memcached<'a> {
         let answer = self.answer(&command);
         match (answer.trim_end(), write.condition) {
             ("STORED" | "DELETED", _) => Outcome::Done,
-            // It is there, in some version.
+            // The key exists, in some version.
             ("NOT_STORED", Condition::Absent) | ("EXISTS", _) => Outcome::Rejected,
             ("NOT_STORED" | "NOT_FOUND", _) => Outcome::Refused(0, None),
             (answer, _) if answer.starts_with("CLIENT_ERROR cannot increment") => Outcome::Rejected,

@@ -1,7 +1,7 @@
 //! Concurrent histories of the store, checked against its promises.
 //!
-//! The checker is todc-utils' (Wing & Gong 1993, with Lowe's extensions of 2017). It finds whether some order of the
-//! operations agrees with the model, and keeps the order of those that did not overlap. The model:
+//! The checker is from todc-utils (Wing & Gong 1993, with Lowe's extensions of 2017). It searches for an order of the
+//! operations that agrees with the model. Operations that did not overlap must keep their order. The model:
 //!
 //! * [`Consistency::Linearizable`]: the whole store is one object, and versions count its commits, without a gap.
 //! * [`Consistency::Sequential`]: each key is an object, and versions count its writes, without a gap. Keys that are
@@ -9,9 +9,9 @@
 //!
 //! The same holds behind gRPC, with requests that are sent twice, and for clients of both protocols together.
 //!
-//! Histories of a faulty store must be rejected. The fault is in the caller, as the store has no switch for it: a
-//! write that reads, lets others in and then puts has the same history as one without a lock. `KNEE_SOAK=n` takes n
-//! times as many histories.
+//! The checker must reject histories of a faulty store. The test simulates the fault in the caller, because the store
+//! has no switch for it. For example, a write that reads, yields and then puts has the history of a write without a
+//! lock. `KNEE_SOAK=n` runs n times as many histories.
 
 mod history;
 mod memcached;
@@ -35,7 +35,7 @@ use crate::harness::settings;
 
 const KEY_BY_KEY: &[Group] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
 const TOGETHER: &[Group] = &[&[0, 1], &[2, 3, 4], &[5]];
-/// Histories within which a fault must be found.
+/// The number of histories within which the checker must find a fault.
 const TRIES: u64 = 100;
 
 fn soak() -> usize {
@@ -50,7 +50,7 @@ fn in_memory(consistency: Consistency) -> Store {
     Store::in_memory(options(consistency), 1 << 28).expect("memory")
 }
 
-/// A directory of its own, removed at the end.
+/// A temporary directory.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -162,7 +162,7 @@ fn durable_stores_keep_their_promise() {
     }
 }
 
-/// The first of so many histories over the network that breaks the promise.
+/// The first of `histories` histories over the network that breaks the promise.
 fn first_rejected_over_network(
     (consistency, mix): (Consistency, Mix),
     sending: Sending,
@@ -179,12 +179,12 @@ fn first_rejected_over_network(
     })
 }
 
-/// Writes of several keys only, which scans without a snapshot tear.
+/// Writes of several keys. A scan without a snapshot sees only a part of such a write.
 const WHOLE: [(Consistency, Mix); 2] = [
     (Consistency::Linearizable, Mix::Whole(TOGETHER)),
     (Consistency::Sequential, Mix::Whole(TOGETHER)),
 ];
-/// Also writes of one key, which a missing lock breaks.
+/// Writes that include writes of one key, which a missing lock breaks.
 const OF_ONE: [(Consistency, Mix); 2] =
     [(Consistency::Linearizable, Mix::Any), (Consistency::Sequential, Mix::Single)];
 
@@ -225,7 +225,7 @@ fn request_that_is_sent_twice_counts_once() {
     }
 }
 
-/// The first of so many histories of both protocols that breaks the promise. Only memcached's clients may have a
+/// The first of `histories` histories of both protocols that breaks the promise. Only memcached's clients may have a
 /// fault.
 fn first_rejected_over_both(
     (consistency, mix): (Consistency, Mix),

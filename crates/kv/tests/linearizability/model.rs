@@ -1,4 +1,4 @@
-//! The store's promises, as a machine that does one operation after the other.
+//! The store's promises, as a sequential state machine.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use todc_utils::Specification;
 /// Keys of one history.
 pub(crate) const KEYS: usize = 6;
 
-/// A value: the number of the put, then those of the appends. Every write of a history has its own number.
+/// A value: the number of the put, then the numbers of the appends. Each write of a history has its own number.
 pub(crate) type Value = Vec<u16>;
 
 /// The numbers of writes have three digits.
@@ -17,7 +17,7 @@ pub(crate) const NUMBERS: Range<u16> = 100..1000;
 /// Longer values are no numbers for memcached's arithmetic of 64 bits.
 const DIGITS_MAX: usize = 19;
 
-/// A value as the store has it: its numbers concatenated, which is a number, too.
+/// A value in the store's form: its concatenated numbers, which are a number, too.
 pub(crate) fn bytes_of(value: &[u16]) -> Vec<u8> {
     assert!(value.iter().all(|number| NUMBERS.contains(number)), "{value:?}");
     value.iter().flat_map(|number| number.to_string().into_bytes()).collect()
@@ -32,7 +32,7 @@ pub(crate) fn value_of(bytes: &[u8]) -> Value {
 /// A key as an operation saw it.
 pub(crate) type Seen = Option<(Version, Value)>;
 
-/// One key's part of a write.
+/// The part of a write that concerns one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) key: usize,
@@ -49,7 +49,7 @@ pub(crate) enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds for the current version.
+    /// Whether the condition holds for the current version.
     pub(crate) fn holds(self, there: Option<Version>) -> bool {
         match self {
             Condition::Always => true,
@@ -70,7 +70,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Whether it applies to a value.
+    /// Whether the change applies to a value.
     pub(crate) fn takes(self, value: Option<&Value>) -> bool {
         match self {
             Change::Increment(_) => value.is_some_and(|value| 3 * value.len() <= DIGITS_MAX),
@@ -98,15 +98,15 @@ impl Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was done, in this version.
+    /// The write was done, in this version.
     Committed(Version),
-    /// It was done, in an unknown version.
+    /// The write was done, in an unknown version.
     Done,
-    /// It was done, in an unknown version, with this value.
+    /// The write was done, in an unknown version, with this value.
     Made(Value),
-    /// Nothing was done: this write's condition failed for the current version.
+    /// The write was not done: this condition failed for the current version.
     Refused(usize, Option<Version>),
-    /// Nothing was done: some condition failed.
+    /// The write was not done: some condition failed.
     Rejected,
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum Operation {
 
 /// The meaning of versions.
 pub(crate) trait Counts {
-    /// The version that a commit gives to a key whose last one was `before`.
+    /// The version that a commit gives to a key with version `before`.
     fn next(commits: u64, before: Version) -> Version;
 
     /// Whether a write without effect is a commit.
@@ -161,7 +161,7 @@ impl Counts for OfKey {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// Counts on while the key is gone.
+    /// The last version, even while the key is deleted.
     version: Version,
     value: Option<Value>,
 }
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-/// The store, or a part of it that is an object of its own.
+/// The store, or a part of it that is an independent object.
 #[derive(Debug)]
 pub(crate) struct Object<C>(PhantomData<C>);
 

@@ -73,11 +73,11 @@ impl Drop for Served {
     }
 }
 
-/// How often a write is sent.
+/// The repetition of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
     Once,
-    /// Each write has a request id; of three, one is sent twice at once, and one again after its answer.
+    /// Each write has a request id. A third of the writes is sent twice at once, another third again after its answer.
     Twice,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Remote<'a> {
             _ => (self.sent(request), self.sent(again)),
         };
         match (first, second) {
-            // The first one had no effect; of two at once, either may be the first.
+            // The first attempt had no effect. Of two simultaneous attempts, either may be the first.
             (Outcome::Rejected, second) => second,
             (first, Outcome::Rejected) if number % 3 == 1 => first,
             (first, second) => {

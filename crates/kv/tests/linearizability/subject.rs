@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     TornBulk,
     /// A scan reads each stripe at another moment.
     NoSnapshot,
-    /// A scan shows the state of the one before it.
+    /// A scan shows the state of the previous scan.
     StaleSnapshot,
     /// A repeated request is done again.
     MadeAgain,
