@@ -184,6 +184,53 @@ def test_a_noisy_cell_widens_the_intervals_that_use_it() -> None:
     assert covered / trials > 0.88
 
 
+def test_one_scattering_cell_has_its_own_degrees_of_freedom() -> None:
+    design = design_of(full_design(LEVELS, [0.0] * 8, repetitions=2), list(LEVELS), "throughput")
+    rng = np.random.default_rng(0)
+    called = covered = 0
+    for _ in range(200):
+        coarse = replace(design, values=np.array([100.0] * 14 + list(100 + 10 * rng.standard_normal(2))))
+        analysis = analyse_model(coarse)
+        assert analysis.noise.degrees == pytest.approx(1)
+        called += any(term.significant for term in analysis.terms)
+        low, high = (q := analysis.term("A").q).low, q.high
+        covered += low is not None and high is not None and low <= 0 <= high
+    # None and 96 %; with the degrees of freedom of all cells, 18 % and 72 %.
+    assert called <= 10 and covered >= 186
+    (note,) = analysis.notes
+    assert note.startswith("The repetitions of some cells are equal, so each interval uses the variances of its own")
+
+
+def test_most_cells_with_two_repetitions_are_not_pooled() -> None:
+    rng = np.random.default_rng(0)
+    levels = dict.fromkeys("ab", (0, 1))
+    once = full_design(levels, [0.0] * 4)
+    counts = [2, 2, 2, 9]
+    table = once[np.repeat(np.arange(4), counts).tolist()].drop("repetition")
+    design = design_of(table, list(levels), "throughput")
+    for _ in range(20):
+        analysis = analyse_model(replace(design, values=rng.standard_normal(15)))
+        assert analysis.noise.variances.freedoms is not None
+
+
+@pytest.mark.parametrize("noisy", [1, 10], ids=["equal noise", "a noisy cell"])
+def test_shares_of_unequal_repetitions_end_where_their_effects_end(noisy: int) -> None:
+    rng = np.random.default_rng(0)
+    counts = [3, 3, 4, 12]
+    table = full_design({"a": (0, 1), "b": (0, 1)}, [10.0, 40, 20, 80])[np.repeat(np.arange(4), counts).tolist()]
+    sizes = np.repeat([1, 1, 1, noisy], counts)
+    values = table["throughput"].to_numpy() + sizes * rng.standard_normal(22)
+    design = design_of(table.drop("repetition"), ["a", "b"], "throughput")
+    analysis = analyse_model(replace(design, values=values))
+    assert (analysis.noise.variances.freedoms is None) == (noisy == 1)
+    for term in analysis.terms:
+        rest = analysis.total - term.sum_of_squares
+        each = term.sum_of_squares / term.q.estimate**2
+        assert term.q.low is not None and term.q.high is not None and term.share_ends is not None
+        far = each * max(term.q.low**2, term.q.high**2)
+        assert term.share_ends[1] == pytest.approx(far / (far + rest))
+
+
 # Predictions
 
 

@@ -56,9 +56,19 @@ def test_box_cox_with_proportional_noise_asks_where_interactions_vanish(means: t
     for _ in range(20):
         values = design.values * (1 + 0.05 * rng.standard_normal(12))
         found.append(box_cox(replace(design, values=values)).fit)
-    # By the noise alone, an additive system would be called multiplicative in 40 % of the cases.
+    # The noise alone would often call an additive system multiplicative.
     assert found.count(fit) >= 17
     assert set(found) <= {fit, "neither"}
+
+
+def test_far_powers_beyond_a_rejected_range_do_not_count() -> None:
+    levels = dict.fromkeys("ab", (0, 1))
+    cells = [[5.3, 9.6, 7.5], [17.1, 17.8, 18.7], [32.5, 36.3, 29.2], [50.9, 34.7, 42.8]]
+    design = design_of(full_design(levels, [0.0] * 4, repetitions=3), list(levels), "throughput")
+    hint = box_cox(replace(design, values=np.array(cells).ravel()))
+    # Powers below −2 fit again; −0.5 does not.
+    assert hint.low is not None and 0 < hint.low < 1
+    assert hint.fit == "additive"
 
 
 def test_box_cox_without_repetitions_asks_where_interactions_vanish() -> None:

@@ -157,7 +157,7 @@ class Analysis:
         if spread and self.design.fraction is not None:
             return self._larger(first, second)
         if spread:
-            sizes = [_size(one.sum_of_squares, one.degrees, spread) for one in (first, second)]
+            sizes = [_size(one.sum_of_squares, one.degrees, self.noise.of_effect) for one in (first, second)]
             margin = self.noise.margin
         elif self.lenth is not None:
             sizes, margin = [abs(one.q.estimate) for one in (first, second)], self.lenth.margin
@@ -301,16 +301,16 @@ def _together(probabilities: Sequence[float]) -> list[float]:
     return [float(one) for one in adjusted]
 
 
-def _size(squares: float, degrees: int, spread: float) -> float:
+def _size(squares: float, degrees: int, of_effect: float) -> float:
     """√SS without the noise, which adds its variance to SS for each degree of freedom but the first."""
-    return math.sqrt(max(squares - (degrees - 1) * spread**2, 0.0))
+    return math.sqrt(max(squares - (degrees - 1) * of_effect**2, 0.0))
 
 
 def _share_ends(part: TermEffects, total: float, noise: Noise) -> tuple[float, float] | None:
     """The share of the variation at the ends of the effect's interval, beside the same other variation."""
     if not noise.spread or not total:
         return None
-    size, rest = _size(part.squares, part.degrees, noise.spread), max(total - part.squares, 0.0)
+    size, rest = _size(part.squares, part.degrees, noise.of_effect), max(total - part.squares, 0.0)
     low, high = (end**2 for end in (max(size - noise.margin, 0.0), size + noise.margin))
     return low / (low + rest), high / (high + rest)
 

@@ -49,12 +49,12 @@ class BoxCox:
 def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     """The power λ of the response on which main effects alone predict the cells best (Box & Cox 1964, §3).
 
-    With repetitions, R(λ) = SS(interactions) / s_e² of the transformed responses. Its interval is
-    { λ : R(λ) ≤ R_min + F(level; 1, ν) · max(1, R_min / (d − 1)) } with ν = n − cells and d degrees of freedom of the
-    interactions. s_e is that of each scale, so the noise alone does not decide: an additive system may have
-    proportional noise. If the design has no interactions, λ is the scale that equalises the errors of all cells. With
-    too few repetitions, the errors are those of the cells' means about main effects. Both have the profile likelihood
-    L(λ) = −ν/2 · log S(z(λ)), with S the sum of squares of ν degrees of freedom.
+    With repetitions, R(λ) = SS(interactions) / s_e² of the transformed responses. Its interval is { λ : R(λ) ≤
+    R_min + F(level; 1, ν) · max(1, R_min / (d − 1)) } about the best λ, with ν = n − cells and d degrees of freedom
+    of the interactions. s_e is that of each scale, so the noise alone does not decide: an additive system may have
+    proportional noise. If the design has no interactions, λ is the scale that equalises the errors of all cells.
+    With too few repetitions, the errors are those of the cells' means about main effects. Both have the profile
+    likelihood L(λ) = −ν/2 · log S(z(λ)), with S the sum of squares of ν degrees of freedom.
     """
     if not 0 < level < 1:
         raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
@@ -87,8 +87,13 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
         margin = float(special.fdtri(1, degrees, level)) * max(1.0, misfit)
     else:
         badness, margin = degrees * np.log(squares), float(special.chdtri(1, 1 - level))
-    inside = lambdas[badness <= badness.min() + margin]
-    best, low, high = float(lambdas[badness.argmin()]), float(inside.min()), float(inside.max())
+    at = int(badness.argmin())
+    # A far power may fit again, because it inflates the errors of the extreme cells.
+    outside = badness > badness[at] + margin
+    below, above = np.flatnonzero(outside[:at]), np.flatnonzero(outside[at:])
+    best = float(lambdas[at])
+    low = float(lambdas[below[-1] + 1 if below.size else 0])
+    high = float(lambdas[at + above[0] - 1 if above.size else -1])
     if abs(best) >= LAMBDA_MAX:
         return _unknown(level, f"no power of the response between −{LAMBDA_MAX:.0f} and {LAMBDA_MAX:.0f} is the best")
     fit = _fit(low, high)

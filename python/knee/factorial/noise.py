@@ -23,8 +23,8 @@ Model = Literal["additive", "multiplicative"]
 _EXPONENT_MAX = math.log(np.finfo(np.float64).max)
 
 _FREEDOMS_MIN = 1.5
-"""Least mean degrees of freedom of a cell for a pooled variance: with two repetitions, Bartlett's test misses many
-noisy cells."""
+"""Least median of the cells' degrees of freedom for a pooled variance: with two repetitions, Bartlett's test misses
+many noisy cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +35,14 @@ class Variances:
     freedoms     degrees of freedom of each cell's variance; None if all cells are equally noisy
     most         largest degrees of freedom of an estimate
     probability  of Bartlett's test of equal variances; None if it was not computed
+    scale        standard deviation of an effect's √SS in units of s_e: √(Σ v / Σ 1/n), one if cells are equally noisy
     """
 
     of_means: Floats
     freedoms: Floats | None
     most: float
     probability: float | None
+    scale: float
 
     @property
     def largest(self) -> Floats:
@@ -50,9 +52,11 @@ class Variances:
     @property
     def reason(self) -> tuple[str, ...]:
         """Why intervals use the variances of their own cells; empty if they use the pooled one."""
-        if self.probability is None or self.freedoms is None:
+        if self.freedoms is None:
             return ()
         used = "so each interval uses the variances of its own cells (Welch)"
+        if self.probability is None:
+            return (f"The repetitions of some cells are equal, {used}. Those cells have the pooled variance.",)
         if self.probability < ALIKE:
             return (f"Some cells may be noisier than others (Bartlett's test, p = {self.probability:.2g}), {used}.",)
         return (
@@ -74,37 +78,40 @@ class Variances:
 def equal_variances(design: Design, degrees: float) -> Variances:
     """Equally noisy cells, with the degrees of freedom of their pooled variance."""
     with np.errstate(divide="ignore"):
-        return Variances(np.where(design.counts > 0, 1 / design.counts, 0.0), None, degrees, None)
+        return Variances(np.where(design.counts > 0, 1 / design.counts, 0.0), None, degrees, None, 1.0)
 
 
 def variances_of(design: Design, residuals: Floats) -> Variances:
     """The cells' variances from the residuals of a replicated design.
 
-    Cells are equally noisy unless Bartlett's test speaks against it, or most cells have two repetitions, which are too
-    few for the test. A cell with one observation or with equal repetitions, which show only the resolution of the
-    measurement, has the pooled variance.
+    Cells are equally noisy unless Bartlett's test speaks against it, most cells have two repetitions, which are too
+    few for the test, or the repetitions of some cells are equal. Equal repetitions show only the resolution of the
+    measurement: such a cell has the pooled variance, as has a cell with one observation.
     """
     freedoms: Floats = np.asarray(design.counts - 1, dtype=np.float64)
     squares = np.bincount(design.cells, weights=residuals**2, minlength=freedoms.size)
     degrees = float(residuals.size - design.runs)
     pooled = float(squares.sum()) / degrees
     own = (freedoms > 0) & (squares > freedoms * pooled * 1e-18)
-    if np.count_nonzero(own) < 2:
+    if not own.any():
         return equal_variances(design, degrees)
     variances = squares[own] / freedoms[own]
-    probability = bartlett_probability(variances, freedoms[own])
-    if probability >= ALIKE and freedoms[own].mean() >= _FREEDOMS_MIN:
+    probability = bartlett_probability(variances, freedoms[own]) if own[freedoms > 0].all() else None
+    if probability is not None and probability >= ALIKE and np.median(freedoms[own]) >= _FREEDOMS_MIN:
         return equal_variances(design, degrees)
     relative = np.ones(freedoms.size)
     relative[own] = variances / pooled
     # The pooled variance is a mean of the cells' own.
     of_pooled = float(squares.sum() / variances.max())
     measured = design.counts > 0
+    shares = np.where(measured, 1 / np.maximum(design.counts, 1), 0.0)
+    of_means = relative * shares
     return Variances(
-        of_means=np.where(measured, relative / np.maximum(design.counts, 1), 0.0),
+        of_means=of_means,
         freedoms=np.where(own, freedoms, of_pooled),
         most=degrees if own[measured].all() else of_pooled,
         probability=probability,
+        scale=math.sqrt(of_means.sum() / shares.sum()),
     )
 
 
@@ -129,9 +136,14 @@ class Noise:
         return float(self.variances.degrees(self.variances.of_means.sum(), self.variances.largest.max()))
 
     @property
+    def of_effect(self) -> float:
+        """The standard deviation of an effect's √SS; 0 without `spread`."""
+        return self.variances.scale * (self.spread or 0.0)
+
+    @property
     def margin(self) -> float:
         """Half of the interval of an effect's √SS; 0 without `spread`."""
-        return _quantile(self.level, self.degrees, 2) * self.spread if self.spread else 0.0
+        return _quantile(self.level, self.degrees, 2) * self.of_effect
 
     def of_cell(self, mean: float, cell: int) -> Interval:
         """The interval of a cell's mean."""
