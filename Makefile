@@ -77,6 +77,7 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.queueing
 	$(BIN)/python -m bench.simulate
 	$(BIN)/python -m bench.held_back 20
+	$(BIN)/python -m bench.coverage 10
 	$(BIN)/python -m bench
 
 bench-predict: build
