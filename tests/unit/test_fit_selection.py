@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from knee.data import csv
 from knee.fit import Curve, Model, candidates, curve_of, fit_model, fit_systems, select
-from knee.fit.models import ClosedNetwork, LoadDependentNetwork, OpenMM1
+from knee.fit.models import ClosedNetwork, CollapsingNetwork, LoadDependentNetwork, OpenMM1, ScalabilityLaw
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -114,3 +115,47 @@ def test_a_level_of_workers_is_predicted_from_the_smaller_ones() -> None:
     shown, asked = curve_of(rows.filter(pl.col("workers") < 8)), curve_of(rows.filter(pl.col("workers") == 8))
     throughput, _ = select(shown).chosen.fit.predict(asked)
     assert np.abs(throughput / asked.throughput - 1).max() < 0.1
+
+
+def saturating(*levels: float, counts: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128)) -> Curve:
+    """Throughputs at these client counts, three runs each within 1 %."""
+    rows = [
+        (point, counts[point], throughput * luck, 1000 * counts[point] / throughput / luck, 0.0)
+        for point, throughput in enumerate(levels)
+        for luck in (0.99, 1.0, 1.01)
+    ]
+    columns = ["point", "clients", "throughput", "response_ms", "think_ms"]
+    return curve_of(pl.DataFrame(rows, schema=columns, orient="row"))
+
+
+def test_falling_models_are_chosen_only_after_a_measured_fall() -> None:
+    """The law fits this bend best, because its throughput is about to fall."""
+    law = ScalabilityLaw().cycle_ms(np.array((6.0, 0.05, 0.0008)), 2.0 ** np.arange(7), 0.0, float("nan"))
+    throughput = 1000 * 2.0 ** np.arange(7) / law
+    before, after = select(saturating(*throughput[:6])), select(saturating(*throughput))
+    assert min(before.trials, key=lambda trial: trial.score).model.name == "universal scalability law"
+    assert not before.chosen.model.falls and not before.best.model.falls
+    assert after.chosen.model.name == "universal scalability law"
+
+
+@pytest.mark.parametrize(
+    ("last", "falls"), [((1600, 1600), False), ((1600, 1590), False), ((1600, 1500), True), ((1400, 1600), False)]
+)
+def test_a_fall_is_measured_at_the_largest_count(last: tuple[float, float], falls: bool) -> None:
+    assert saturating(200, 400, 800, *last).falls == falls
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_collapsing_systems_are_predicted_at_twice_the_clients(power: int) -> None:
+    """The models without a collapse predict at least one and a half times as much."""
+    counts, values = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64), np.array((2.0, 1.0, 12.0, 0.02))
+    model, every = CollapsingNetwork(power), np.array([*counts, 128.0])
+    throughput = 1000 * every / model.cycle_ms(values, every, 0.0, float("nan"))
+    selection = select(saturating(*throughput[:-1], counts=counts))
+    twice = {
+        trial.model.name: 128_000 / float(trial.model.cycle_ms(trial.fit.values, every[-1:], 0.0, float("nan"))[0])
+        for trial in selection.trials
+    }
+    assert selection.chosen.model.falls
+    assert twice[selection.chosen.model.name] == pytest.approx(throughput[-1], rel=0.15)
+    assert min(twice[trial.model.name] for trial in selection.trials if not trial.model.falls) > 1.5 * throughput[-1]

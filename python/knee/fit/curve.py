@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from scipy import special
 
 from knee.errors import FitError
 from knee.queueing import POPULATION_MAX
@@ -33,6 +35,15 @@ OPEN_LOOP = "the load is an open loop, and the models are of closed ones: measur
 
 SLOTS, CONNECTED = "worker slots", "connections"
 """Names of the servers that `slots` counts."""
+
+FALL = 0.05
+"""Logarithm of the least fall of throughput that counts without repetitions."""
+
+FALL_ERROR = 0.025
+"""Probability of a fall by chance."""
+
+ROUNDING = 1e-6
+"""Logarithm of the largest fall that rounding explains."""
 
 View = Literal["client", "middleware"]
 
@@ -103,6 +114,12 @@ class Curve:
             (float(think_ms), float(slots) if slots >= 0 else float("nan"), (keys == (think_ms, slots)).all(axis=1))
             for think_ms, slots in np.unique(keys, axis=0)
         ]
+
+    @cached_property
+    def falls(self) -> bool:
+        """Whether throughput at the largest client count surely lies below an earlier count's, at some slots and think
+        time: by one-sided t tests of all earlier counts (Bonferroni), or without repetitions by more than FALL."""
+        return any(_falls(self.where(rows)) for _, _, rows in self.alike)
 
     @property
     def knows_slots(self) -> bool:
@@ -177,6 +194,18 @@ def curve_of(rows: pl.DataFrame) -> Curve:
         raise FitError(f"{workers}: the number differs between rows, so every row needs one, at least 1")
     _check_loop(curve)
     return curve
+
+
+def _falls(curve: Curve) -> bool:
+    logs = [np.log(curve.throughput[curve.customers == count]) for count in curve.counts]
+    means, runs = np.array([each.mean() for each in logs]), np.array([each.size for each in logs])
+    freedom, most = int((runs - 1).sum()), int(means.argmax())
+    drop = float(means[most] - means[-1])
+    if freedom == 0:
+        return drop > FALL
+    variance = sum(float(np.square(each - each.mean()).sum()) for each in logs) / freedom
+    surely = float(special.stdtrit(freedom, 1 - FALL_ERROR / max(1, len(logs) - 1)))
+    return drop > surely * math.sqrt(variance * (1 / runs[most] + 1 / runs[-1])) + ROUNDING
 
 
 def _check_loop(curve: Curve) -> None:

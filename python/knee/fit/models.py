@@ -32,11 +32,13 @@ class Model(ABC):
     name         the usual name in the literature
     parameters   their names, with their units
     needs_slots  whether it takes the number of worker slots
+    falls        whether throughput falls towards zero with many clients
     """
 
     name: str
     parameters: tuple[str, ...]
     needs_slots = False
+    falls = False
 
     @abstractmethod
     def starts(self, curve: Curve) -> list[Floats]:
@@ -242,6 +244,33 @@ class LoadDependentNetwork(Model):
         return np.asarray(busy / (slot * (1 + contention * np.maximum(0, busy - (onset[0] if self.onset else 1.0)))))
 
 
+class CollapsingNetwork(LoadDependentNetwork):
+    """A delay, and k servers that lose speed with the x requests beyond k: their rate is k / (S (1 + (β x)^p)).
+
+    Throughput falls towards zero as x^−p: with p = 1 each further request costs as much as the last (Gunther's
+    coherency, for requests at the servers), with p = 2 pairs of requests disturb each other. Parameters: `outside_ms`;
+    `slot_ms`, S; `servers`, k; `coherency`, β.
+    """
+
+    parameters = ("outside_ms", "slot_ms", "servers", "coherency")
+    falls = True
+
+    def __init__(self, power: int) -> None:
+        self.power = power
+        self.name = f"collapsing network of order {power}"
+
+    def starts(self, curve: Curve) -> list[Floats]:
+        slot, last = max(_light_ms(curve) / 2, _LIGHT), float(curve.customers.max())
+        busy = max(1.0, slot * _capacity(curve))
+        return [np.array([slot, slot, busy, 1 / last]), np.array([slot / 10, 2 * slot, 2 * busy, 1 / last])]
+
+    def _rates(self, values: Floats, customers: int, slots: float) -> Floats:
+        _, slot, servers, coherency = columns(values)
+        busy = np.minimum(np.arange(1.0, customers + 1), np.inf if np.isnan(slots) else round(slots))
+        lost = (coherency * np.maximum(0, busy - servers)) ** self.power
+        return np.asarray(np.minimum(busy, servers) / (slot * (1 + lost)))
+
+
 class ScalabilityLaw(Model):
     """The universal scalability law X = γ N / (1 + α (N − 1) + β N (N − 1)) (Gunther 2007, ch. 4).
 
@@ -250,6 +279,7 @@ class ScalabilityLaw(Model):
 
     name = "universal scalability law"
     parameters: tuple[str, ...] = ("alone_ms", "contention", "coherency")
+    falls = True
 
     def starts(self, curve: Curve) -> list[Floats]:
         alone = _light_ms(curve) + float(curve.think_ms.min())
@@ -269,7 +299,8 @@ def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool 
 
     Models with fewer parameters come first. Among models with equally many, closed networks come before their
     approximations. If the number of worker slots differs, or `slots_matter` (a prediction is for another number), only
-    models with slots remain. The universal scalability law has neither slots nor think times.
+    models with slots remain. The universal scalability law has neither slots nor think times. Collapsing networks need
+    a measured fall.
     """
     slots_matter |= curve.knows_slots and bool(np.ptp(curve.slots))
     one_think = not np.ptp(curve.think_ms) and not think_matters
@@ -281,6 +312,8 @@ def candidates(curve: Curve, *, slots_matter: bool = False, think_matters: bool 
         (LoadDependentNetwork(onset=False), curve.knows_slots or not slots_matter),
         (ScalabilityLaw(), curve.view == "client" and one_think and not slots_matter),
         (LoadDependentNetwork(onset=True), curve.knows_slots or not slots_matter),
+        (CollapsingNetwork(1), curve.falls and (curve.knows_slots or not slots_matter)),
+        (CollapsingNetwork(2), curve.falls and (curve.knows_slots or not slots_matter)),
     ]
     facts = curve.facts_a_point * curve.points_left
     return [model for model, suits in tried if suits and len(model.parameters) <= facts]

@@ -95,7 +95,8 @@ class Selection:
     """The trials of all candidate models, in the order of :func:`knee.fit.models.candidates`, and the chosen one.
 
     Among the models that tie with the best, Knee chooses the one with the fewest parameters. Of several such models it
-    takes the more accurate. If their errors hardly differ, it takes the first in order.
+    takes the more accurate. If their errors hardly differ, it takes the first in order. A model whose throughput falls
+    towards zero is chosen only if a fall was measured: a plateau with a sharp bend looks like the beginning of a fall.
     """
 
     curve: Curve
@@ -104,8 +105,8 @@ class Selection:
 
     @property
     def best(self) -> Trial:
-        """The trial with the smallest error on hidden client counts."""
-        return min(self.trials, key=lambda trial: trial.score)
+        """The trial with the smallest error on hidden client counts, of those that may be chosen."""
+        return min(_choosable(self.curve, self.trials), key=lambda trial: trial.score)
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
@@ -115,13 +116,19 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
     tried = [trial for model in (candidates(curve) if models is None else models) if (trial := _try(model, curve))]
     if not tried:
         raise FitError("no model could be fitted: none describes these throughputs and response times")
-    best = min(tried, key=lambda trial: trial.score)
-    tied = [trial for trial in tried if trial is best or trial.ties_with(best)]
+    choosable = _choosable(curve, tried)
+    best = min(choosable, key=lambda trial: trial.score)
+    tied = [trial for trial in choosable if trial is best or trial.ties_with(best)]
     fewest = min(len(trial.model.parameters) for trial in tied)
     simplest = [trial for trial in tied if len(trial.model.parameters) == fewest]
     nearest = min(trial.score for trial in simplest)
     chosen = next(trial for trial in simplest if trial.is_as_good_as(nearest))
     return Selection(curve, tuple(tried), chosen)
+
+
+def _choosable(curve: Curve, tried: Sequence[Trial]) -> Sequence[Trial]:
+    """Without models that fall, unless a fall was measured or nothing else could be fitted."""
+    return tried if curve.falls else [trial for trial in tried if not trial.model.falls] or tried
 
 
 def _try(model: Model, curve: Curve) -> Trial | None:
