@@ -144,10 +144,10 @@ pub enum Change<'a> {
 pub enum Refused {
     /// The item is larger than the engine's limit.
     TooLarge,
-    /// There is no memory for the change. An engine that evicts has removed the old item, and has evicted others in
-    /// vain.
+    /// There is no memory for the change. An engine that evicts has removed the old item, and has evicted other items
+    /// without success.
     Full,
-    /// The change had to wait for room, and another client changed the item meantime. The caller has to decide again.
+    /// While the change waited for room, another client changed the item. The caller has to decide again.
     Changed,
     /// There is no room for the change on the disk.
     NoSpace,

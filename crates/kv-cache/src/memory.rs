@@ -1,12 +1,12 @@
 //! The volatile engine: items in bounded memory, with eviction.
 //!
-//! Items are written one after the other into segments of at most 1 MiB. So a small item costs its header of 27 bytes
-//! and its index entry, and no allocation. A new value of the same size overwrites the old one in place. Otherwise the
-//! old item is dead, and a segment with only dead items is reused at once.
+//! Items are appended to segments of at most 1 MiB. So a small item costs its header of 27 bytes and its index entry,
+//! and no allocation. A new value of the same size overwrites the old one in place. Otherwise the old item is dead, and
+//! a segment with only dead items is reused at once.
 //!
 //! When memory runs out, a segment is emptied:
 //!
-//! * If some segment is dead by a quarter or more, the live items of the emptiest segment move to the active segment.
+//! * If at least a quarter of some segment is dead, the live items of the emptiest segment move to the active segment.
 //!   So no item is evicted while there is much dead space.
 //! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, move to the
 //!   active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
@@ -45,8 +45,8 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// The least memory for values of this size. It has room for two of the largest items, so that one can replace the
-    /// other.
+    /// The least memory for values of this size: it holds two of the largest items, so that a large item can be
+    /// replaced.
     #[must_use]
     pub fn memory_bytes_min(value_bytes_max: usize) -> usize {
         let segments = 16 * SEGMENT_BYTES_MIN;

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 use crate::memory::{KeyHash, Memory, MemoryLimits, Versions};
 
-/// Stripes for each thread, unless they would be too small: enough that two threads seldom need the same stripe.
+/// Stripes for each thread, unless they would be too small. With this many, two threads seldom need the same stripe.
 const STRIPES_PER_THREAD: usize = 8;
 /// Each stripe has room for at least this number of values of the largest size.
 const LARGEST_VALUES_MIN: usize = 4;
 
-/// A handle to several memory engines. Each has its own lock and a part of the keys.
+/// A handle to several memory engines. Each engine has its own lock and a part of the keys.
 ///
 /// Any connection may request any key, so all threads need all keys. Passing a request to the thread that owns its key
 /// would cost two wake-ups of some microseconds. A free lock costs some 20 ns. A single thread needs neither, and owns
@@ -48,7 +48,7 @@ impl Stripes {
     }
 }
 
-/// Locks even after a panic. A panic of a thread ends the server; until then, the other threads go on.
+/// Locks a stripe, even after a panic. A panic in a thread ends the server; until then, other threads continue.
 fn lock(stripe: &Mutex<Memory>) -> MutexGuard<'_, Memory> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Figures of a store. They are read one after the other, so they may belong to different moments.
+/// Figures of a store. They are read sequentially, so they may belong to different moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Present keys.

@@ -14,11 +14,11 @@ pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 pub enum Condition {
     /// The write always happens.
     Always,
-    /// The key is not there.
+    /// The key is absent.
     Absent,
-    /// The key is there.
+    /// The key is present.
     Present,
-    /// The key is there, in this version.
+    /// The key is present, in this version.
     Version(Version),
 }
 
@@ -31,7 +31,7 @@ pub enum Action<'a> {
         flags: u32,
         /// When the key expires.
         expiry: Expiry,
-        /// Bits that the caller stores beside the value.
+        /// Bits that the caller stores with the value.
         marks: u8,
         /// The value.
         value: &'a [u8],

@@ -15,7 +15,7 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// The one calendar of this process: an item expires at the same time for every protocol.
+    /// The calendar of this process. All protocols share it, so an item expires at the same time for each.
     #[must_use]
     pub fn of_process() -> Calendar {
         static CALENDAR: OnceLock<Calendar> = OnceLock::new();

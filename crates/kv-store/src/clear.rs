@@ -85,8 +85,8 @@ impl Store {
         self.0.clearing.unfinished.load(Ordering::Acquire)
     }
 
-    /// The last commit, at most `horizon`, up to which every cleared key has a delete record that readers of commits
-    /// from `horizon` on can see.
+    /// The last commit, at most `horizon`, up to which every cleared key has a delete record. Readers of commits from
+    /// `horizon` on must see these records.
     pub(super) fn said_by_keys(&self, horizon: Sequence) -> Sequence {
         let Clearing { finished, finished_by, .. } = &self.0.clearing;
         let is_done = self.clearing() == 0;

@@ -98,8 +98,7 @@ impl Directory {
             files: BTreeMap::new(),
         };
         let itself = File::open(path).map_err(failed(path))?;
-        // The previous process may have ended before its last rename was on the disk. After this sync no crash can
-        // turn
+        // The previous process may have ended before its last rename was on the disk. After this sync no crash can turn
         // MANIFEST.new, which keeps its blocks for a full disk, into MANIFEST.
         itself.sync_all().map_err(failed(path))?;
         let directory =
@@ -201,8 +200,8 @@ impl Directory {
 
     /// Writes a segment's records to its file; `safely` also syncs the file.
     ///
-    /// Zeros are written ahead of small synced groups. Without zeros, each group would be the first write to reserved
-    /// blocks, and fdatasync would wait for the journal of the file system.
+    /// Zeros are written ahead of small synced groups. Otherwise each group would be the first write to reserved
+    /// blocks. Then fdatasync would wait for the journal of the file system.
     pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
         let filled = segment.filled();
         let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };

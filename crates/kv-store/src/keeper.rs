@@ -61,7 +61,7 @@ impl Keeper {
             Some(Durability::None) => Some(LAZY),
             Some(Durability::Always) | None => None,
         };
-        // Writes have a thread of their own: another duty may take longer than this interval.
+        // Writes have their own thread, because another duty may take longer than this interval.
         if let Some(every) = write_every {
             let (store, over) = (store.clone(), Arc::clone(&keeper.over));
             keeper.spawn("writer", move || write_out(&store, every, &over))?;
@@ -120,8 +120,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
     let pressure = &store.0.pressure;
     let mut swept_to = 0;
     while !over.load(Ordering::Acquire) {
-        // Only a round that began while a writer waited searches the whole log, so only it can report that no space
-        // is left.
+        // A round searches the whole log only if it began while a writer waited. Only such a round can report that no
+        // space is left.
         let waited_for = pressure.is_felt().then(|| (store.0.log.end(), pressure.freed()));
         if let History::Seconds(seconds) = history {
             let since = Duration::from_secs(u64::from(seconds));

@@ -58,8 +58,7 @@ pub(crate) struct Log {
     next: AtomicU32,
     turns: Mutex<Turns>,
     /// Signalled at the end of turns with even and odd numbers. The current turn or the next one serves a waiting
-    /// thread.
-    /// One condition for both would wake all threads at each turn: with a hundred threads, that took half of the
+    /// thread. A single condition would wake all threads at each turn. With a hundred threads, that took half of the
     /// processors' time.
     turn_over: [Condvar; 2],
     synced: AtomicU64,
@@ -201,8 +200,7 @@ impl Log {
     }
 
     /// Makes the reserved segments, and the next one if it will soon be needed. Returns whether the disk has space
-    /// again
-    /// after it had none.
+    /// again after it had none.
     pub(crate) fn prepare(&self) -> Result<bool, Unwritable> {
         let was_short = self.is_short();
         let half = {

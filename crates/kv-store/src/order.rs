@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys of few different bytes, many with a long common prefix: short and empty keys, keys that are prefixes of
-    /// others, keys with zeros at the end, and a few with another prefix.
+    /// Keys of few different bytes, many with a long common prefix. Some are short or empty, prefixes of other keys, or
+    /// end in zeros; a few have another prefix.
     fn any_key() -> impl Strategy<Value = Vec<u8>> {
         let shared = prop_oneof![
             8 => Just(&b"a prefix that is long/"[..]),

@@ -1,8 +1,8 @@
 //! Writers wait while a full log has space that can be reclaimed.
 //!
-//! The log is full when a write needs a segment that the limit or the disk refuses. While the keeper reclaims space,
-//! a refused writer waits and tries again, so it writes as fast as space is freed. Once the keeper has found nothing
-//! to reclaim, writers are refused at once, until the keeper has searched again or the log has grown.
+//! The log is full when a write needs a segment that the limit or the disk refuses. While the keeper reclaims space, a
+//! refused writer waits and tries again. So it writes as fast as space is freed. If the keeper has found nothing to
+//! reclaim, writers are refused at once. This ends when the keeper searches again, or when the log has grown.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};

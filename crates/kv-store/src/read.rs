@@ -9,8 +9,7 @@ use super::store::Store;
 use super::table::{Damage, SlotId, Table, View};
 use super::types::Consistency;
 
-/// The result of a read, and the last commit that it reflects, also for a missing key. A client may see the result
-/// only
+/// The result of a read, and the last commit that it reflects, also for a missing key. A client may see the result only
 /// once that commit is synced, see [`Store::sync`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen<T> {
@@ -98,7 +97,7 @@ impl Store {
         Ok(Seen { sequence, found: view.map(Shown::from) })
     }
 
-    /// Reads a key as of this version: of the store, or of the key where versions count the writes of each key.
+    /// Reads a key as of this version: of the store, or of the key if versions count the writes of each key.
     pub fn read_at(
         &self,
         key: &[u8],

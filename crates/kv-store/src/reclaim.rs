@@ -1,9 +1,7 @@
 //! Reclaims the space of dead records, a segment at a time.
 //!
-//! Live records move to the end of the log; then the whole segment is removed. A segment is reclaimed when half of
-//! its
-//! bytes are dead. So the log takes at most twice its live bytes, and each moved byte frees another one. While
-//! writers
+//! Live records move to the end of the log; then the whole segment is removed. A segment is reclaimed when half of its
+//! bytes are dead. So the log takes at most twice its live bytes, and each moved byte frees another one. While writers
 //! wait for space, an eighth of dead bytes suffices.
 
 use std::iter::once_with;
@@ -22,11 +20,11 @@ use super::types::{Consistency, Unwritable, lock};
 /// How long a request is recognised after a restart, as long as there is space.
 const REQUESTS_KEPT: Duration = Duration::from_secs(60);
 
-/// While writers wait, a segment is reclaimed when one byte in this many is dead: at most seven bytes move for each
-/// freed one.
+/// While writers wait, a segment is reclaimed when one byte in this many is dead. So at most seven bytes move for each
+/// freed byte.
 const DEAD_LEAST: u64 = 8;
-/// The same once deletes have taken a segment beyond the limit, or out of the reserve: further deletes need at least
-/// some space.
+/// The same for a log whose deletes have taken a segment beyond the limit, or out of the reserve. Further deletes need
+/// at least some space.
 const DEAD_LEAST_BEYOND: u64 = 1024;
 
 /// Why a segment was not reclaimed. The segment is unchanged.
@@ -51,8 +49,7 @@ impl From<Unwritable> for ReclaimError {
 }
 
 impl Store {
-    /// Reclaims the segment with the fewest live bytes, if at least half of it is dead. Reclaims the oldest segment
-    /// if
+    /// Reclaims the segment with the fewest live bytes, if at least half of it is dead. Reclaims the oldest segment if
     /// delete records take too much space. Returns whether it reclaimed one.
     ///
     /// # Errors

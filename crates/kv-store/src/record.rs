@@ -60,8 +60,7 @@ pub(crate) struct Growth {
     pub(crate) depth: u32,
 }
 
-/// The state of the disk when a record was appended. From it a recovery knows which records must be there, and which
-/// a
+/// The state of the disk when a record was appended. From it a recovery knows which records must be there, and which a
 /// crash may have lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct OnDisk {

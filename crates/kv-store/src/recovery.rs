@@ -4,7 +4,7 @@
 //! second pass puts their records in the tables. The first pass maps no file: what the disk cannot read is damage, and
 //! does not end the process.
 //!
-//! A crash may keep any subset of the pages written since the last sync; no client had an answer about these writes.
+//! A crash may keep any subset of the pages written since the last sync. No client had an answer about these writes.
 //! Every record has the place up to which the log was on the disk when the record was appended. Before the largest of
 //! these places, an unreadable record is damage. After it, an unreadable record is the end of the log. So recovery
 //! cannot distinguish damage in the last batch from the crash. Without durability, every unreadable record is damage.
@@ -262,8 +262,8 @@ impl Reading<'_> {
         removed.map_err(|error| DirectoryError::Io(part.path.clone(), error))
     }
 
-    /// Cuts off an incomplete commit at the end, and seals the log, so that no later recovery takes the bytes
-    /// behind the end for records.
+    /// Cuts off an incomplete commit at the end, and seals the log. So no later recovery takes the bytes after the end
+    /// for records.
     fn close(&mut self) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
         // Nothing but this commit is behind its beginning, because the commit held the lock on the log.

@@ -26,7 +26,7 @@ impl Room {
                 Action::Put { value, .. } | Action::Append(value) => value,
                 Action::Delete => &[],
             };
-            // Each piece has a record of its own.
+            // Each piece has its own record.
             let records = pieces(Kind::Put, value).count();
             room.records += records;
             room.bytes += records * (RECORD_COST_BYTES + write.key.len()) + value.len();

@@ -42,9 +42,9 @@ pub struct Scanned {
 }
 
 impl Store {
-    /// Visits the keys of a range in one stripe, in order: those of a snapshot, or the present ones without a
-    /// snapshot. At most `keys_max` keys are examined, because the stripe is locked. If `visit` breaks, the result
-    /// names the same key to resume at.
+    /// Visits the keys of a range in one stripe, in order: the keys of `snapshot`, or the present keys. At most
+    /// `keys_max` keys are examined, because the stripe is locked. If `visit` breaks, the result names the same key to
+    /// resume at.
     ///
     /// # Errors
     /// A damaged record, and errors of `visit`.

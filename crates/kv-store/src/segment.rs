@@ -1,4 +1,4 @@
-//! A segment of the log: memory that one writer fills from front to back, and that readers read at any time.
+//! A segment of the log: memory that a single writer fills from front to back, while readers read it.
 //!
 //! A growing segment is in anonymous memory; a durable one is copied to its file with each sync. A full durable
 //! segment is read through a read-only mapping of the file. A full disk does not interrupt a writer, because the
@@ -46,8 +46,7 @@ struct Tally {
     replaced: AtomicU64,
     /// Whether the segment has a clear record.
     clears: AtomicBool,
-    /// When the last request with an id was appended, in milliseconds after `since`, at least 1; 0 without such a
-    /// request.
+    /// When the last request with an id was appended, in milliseconds after `since`, at least 1. 0: no such request.
     requested_ms: AtomicU64,
 }
 

@@ -1,10 +1,9 @@
 //! The versioned store: every change makes a version, and readers may take snapshots.
 //!
 //! The hash of a key chooses its stripe; each stripe has a lock. A write locks the stripes of its keys in order, and
-//! checks its conditions. Then it appends its records to the log as one commit, and enters them in the tables before
-//! it
-//! unlocks. So a thread that locks a stripe sees every commit that ended before, and no part of another. A snapshot
-//! is a number: the last commit that it sees. Taking one does not wait. Its versions are kept until it is dropped.
+//! checks its conditions. Then it appends its records to the log as one commit, and enters them in the tables before it
+//! unlocks. So a thread that locks a stripe sees every commit that ended before, and no part of another. A snapshot is
+//! a number: the last commit that it sees. Taking one does not wait. Its versions are kept until it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -187,8 +186,7 @@ impl Store {
     }
 
     /// Whether a write of this size need not make a segment: it finds space, or is refused at once. Making a segment
-    /// takes
-    /// the disk some milliseconds. Another writer may take the space first.
+    /// takes the disk some milliseconds. Another writer may take the space first.
     #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room)

@@ -9,9 +9,8 @@ use super::store::Store;
 use super::table::Table;
 
 impl Store {
-    /// Drops the old versions of all keys that no reader needs. Returns the horizon of the sweep: the commit from
-    /// which on
-    /// versions were kept.
+    /// Drops the old versions of all keys that no reader needs. Returns the horizon of the sweep: the commit from which
+    /// on versions were kept.
     pub(super) fn sweep(&self) -> Sequence {
         // Clear the flag before the horizon is read: a later write sets it again.
         self.0.has_past.store(false, Ordering::Relaxed);
@@ -37,15 +36,13 @@ impl Store {
 
     /// Drops clears that a table no longer needs. All keys of the stripe must have been pruned.
     pub(super) fn forget_clears(&self, table: &mut Table, horizon: Sequence) {
-        // Keys of an unfinished clear may lack delete records, and delete records after the horizon have not been
-        // pruned:
-        // for both the table still needs the clear.
+        // The table still needs a clear that is unfinished, because keys may lack delete records. It also needs a clear
+        // after the horizon, because the delete records have not been pruned.
         table.forget_clears(self.said_by_keys(horizon));
     }
 
     /// Deletes expired keys, which take space although clients no longer see them. `from` is the stripe and slot to
-    /// begin
-    /// at, and has the place to resume at after an early end.
+    /// begin at, and has the place to resume at after an early end.
     pub(super) fn delete_expired(
         &self,
         from: &mut (usize, usize),

@@ -83,8 +83,8 @@ struct Gone {
 struct Chain {
     /// The places of the records, oldest first.
     places: Vec<Location>,
-    /// A cached bound: while readers need commits before this one, no record of the chain can be dropped, and a prune
-    /// need not read the log. 0 before the first prune.
+    /// A cached bound, 0 before the first prune. While readers need earlier commits, no record of the chain can be
+    /// dropped, and a prune need not read the log.
     needed_before: Sequence,
 }
 
@@ -101,8 +101,8 @@ pub(crate) struct Table {
     chains: Vec<Chain>,
     chains_free: Vec<u32>,
     order: Order,
-    /// A slot whose key could not be read while another slot was inserted in the order: the other one may be in the
-    /// wrong place.
+    /// A slot with a key that could not be read while another slot was inserted in the order. The inserted slot may be
+    /// in the wrong place.
     disordered: Option<(u32, Damage)>,
     /// Commits that cleared all keys.
     cleared: Vec<Sequence>,
@@ -205,8 +205,7 @@ impl Table {
         }
     }
 
-    /// The slot of a key whose newest record cannot be read, found by its tag alone. Two keys have the same tag with
-    /// a
+    /// The slot of a key whose newest record cannot be read, found by its tag alone. Two keys have the same tag with a
     /// probability of 2⁻³².
     pub(crate) fn damaged(&self, hash: u64) -> Option<SlotId> {
         let tag = tag(hash);
@@ -217,9 +216,8 @@ impl Table {
         self.index.find(spread(tag), is_damaged).map(|&slot| SlotId(slot))
     }
 
-    /// Whether a record belongs to this key. A record with the same tag and another key is checked for damage: two
-    /// keys
-    /// have the same tag with a probability of 2⁻³².
+    /// Whether a record belongs to this key. A record with the same tag and another key is checked for damage, because
+    /// two keys have the same tag with a probability of only 2⁻³².
     fn checked_if_other(&self, at: Location, key: &[u8]) -> Result<bool, Damage> {
         if self.segment(at.segment).key(at.offset()) == Some(key) {
             return Ok(true);
@@ -228,8 +226,7 @@ impl Table {
     }
 
     /// The key of a slot, for the order. The check compares the key's hash with the slot's tag, and so need not read
-    /// the
-    /// value.
+    /// the value.
     fn key(&self, slot: SlotId) -> Result<&[u8], Damage> {
         let Slot { newest, tag: known, .. } = self.slots[slot.0 as usize];
         let segment = self.segment(newest.segment);

@@ -37,8 +37,7 @@ pub struct StoreOptions {
     /// Largest value, in bytes.
     pub value_bytes_max: usize,
     /// Size of a segment of the log in bytes, at least 1024. A record must fit one segment; from 1,053,000 bytes on,
-    /// every
-    /// key and value do.
+    /// every key and value do.
     pub segment_bytes: usize,
 }
 
@@ -71,9 +70,8 @@ pub enum Unwritable {
     Full(String),
     /// The disk has no space for another segment.
     NoSpace(String),
-    /// The system refuses to make or remove a segment for another reason, such as too many open files. Nothing is
-    /// lost; a
-    /// later attempt may succeed.
+    /// The system refuses to make or remove a segment for another reason, such as too many open files. Nothing is lost;
+    /// a later attempt may succeed.
     Failed(String),
     /// A write to the disk has failed. Later commits may be lost, so the log refuses new ones and shows none of them.
     Broken(String),
@@ -102,9 +100,8 @@ impl fmt::Display for Unwritable {
 pub struct Committed {
     /// Its number among all commits of the store. If there was nothing to delete, the last commit that shows this.
     pub sequence: Sequence,
-    /// The new version of its keys. With several keys and versions of each key, the largest one. 0 if there was
-    /// nothing to
-    /// delete.
+    /// The new version of its keys. With several keys and versions of each key, the largest one. 0 if there was nothing
+    /// to delete.
     pub version: Version,
 }
 

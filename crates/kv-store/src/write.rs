@@ -24,9 +24,8 @@ pub enum WriteError {
         index: usize,
         /// The version of its key; `None` if the key is missing.
         version: Option<Version>,
-        /// The last commit that this error reflects, also by the conditions that hold. A client may see the error
-        /// only once
-        /// that commit is synced, see [`Store::sync`].
+        /// The last commit that this error reflects, also by the conditions that hold. A client may see the error only
+        /// once that commit is synced, see [`Store::sync`].
         sequence: Sequence,
     },
     /// The key of the write with this index is empty or too long.
@@ -68,8 +67,7 @@ impl From<Unwritable> for WriteError {
 
 impl Store {
     /// Makes all of the writes as one commit, or none of them. A repeated request with an id writes nothing, and
-    /// returns
-    /// the outcome of the first one.
+    /// returns the outcome of the first one.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -128,9 +126,8 @@ impl Store {
         self.append(&planned, request, &mut locked, now)
     }
 
-    /// Returns the outcome of a delete without effect, as of the commit `seen`. A request with an id is logged, so
-    /// that
-    /// its repetition does not delete a key that was put in between.
+    /// Returns the outcome of a delete without effect, as of the commit `seen`. A request with an id is logged.
+    /// Otherwise its repetition could delete a key that was put in between.
     fn come_to_nothing(
         &self,
         request: Option<RequestId>,
@@ -201,8 +198,7 @@ impl Store {
     }
 
     /// The next version of a key, where versions count its writes. A key that may have been forgotten continues from
-    /// the
-    /// largest version of any forgotten key.
+    /// the largest version of any forgotten key.
     pub(super) fn version_after(&self, table: &Table, slot: Option<SlotId>) -> Version {
         match (self.0.options.consistency, slot) {
             (Consistency::Sequential, Some(slot)) => table.newest_version(slot) + 1,
@@ -299,17 +295,16 @@ impl Store {
                 what: match (plan.write.action, &plan.view) {
                     (Action::Put { value, .. }, _) => What::Put(value.to_vec()),
                     (Action::Append(tail), Some(_)) => What::Appended(tail.to_vec()),
-                    // An append to a missing key is reported as a put: watchers may not yet know
-                    // that the old value expired or was cleared.
+                    // An append to a missing key is reported as a put, because watchers may not yet know that the old
+                    // value expired or was cleared.
                     (Action::Append(tail), None) => What::Put(tail.to_vec()),
                     (Action::Delete, _) => What::Deleted,
                 },
             });
         }
         // Other threads may commit from here on: inserting a new key in the order takes longer than appending the
-        // record. A
-        // snapshot or a reclaim that sees this commit in the log still finds its keys only
-        // after their stripes are unlocked, when all records are in the tables.
+        // record. A snapshot or a reclaim may see this commit in the log. It still finds the keys only after their
+        // stripes are unlocked, when all records are in the tables.
         drop(commit);
         // Read the horizon only after the commit: a later snapshot sees the commit, and an earlier one is registered.
         let horizon = self.horizon(sequence);

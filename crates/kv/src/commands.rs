@@ -19,11 +19,11 @@ use crate::counters::{Counter, Counters, Facts};
 /// Longer expiry times are seconds of the epoch.
 const RELATIVE_EXPTIME_MAX: i64 = 30 * 24 * 60 * 60;
 
-/// Marks beside an item: a client declared its value outdated (meta flag `I`).
+/// A mark of an item: a client declared its value outdated (meta flag `I`).
 const STALE: u8 = 1;
-/// One client has the right to recache the item.
+/// A mark of an item: a client has the right to recache it.
 const WON: u8 = 2;
-/// The key came in base64, so answers encode it in base64.
+/// A mark of an item: its key came in base64, so answers encode it in base64.
 const BINARY_KEY: u8 = 4;
 
 /// The answer to `version`. Clients derive the supported commands from the memcached version at its front.
@@ -76,10 +76,10 @@ impl Answered {
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its whole answer was appended.
+    /// The whole answer was appended.
     Done(Answered),
-    /// Its answer is longer than may be appended at once: call again, with the same request and
-    /// [`Progress`], once the beginning has been sent.
+    /// The answer is too long to be appended at once. Call again with the same request and [`Progress`], once its
+    /// beginning has been sent.
     Suspended,
     /// The connection is to be closed.
     Close,
@@ -102,7 +102,7 @@ pub(crate) struct Commands<E> {
     pub(crate) connections: usize,
     /// A binary key, decoded.
     key: Vec<u8>,
-    /// A number padded to the length of the one it overwrites.
+    /// A number padded to the length of the old number.
     padded: Vec<u8>,
 }
 
@@ -225,8 +225,7 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Deletes the old value after a too large new one was refused. If the engine also refuses the delete, returns
-    /// the
+    /// Deletes the old value after a too large new one was refused. If the engine also refuses the delete, returns the
     /// answer.
     pub(crate) fn drop_stale(&mut self, key: &[u8], now: Second) -> Option<&'static [u8]> {
         let (removed, ()) = self.update_by_head(key, now, |_| (Change::Remove, ()));
@@ -272,8 +271,8 @@ fn expiry(exptime: i64, now: Second) -> Expiry {
     }
 }
 
-/// A value as a number, as C reads it: white space and a plus may precede it, white space and then anything may
-/// follow.
+/// A value as a number, as C reads it. White space and a plus may precede the number. White space, and then any bytes,
+/// may follow.
 fn counter_value(value: &[u8]) -> Option<u64> {
     let digits = value.trim_ascii_start();
     let digits = digits.strip_prefix(b"+").unwrap_or(digits);

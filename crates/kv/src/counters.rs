@@ -52,7 +52,7 @@ counters! {
     BytesWritten => "bytes_written",
 }
 
-/// One thread's counters: only that thread writes them.
+/// The counters of a thread, which only that thread writes.
 #[derive(Debug, Default)]
 struct Cells([AtomicU64; ALL.len()]);
 

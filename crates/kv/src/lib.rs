@@ -1,9 +1,9 @@
-//! The key-value store: a cache over the memcached protocol, or a versioned store over memcached, gRPC and honu's
-//! interface, in memory or in a directory.
+//! The key-value store: a cache over the memcached protocol, or a versioned store. The versioned store serves
+//! memcached, gRPC and honu's interface, from memory or from a directory.
 //!
 //! `knee-kv` is the default store of experiments. The cache is volatile, bounded, and so cheap that experiments
-//! measure the systems in front of it. The versioned store refuses writes beyond its size, has snapshots, and can be
-//! durable.
+//! measure the systems in front of it. The versioned store has snapshots, and can be durable. It refuses writes beyond
+//! its size.
 //!
 //! # Layout
 //!

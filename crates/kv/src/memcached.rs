@@ -18,7 +18,7 @@ use crate::counters::{Counters, Facts};
 use crate::server::Server;
 use crate::settings::MemcachedSettings;
 
-/// Input bytes of a connection besides a value: more than any line except a retrieval's.
+/// Input bytes of a connection besides a value. No line is longer, except the line of a retrieval.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Why a store could not start.
@@ -84,8 +84,8 @@ pub struct MemcachedServer {
 impl MemcachedServer {
     /// Serves a cache on `listener`, with a report and an optional trace of each request.
     ///
-    /// `before_ready` gets the shutdown handle before the server prints the `ready` line, because a reader of that
-    /// line may shut the server down at once.
+    /// `before_ready` gets the shutdown handle before the server prints the `ready` line. A reader of that line may
+    /// shut the server down at once.
     ///
     /// # Errors
     /// See [`StartError`].

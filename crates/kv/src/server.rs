@@ -43,13 +43,12 @@ struct Partial {
     bytes_out: u64,
 }
 
-/// One thread of the server.
+/// A thread of the server.
 ///
-/// The thread reads the clock once for each read from a connection. The service time of the requests begins when the
-/// event loop returns their events, and ends when the last answer is in the output buffer. An engine that syncs
-/// first has one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some 100
-/// µs
-/// before a request arrived.
+/// The thread reads the clock once for each read from a connection. The service time begins when the event loop returns
+/// the events of the requests. It ends when the last answer is in the output buffer. If the engine syncs first, there
+/// is one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some 100 µs before
+/// a request arrived.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,
@@ -66,7 +65,7 @@ pub(crate) struct Server<E> {
     draining: bool,
     /// `None` after the last window was cut.
     recorder: Option<Recorder<Store>>,
-    /// Whether this thread reports the engine's figures. Only one thread does, as the engine is shared.
+    /// Whether this thread reports the engine's figures. A single thread does, because the threads share the engine.
     reports_engine: bool,
     reported: Figures,
     reported_versions: VersionFigures,
@@ -350,7 +349,7 @@ impl<E: Engine> Handler for Server<E> {
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
-        // Nothing of the batch has left yet.
+        // No answer of the batch has left yet.
         if let Err(why) = self.commands.engine().settle() {
             // Another thread may have stored its reason first; all threads end.
             let _ = self.unsettled.set(why);
@@ -380,7 +379,7 @@ impl<E: Engine> Handler for Server<E> {
 }
 
 impl<E: Engine> Server<E> {
-    /// Stops once all answers have been sent. The event loop stops anyway after its grace period.
+    /// Stops once all answers have been sent. The event loop stops in any case after its grace period.
     fn drain(&mut self, io: &mut Io) {
         let waiting = io.ids().any(|(conn, _)| io.output_len(conn) > 0)
             || self.connections.iter().flatten().any(|connection| connection.progress.is_some());

@@ -1,7 +1,7 @@
 //! Cas tokens that hold on every server: pure, no sockets.
 //!
-//! Each server numbers its items by itself, so an item has a different token on each. The client gets one token that
-//! stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
+//! Each server numbers its items independently, so an item has different tokens on the servers. The client gets a
+//! common token, which stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
 
 use knee_proto::{Expect, Request, Response, Status, encode};
 
@@ -9,11 +9,11 @@ use crate::form::Form;
 use crate::frame::parse;
 use crate::opaque::Opaque;
 
-/// The token that stands for the servers' own tokens, in the order of the command line.
+/// The common token for the servers' own tokens, in the order of the command line.
 ///
-/// It depends only on the servers' tokens. So all threads and all middlewares in front of the same servers give and
-/// understand the same tokens, also after a restart. Two different sets of tokens have the same common token with
-/// probability 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
+/// It depends only on the servers' tokens. So all middlewares in front of the same servers give and understand the same
+/// tokens, in all threads and after a restart. Different sets of tokens have the same common token with probability
+/// 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
 pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
     fold(0x6b6e_6565, servers)
 }
@@ -135,7 +135,7 @@ impl Condition {
         out.extend_from_slice(&request[self.token.end as usize..]);
     }
 
-    /// Appends the answer to a request whose token no longer holds, or whose item is missing.
+    /// Appends the refusal of a request: its token no longer holds, or its item is missing.
     pub(crate) fn refuse(
         &self,
         form: Form,
@@ -148,7 +148,7 @@ impl Condition {
             return out.extend_from_slice(if gone { encode::NOT_FOUND } else { encode::EXISTS });
         }
         out.extend_from_slice(if gone { encode::META_NOT_FOUND } else { encode::META_EXISTS });
-        // Like memcached, which repeats these after success and failure.
+        // Like memcached, repeat these flags after success and failure.
         for word in words(request).filter(|word| word.start > self.key.start) {
             match request[word.start as usize] {
                 b'O' => {

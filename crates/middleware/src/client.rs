@@ -21,7 +21,7 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) decoder: RequestDecoder,
-    /// Flights whose replies are due, in order.
+    /// Flights without a sent reply, in order.
     pub(crate) order: VecDeque<u32>,
     /// Whether a request is in flight that later ones must not overtake.
     pub(crate) barrier: bool,

@@ -36,7 +36,7 @@ pub(crate) enum Round {
     Following,
 }
 
-/// One server's answer, or its part of the answer.
+/// The answer of one server, or its part of the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     /// The answer. For a shard of a multi-get without an answer yet, the request.
@@ -51,7 +51,7 @@ pub(crate) struct Part {
 pub(crate) struct Outcome {
     pub(crate) hits: u32,
     pub(crate) error: bool,
-    /// Whether the client asked for no such answer.
+    /// Whether the client asked not to get this answer.
     pub(crate) silent: bool,
 }
 

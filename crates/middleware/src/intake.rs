@@ -28,12 +28,12 @@ const NOREPLY: &[u8] = b"noreply";
 
 /// Most flags that memcached accepts in every meta command, including the middleware's opaque.
 const META_FLAGS_MAX: usize = 16;
-/// The longest word with the middleware's opaque, and the end of the line. memcached closes the connection after a
-/// longer line.
+/// The length of the longest opaque of the middleware, with the line end. A longer line would make memcached close the
+/// connection.
 const OPAQUE_BYTES_MAX: usize = b" O4294967295\r\n".len();
 const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
 
-/// The meta command whose answer repeats its opaque, if the request is one.
+/// The meta command, if the request is one and its answer repeats the opaque.
 fn numbered<'r, 'a>(request: &'r Request<'a>) -> Option<&'r Meta<'a>> {
     match request {
         Request::MetaGet(meta)
@@ -57,14 +57,14 @@ fn has_hidden_end(text: &[u8]) -> bool {
     text.iter().fold(false, |found, &byte| found | (byte == 0) | (byte.wrapping_sub(b'\t') < 5))
 }
 
-/// Whether versions of memcached read the canonical line differently: `delete noreply` names a key in 1.6.18, and asks
-/// for silence in 1.6.45.
+/// Whether versions of memcached read the canonical line differently. In `delete noreply`, version 1.6.18 sees a key,
+/// and 1.6.45 a request for silence.
 fn is_ambiguous(request: &Request<'_>) -> bool {
     matches!(request, Request::Delete { key, .. } if *key == NOREPLY)
 }
 
-/// Whether the answer may show a decoded key with a line end. memcached does not encode the keys of items that `mg` or
-/// `ma` made with the flag `b`. The rest of such an answer would then pass for an answer to another client.
+/// Whether the answer may show a decoded key with a line end. If `mg` or `ma` made an item with the flag `b`, memcached
+/// shows its key decoded. The rest of such an answer would then pass for an answer to another client.
 fn may_show_line_end(request: &Request<'_>) -> bool {
     let meta = match request {
         Request::MetaDebug(meta) => meta,
@@ -87,7 +87,7 @@ impl Proxy {
         let draining = self.is_draining();
         let limits = self.config.limits;
         let Some(client) = self.client(conn) else { return input.len() };
-        // Worker slots serve the requests of one client one after the other.
+        // Worker slots serve a client's requests sequentially.
         let in_flight_max = if pipelined { client.in_flight_max() } else { 1 };
         // Take the decoder out of the table, because its requests change the table.
         let mut decoder = std::mem::replace(&mut client.decoder, RequestDecoder::new(limits));
@@ -167,7 +167,7 @@ impl Proxy {
         self.launch(io, id, request);
     }
 
-    /// Deletes a key whose new value the proxy refused as too large: memcached deletes the old value, too, when it
+    /// Deletes a key after the proxy refused its new value as too large. memcached also deletes the old value when it
     /// refuses a new one.
     fn forget_key(&mut self, io: &mut Io, conn: ConnId, key: &StaleKey) {
         let deletion = key.deletion();

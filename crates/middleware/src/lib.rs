@@ -1,8 +1,8 @@
 //! The memcached middleware: replicated writes, balanced reads, measured stages.
 //!
 //! The middleware speaks the memcached text protocol with clients and with servers. It has two modes, see [`Mode`].
-//! With worker slots, each slot has one request in flight, so the number of slots is the m of an M/M/m queue. In
-//! pipelined mode, each thread has one connection to each server.
+//! Each worker slot has one request in flight, so the number of slots is the m of an M/M/m queue. In pipelined mode,
+//! each thread has one connection to each server.
 //!
 //! # A request's way
 //!
@@ -12,30 +12,33 @@
 //! ```
 //!
 //! The modes differ in one step. A *lane* is a set of connections, one to every server. Each worker slot owns a lane
-//! and serves one request at a time; a request without an idle slot waits in the queue, which all threads share. In
+//! and serves one request at a time. Without an idle slot, a request waits in the queue, which all threads share. In
 //! pipelined mode, each thread owns a lane and serves any number of requests.
 //!
 //! # Layout
 //!
-//! Pure logic, without sockets: `route` (where a request goes), `form` and `opaque` (whether an answer
-//! belongs to it), `shard` (multi-gets split and joined), `verdict` and `gather` (one answer out of
-//! many), `cas` (tokens over several servers).
+//! Pure logic, without sockets:
 //!
-//! The state of one thread: `proxy` (its tables, and the events of its loop), `client`, `flight` (requests in flight),
-//! `ledger` (records of answered requests), `server` (lanes, health, back-off), `queue` (shared by all threads).
+//! * `route`: the servers for a request. `form`, `opaque`: whether an answer belongs to a request.
+//! * `shard`: splits and joins multi-gets. `verdict`, `gather`: one answer out of many. `cas`: tokens over several
+//!   servers.
+//!
+//! The state of a thread:
+//!
+//! * `proxy`: its tables, and the events of its loop. `client`. `flight`: requests in flight.
+//! * `ledger`: records of answered requests. `server`: lanes, health, back-off. `queue`: shared by all threads.
 //!
 //! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers;
 //! `trace` prints single requests.
 //!
 //! # Invariants
 //!
-//! * Replies to a client are in the order of its requests, and complete: a server that fails leaves no partial answer.
-//! * Servers get the canonical form of a parsed request, never a client's bytes: every version of
-//!   memcached reads exactly one request in it.
-//! * An answer must belong to its request: retrievals are checked by key, meta commands by an opaque
-//!   (`opaque`), all others by the form of their answer (`form`). A connection with an answer that
-//!   does not belong is closed, and its requests fail. A wrong answer of the right form to a classic
-//!   write, or a wrong `END`, is not noticed.
+//! * Replies to a client are complete, and in the order of its requests. A failing server leaves no partial answer.
+//! * Servers get the canonical form of a parsed request, never a client's bytes. Every version of memcached reads
+//!   exactly one request in the canonical form.
+//! * An answer must belong to its request. Retrievals are checked by key, meta commands by an opaque, other commands by
+//!   the form of their answer. If an answer does not belong, the connection is closed, and its requests fail. The
+//!   middleware does not notice a wrong `END`, or a wrong answer of the right form to a classic write.
 //! * A write is acknowledged when every server has acknowledged it. It does not begin if a server is known to be down,
 //!   and is never sent to a server twice.
 //! * Requests in flight are limited for each client and each server, and by the number of connections.

@@ -117,8 +117,8 @@ impl Proxy {
         self.tell_started();
     }
 
-    /// A sound server has begun an answer that is too long. A new connection takes the place of its connection at once,
-    /// and gets the other reads that wait; what becomes of writes that wait is unknown.
+    /// A sound server has begun too long an answer. A new connection replaces the old one at once, and gets the other
+    /// waiting reads. The outcome of waiting writes is unknown.
     pub(crate) fn replace(&mut self, io: &mut Io, lane: u32, server: usize, trouble: &str) {
         let asked = self.hang_up(io, lane, server);
         trouble.clone_into(&mut self.servers[server].trouble);
@@ -141,7 +141,7 @@ impl Proxy {
         }
     }
 
-    /// Closes a connection; returns what was asked over it.
+    /// Closes a connection. Returns the answers that the connection waited for.
     fn hang_up(&mut self, io: &mut Io, lane: u32, server: usize) -> VecDeque<Expected> {
         let upstream = &mut self.lanes[lane as usize].upstreams[server];
         upstream.state = State::Down;

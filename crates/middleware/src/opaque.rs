@@ -1,7 +1,7 @@
 //! Opaque tokens of meta commands, which link an answer to its request.
 //!
-//! Every meta command goes to servers with a number of the middleware as its opaque, and every answer must repeat it.
-//! In the reply, the client's own opaque replaces the number; without one, the flag is left out.
+//! The middleware sends each meta command with a number as its opaque, and the answer must repeat the number. In the
+//! reply, the client's own opaque replaces the number; without one, the flag is left out.
 
 use std::ops::Range;
 
@@ -136,7 +136,7 @@ mod tests {
             ("VA 3 kO12 O12 W\r\nO12\r\n", Some("x"), Some("VA 3 kO12 Ox W\r\nO12\r\n")),
             ("EN O12 kx\r\n", None, Some("EN kx\r\n")),
             ("SERVER_ERROR busy\r\n", Some("x"), Some("SERVER_ERROR busy\r\n")),
-            // Another number, a longer one, none, and one in the value.
+            // Refuse another number, a longer number, no number, and a number in the value.
             ("HD O13\r\n", None, None),
             ("HD O123\r\n", None, None),
             ("HD O2\r\n", None, None),

@@ -1,4 +1,4 @@
-//! One thread of the middleware: its tables, and the events of its loop.
+//! A thread of the middleware: its tables, and the events of its loop.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -41,7 +41,7 @@ enum Drain {
     Finished,
 }
 
-/// One thread of the middleware.
+/// A thread of the middleware.
 pub(crate) struct Proxy {
     pub(crate) config: Arc<Config>,
     pub(crate) shared: Arc<Shared>,
@@ -60,8 +60,8 @@ pub(crate) struct Proxy {
     pub(crate) turn: usize,
     /// Jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
-    /// Whether this thread must ensure that a thread takes the jobs in the queue: it queued some in this batch, or was
-    /// woken to take some.
+    /// Whether this thread must ensure that a thread takes the queued jobs: this thread has queued some in this batch,
+    /// or was woken to take some.
     pub(crate) must_drain_queue: bool,
     /// Clients held back because a server has too many requests.
     pub(crate) held: Vec<ConnId>,
@@ -339,7 +339,7 @@ impl Handler for Proxy {
 
     fn on_stop(&mut self, _io: &mut Io) {
         if self.drain != Drain::Finished {
-            // After a failure as well, the other threads must not wait for this one.
+            // Even after a failure, other threads must not wait for this thread.
             self.drain = Drain::Finished;
             self.shared.drained();
         }

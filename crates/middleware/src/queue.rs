@@ -4,9 +4,9 @@
 //! request into the queue, with a copy of its bytes. The next thread with an idle slot takes the request. The answer
 //! returns to the client's thread through its mailbox.
 //!
-//! No wake-up is lost (Dekker's argument). One thread *queues a job, then looks for idle slots*; another thread
-//! *publishes its idle slots, then looks into the queue*. Both sides are sequentially consistent, so at least one
-//! thread sees the other.
+//! No wake-up is lost (Dekker's argument). A thread with a job *queues it, then looks for idle slots*. A thread with
+//! idle slots *publishes them, then looks into the queue*. Both sides are sequentially consistent, so at least one of
+//! the threads sees the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -62,9 +62,9 @@ struct Seat {
 pub(crate) struct Shared {
     jobs: ArrayQueue<Job>,
     seats: Vec<Seat>,
-    /// Threads whose clients still wait for answers after a shutdown has begun.
+    /// Threads with clients that still wait for answers after a shutdown has begun.
     undrained: AtomicUsize,
-    /// When this was made, and how many milliseconds later the last requests came (0: none yet).
+    /// The creation of this state, and the milliseconds from then to the last request (0: none yet).
     made: Instant,
     last_request_ms: AtomicU64,
     /// Whether a server has sent an answer that fits no request.
@@ -73,7 +73,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The state for threads with these wakers. A thread may have at most `jobs_max` jobs in the queue or at other
-    /// threads: its mailbox has room for that many answers.
+    /// threads, because its mailbox has room for only `jobs_max` answers.
     pub(crate) fn new(wakers: &[Waker], jobs_max: usize) -> Arc<Shared> {
         let answers_max = if wakers.len() > 1 { jobs_max } else { 1 };
         Arc::new(Shared {

@@ -20,7 +20,7 @@ use crate::form::Form;
 /// Which servers answer a request, and how their answers are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One server in turn; the next server if it fails.
+    /// The next server in turn; after a failure, the server after that.
     Any,
     /// The first server that is up.
     First,

@@ -15,7 +15,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// …and the longest.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// One server, as one thread sees it.
+/// A server, as one thread sees it.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The name on the command line.
@@ -68,7 +68,7 @@ impl Server {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Down,
-    /// Connecting, or waiting for the answer to the test request: a server that accepts but does not answer is not up.
+    /// Connecting, or waiting for the answer to the test request: a server that accepts without answering is not up.
     Trying,
     Up,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Expected {
     pub(crate) number: u32,
 }
 
-/// One connection to one server.
+/// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) conn: Option<ConnId>,

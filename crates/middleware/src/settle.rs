@@ -240,7 +240,7 @@ impl Proxy {
         self.settle_answered(io, id, outcome);
     }
 
-    /// Ends a flight whose reply is complete. The reply leaves after all earlier replies.
+    /// Ends a flight with a complete reply. The reply leaves after all earlier replies.
     pub(crate) fn settle(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
         self.release_lane(io, id);
         let flight = &mut self.flights[id];

@@ -5,8 +5,8 @@
 
 use knee_proto::encode;
 
-/// Splits the keys of `get KEY…` into `parts` runs whose lengths differ by at most one. Calls `each` with the number of
-/// each part and its request.
+/// Splits the keys of `get KEY…` into `parts` runs, with lengths that differ by at most one. Calls `each` with the
+/// number of each part and its request.
 ///
 /// `line` is the whole request with its line end, `keys` the number of its keys, at least `parts`.
 pub(crate) fn split(

@@ -1,9 +1,8 @@
-//! Chooses one of all servers' answers to the same write: pure, no sockets.
+//! Chooses among all servers' answers to a write: pure, no sockets.
 //!
-//! Concurrent writes over different connections reach the servers in different orders. Two clients that increment at
-//! the same time may get 1 and 2 from one server and 2 and 1 from another; in the end every server has 2, and nothing
-//! went wrong. The first server decides which increment was first, as it does for `cas`, so that no two clients get the
-//! same number.
+//! Concurrent writes over different connections reach the servers in different orders. If two clients increment at the
+//! same time, one server may answer 1 and 2, another server 2 and 1. In the end every server has 2, and nothing went
+//! wrong. The first server decides which increment was first, as for `cas`. So no two clients get the same number.
 
 use knee_proto::{Response, Status};
 
@@ -42,7 +41,7 @@ impl Severity {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) severity: Severity,
-    /// The server whose answer is relayed.
+    /// The server with the relayed answer.
     server: usize,
 }
 

@@ -1,6 +1,6 @@
 //! Sans-IO codec of the memcached text protocol, classic and meta.
 //!
-//! The crate does no I/O. It decodes bytes into requests and responses that borrow from these bytes, and it appends
+//! The crate does no I/O. It decodes bytes into requests and responses, which borrow from these bytes. It appends
 //! encoded requests and responses to buffers. The store decodes requests and encodes responses. The middleware decodes
 //! both, and relays raw responses. The load generator encodes requests and decodes responses.
 //!

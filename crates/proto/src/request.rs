@@ -144,7 +144,7 @@ impl Request<'_> {
     }
 }
 
-/// The key of a storage request whose value was too large.
+/// The key of a storage request with too large a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleKey {
     sent: Box<[u8]>,
@@ -260,8 +260,8 @@ pub struct Store<'a> {
     pub key: &'a [u8],
     /// The client's number that is stored with the value.
     pub flags: u32,
-    /// Expiry time. 0: never; negative: at once; up to 30 days (2,592,000): seconds from now; above: seconds of the
-    /// Unix epoch. Always within `i32`, as memcached reads it.
+    /// Expiry time. 0: never; negative: at once; up to 30 days (2,592,000): seconds from now. Larger times are seconds
+    /// of the Unix epoch. Always within `i32`, as memcached reads it.
     pub exptime: i64,
     /// The expected cas token; 0 except for `cas`.
     pub cas: u64,

@@ -12,8 +12,8 @@ use crate::token::Tokens;
 
 /// Decodes the requests of one connection.
 ///
-/// Call [`decode`](RequestDecoder::decode) with all received bytes that are not consumed yet. The decoder notes how far
-/// it has scanned, so it scans input once even if the input arrives in small pieces.
+/// Call [`decode`](RequestDecoder::decode) with all received bytes that are not consumed yet. The decoder notes its
+/// progress, so it scans input once, even if the input arrives in small pieces.
 #[derive(Debug, Clone)]
 pub struct RequestDecoder {
     limits: Limits,
@@ -51,8 +51,8 @@ impl RequestDecoder {
 
     /// Decodes the request at the front of `input`.
     ///
-    /// `input` must begin with the first byte that is not consumed yet, and contain all such bytes of the last call.
-    /// After a fatal error ([`ProtocolError::is_fatal`]), the connection must be closed.
+    /// `input` must begin with the first unconsumed byte, and contain all unconsumed bytes of the last call. After a
+    /// fatal error ([`ProtocolError::is_fatal`]), the connection must be closed.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
         if let Some((error, bytes)) = self.refused {
             return self.throw_away(input, 0, bytes, error);
@@ -98,8 +98,8 @@ impl RequestDecoder {
         }
     }
 
-    /// After a value that was too large ([`ErrorKind::TooLarge`]), the key of a `set` or `ms`. memcached then deletes
-    /// the key's old value, which the client wanted to replace.
+    /// The key of a `set` or `ms` that was refused with [`ErrorKind::TooLarge`]. memcached then deletes the key's old
+    /// value, which the client wanted to replace.
     pub fn take_stale_key(&mut self) -> Option<StaleKey> {
         self.stale_key.take()
     }

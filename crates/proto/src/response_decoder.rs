@@ -87,7 +87,7 @@ impl std::error::Error for ResponseError {}
 /// Decodes the responses of one connection.
 ///
 /// As for [`RequestDecoder`](crate::RequestDecoder), its input is all received bytes that are not consumed yet. The
-/// decoder notes how far it has scanned, so it scans a response once even if it arrives in many pieces.
+/// decoder notes its progress, so it scans a response once, even if the response arrives in many pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseDecoder {
     response_bytes_max: usize,

@@ -2,10 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A seeded hash, so that a client cannot choose keys that collide.
+/// A seeded hash: a client cannot choose colliding keys.
 ///
-/// Each step multiplies 64 by 64 bits, and folds the 128 bits of the product: the mixing step of wyhash (Wang Yi,
-/// 2019).
+/// Each step multiplies 64 by 64 bits, and folds the 128-bit product (the mixing step of wyhash, Wang Yi 2019).
 #[derive(Debug, Clone, Copy)]
 pub struct KeyHash {
     seed: u64,
@@ -17,7 +16,7 @@ impl KeyHash {
     #[must_use]
     pub fn random() -> KeyHash {
         let random = RandomState::new();
-        // An odd factor loses no bit of the other factor.
+        // Multiplying by an odd factor loses no bit.
         KeyHash { seed: random.hash_one(1), factor: random.hash_one(2) | 1 }
     }
 

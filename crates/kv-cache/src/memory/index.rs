@@ -4,11 +4,11 @@ use hashbrown::HashTable;
 
 use super::layout::Location;
 
-/// The bits of an entry that hold the location. The other bits hold a part of the hash.
+/// The bits of an entry that hold the location. The remaining bits hold a part of the hash.
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 
-/// Hash tables of locations: eight bytes for each item, and one byte of the table.
+/// Hash tables of locations. They take nine bytes for each item: eight for the entry, one of the table.
 ///
 /// An entry holds 24 bits of the hash. So a table can grow, and reject nearly all other keys, without reading an item.
 /// There are many tables, so that growing one is quick. Other bits of the hash choose the table of a key.
@@ -119,7 +119,7 @@ impl Index {
     }
 }
 
-/// The hash for a table, computed from the bits in an entry. Tables use the lowest and the highest bits.
+/// Computes a table's hash from the part of the hash in an entry. A table uses its lowest and highest bits.
 #[inline]
 fn spread(tag: u64) -> u64 {
     tag.wrapping_mul(0x9E37_79B9_7F4A_7C15)

@@ -50,8 +50,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Reserves as many blocks for the next manifest as this one takes. If the system refuses, the next manifest
-    /// needs
+    /// Reserves as many blocks for the next manifest as this one takes. If the system refuses, the next manifest needs
     /// free blocks.
     pub(super) fn reserve_manifest(&self) {
         let (fresh, path) = (self.path.join("MANIFEST.new"), self.path.join("MANIFEST"));
@@ -95,7 +94,7 @@ mod tests {
 
     const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
 
-    /// Whether this manifest is still the one of [`NOTHING`].
+    /// Whether this manifest is still [`NOTHING`].
     fn is_whole(mut manifest: &File) -> bool {
         let mut text = String::new();
         manifest.read_to_string(&mut text).unwrap();

@@ -1,5 +1,5 @@
-//! The space that a commit needs, and that the log has: segments up to the limit, and a few beyond it for commits
-//! that free space.
+//! The space that a commit needs, and the space of the log. The log has segments up to the limit, and a few beyond it
+//! for commits that free space.
 //!
 //! Callers check before a commit begins: making a segment waits for the disk, and blocks every later commit.
 
@@ -13,7 +13,7 @@ use crate::segment::Segment;
 use crate::types::Unwritable;
 
 impl Log {
-    /// Whether a commit of this size need not make a segment: its segments are ready, or it is refused at once.
+    /// Whether a commit of this size makes no segment: its segments are ready, or the commit is refused at once.
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
@@ -78,9 +78,9 @@ impl Log {
         self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
     }
 
-    /// Most bytes of segments for a commit that may exceed the limit by `beyond` segments. A log may be larger than
-    /// its limit when it is opened: then commits that free space may exceed its present size instead. Where its old
-    /// segments are larger, the live records of one of them may still move.
+    /// Most bytes of segments for a commit that may exceed the limit by `beyond` segments. An opened log may be larger
+    /// than its limit. Then commits that free space may exceed its present size instead. If its old segments are
+    /// larger, the live records of one old segment may still move.
     fn allowed(&self, beyond: usize) -> u64 {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         match beyond {
@@ -96,8 +96,8 @@ impl Log {
         }
     }
 
-    /// Keeps the segments that a move of this segment's live records may need; `None` if the disk has no space for
-    /// them. Only a segment larger than the present size needs more than the reserve.
+    /// Reserves the segments that a move of this segment's live records may need; `None` if the disk lacks the space.
+    /// Only a segment larger than the present size needs more than the reserve.
     pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
         let is_small = segment.reserved <= self.segment_bytes;
         let live = segment.live() as usize;
@@ -128,8 +128,8 @@ impl Log {
     }
 }
 
-/// Most segments that records of `bytes` in total may need, each at most `longest`. Each segment but the last has
-/// no space for the next record, so two neighbours hold more than one segment fits.
+/// Most segments that records of `bytes` in total may need, each at most `longest`. Each segment but the last has no
+/// space for the next record. So two neighbouring segments hold more than a segment's size.
 fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
     let least = capacity.saturating_sub(longest).max(1);

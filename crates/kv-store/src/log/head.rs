@@ -39,7 +39,7 @@ impl Head {
     }
 }
 
-/// The turns in which threads write to the disk. One turn writes all records that were appended before it.
+/// The turns in which threads write to the disk. A turn writes all records that were appended before it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Whether a thread has the turn. If not, the turn numbered `turn` is over.

@@ -79,7 +79,7 @@ enum Purpose {
     Put,
     /// A delete or a move; it frees space, so it tries the disk at once.
     Free,
-    /// All segments of a large move together, with a [`PAUSE`] of their own.
+    /// All segments of a large move together, with their own [`PAUSE`].
     LargeMove,
 }
 
@@ -139,9 +139,8 @@ impl Spares {
         self.ready.store(state.segments.len(), Ordering::Relaxed);
     }
 
-    /// Makes segments until there are `taken` and `left` together. Unless the caller `insists`, a [`PAUSE`] refuses
-    /// it at
-    /// once.
+    /// Makes segments until there are `taken` and `left` together. Unless the caller `insists`, a [`PAUSE`] refuses it
+    /// at once.
     pub(super) fn fill(
         &self,
         count: usize,

@@ -59,7 +59,7 @@ impl Log {
     /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         match &self.directory {
-            // Moved records have no commit of their own to wait for.
+            // Moved records have no commit to wait for.
             Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
             None => Ok(()),
         }
@@ -81,8 +81,7 @@ impl Log {
                 _ => Ok(()),
             };
         }
-        // Take the group while the turns are locked. Every thread that waits for this turn has already appended;
-        // later
+        // Take the group while the turns are locked. Every thread that waits for this turn has already appended; later
         // threads see the end of the group.
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };

@@ -79,7 +79,8 @@ impl Part {
         FILE_HEAD_BYTES + at as u64
     }
 
-    /// Refuses a record that is too long for new segments: it could never move, so its segment would stay for ever.
+    /// Refuses a record that is too long for new segments. The record could never move, so its segment would always
+    /// stay.
     pub(super) fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
         let least = self.scan.longest + HEAD_BYTES;
         let what = format!(

@@ -7,8 +7,8 @@ use crate::place::{Location, SegmentId};
 use crate::record::Sequence;
 
 impl Table {
-    /// Drops versions that no reader of commits from `horizon` on can see: those before the last complete value at
-    /// or before `horizon`.
+    /// Drops versions that no reader of commits from `horizon` on can see. These are the versions before the last
+    /// complete value at or before `horizon`.
     pub(crate) fn prune(&mut self, slot: SlotId, horizon: Sequence) {
         let Some(number) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) else {
             self.note_if_gone(slot);
@@ -89,7 +89,7 @@ impl Table {
         self.gone_bytes
     }
 
-    /// Whether the key can be forgotten: it is deleted, and the log has no older record that a recovery would find.
+    /// Whether the key can be forgotten: it is deleted, and a recovery would find no older record in the log.
     /// `oldest` is the first segment of the log.
     pub(crate) fn may_forget(&self, slot: SlotId, oldest: SegmentId) -> bool {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())

@@ -33,7 +33,7 @@ impl Segments {
         segments
     }
 
-    /// Adds a newer segment, or replaces the one with the same number.
+    /// Adds a newer segment, or replaces the segment with the same number.
     pub(super) fn add(&mut self, segment: Arc<Segment>) {
         let at = segment.id.wrapping_sub(self.first) as usize;
         if segment.id < self.first {

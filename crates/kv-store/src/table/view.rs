@@ -52,7 +52,7 @@ impl Table {
         self.cleared.insert(at, commit);
     }
 
-    /// Drops the clears up to `horizon`: every key has been pruned for them, and has a delete record of its own.
+    /// Drops the clears up to `horizon`. Call this once all keys have been pruned for them, and have delete records.
     pub(crate) fn forget_clears(&mut self, horizon: Sequence) {
         // The last clear up to the horizon covers all earlier ones.
         let first = self.cleared.partition_point(|&other| other <= horizon).saturating_sub(1);
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Searches the slot's older entries for the last one that satisfies `is_seen`, which the newest record does not.
-    /// The binary search reads records unchecked, but then checks the found record and the one after it. If both are
+    /// The binary search reads records unchecked, but then checks the found record and its successor. If both are
     /// intact, the result is correct, because the records are in order.
     pub(super) fn last_by(
         &self,

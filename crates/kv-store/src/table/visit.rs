@@ -64,9 +64,8 @@ impl Table {
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Returns expired keys among `slots_max` slots from number `first` on. This goes by slot number, because a
-    /// damaged key
-    /// may have disordered the keys. The damaged key itself stays; all others can expire.
+    /// Returns expired keys among `slots_max` slots from number `first` on. This goes by slot number, because a damaged
+    /// key may have disordered the keys. The damaged key itself stays; all others can expire.
     pub(crate) fn expired_from(&self, first: usize, slots_max: usize, now: Second) -> Expired {
         let end = self.slots.len().min(first + slots_max);
         let is_over = |record: &Record<'_>| record.expiry.is_over(now);

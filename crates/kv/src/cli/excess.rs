@@ -7,7 +7,8 @@ use knee_telemetry::tell;
 
 use crate::PROGRAM;
 
-/// Callers start the keeper first: it brings a log that a kill left slightly too large back to its limit.
+/// Call this after starting the keeper. After a kill, the log may be slightly too large; the keeper reduces it to its
+/// limit.
 pub(super) fn report_excess(store: &Store, directory: &Path, mebibytes: u64) {
     let (taken, bytes_max) = store.log_bytes();
     if taken > bytes_max {

@@ -144,7 +144,7 @@ impl Serve {
         let on_ready = |shutdown: Shutdown| {
             let other = grpc.as_ref().map(grpc::GrpcServer::shutdown);
             if let Some(grpc) = &grpc {
-                // When one protocol's server ends, the other ends as well.
+                // If the server of one protocol ends, the other server ends, too.
                 let shutdown = shutdown.clone();
                 grpc.on_end(move || shutdown.begin());
             }
@@ -272,7 +272,8 @@ impl Serve {
         if let Some(mebibytes) = self.grpc_memory_mb {
             settings.messages_bytes_max = mebibytes as usize * MIB;
         }
-        // One largest message arrives while another connection's is answered, and leaves as much memory as it takes.
+        // A largest message arrives while the answer of another connection leaves, and leaves as much memory as it
+        // takes.
         let bytes_min = 3 * settings.message_bytes_max;
         if settings.messages_bytes_max < bytes_min {
             return Err(Failure::usage(format!(

@@ -82,7 +82,7 @@ impl StoreFlags<'_> {
         let value_bytes_max = self.value_bytes_max as usize;
         let share = 1 << (bytes_max / SEGMENTS_MIN).ilog2();
         let segment_bytes = share.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        // Two of the largest values, so that one can replace the other.
+        // The log must hold two of the largest values, so that a large value can be replaced.
         let bytes_min = 2 * (value_bytes_max + segment_bytes);
         if bytes_max < bytes_min {
             return Err(Failure::usage(format!(

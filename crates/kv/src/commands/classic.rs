@@ -280,13 +280,11 @@ impl<E: Engine> Commands<E> {
         Answered { error, ..Answered::looked_up(Op::Other, sum != Sum::NotFound) }
     }
 
-    /// Adds to or subtracts from a counter. Unless `cas` is 0, it must be the counter's token. Sets a new expiry if
-    /// one
+    /// Adds to or subtracts from a counter. Unless `cas` is 0, it must be the counter's token. Sets a new expiry if one
     /// is given.
     ///
-    /// Sums wrap at 2^64, differences stop at 0. A result that is not longer than the old value is padded with blanks
-    /// to
-    /// the old length, and the item is changed in place.
+    /// Sums wrap at 2^64, differences stop at 0. Unless the result is longer than the old value, blanks pad it to the
+    /// old length, and the item is changed in place.
     pub(super) fn add_delta(
         &mut self,
         verb: ArithVerb,

@@ -80,8 +80,7 @@ pub(super) fn is_shown_encoded(key: &[u8], marks: u8) -> bool {
     marks & BINARY_KEY != 0 || key.iter().any(|byte| matches!(byte, 0 | b'\n' | b' '))
 }
 
-/// Appends the answer to an `ma` that changed the counter, whose expiry was `old_expiry`, or that
-/// created it.
+/// Appends the answer to an `ma` that changed or created the counter. `old_expiry` is the expiry before the change.
 pub(super) fn show_counter(
     meta: &Meta<'_>,
     key: &[u8],
@@ -114,7 +113,7 @@ pub(super) fn show_counter(
     }
 }
 
-/// The flag `t`: seconds left, -1 for ever.
+/// The flag `t`: the remaining seconds, or -1 without an expiry.
 fn show_time_left(end: Expiry, now: Second, out: &mut Vec<u8>) {
     match end.second() {
         None => encode::meta_flag(b't', b"-1", out),

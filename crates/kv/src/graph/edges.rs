@@ -23,7 +23,7 @@ pub struct Edge {
 pub struct LineError {
     /// The line's number, counted from 1.
     pub line: u64,
-    /// What the reader expected instead.
+    /// The expected text.
     pub expected: &'static str,
     /// The beginning of the line.
     pub found: String,

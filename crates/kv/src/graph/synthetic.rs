@@ -12,12 +12,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// A graph in which few users have very many followers: the probability of k followers is proportional to
 /// k^−exponent.
 ///
-/// The user of rank r then has a share of the edges proportional to r^−θ with θ = 1/(exponent − 1)
-/// (Adamic & Huberman, "Zipf's law and the Internet", Glottometrics 3, 2002). Kwak et al. (WWW 2010)
-/// found an exponent of 2.276 among 41.7 million users with 1.47 billion edges. Here the rank's
-/// share is the integral of x^−θ from r − ½ to r + ½, and shares are rounded so that they add up: the number of
-/// edges is exact, and the number of followers needs no memory. Strides through all users, which the seed chooses,
-/// give ranks to users and followers to each user. Followers differ from each other and from the user.
+/// Then the share of rank r is proportional to r^−θ with θ = 1/(exponent − 1) (Adamic & Huberman, "Zipf's law and the
+/// Internet", Glottometrics 3, 2002). Kwak et al. (WWW 2010) found an exponent of 2.276 among 41.7 million users with
+/// 1.47 billion edges. Here the share of rank r is the integral of x^−θ from r − ½ to r + ½. Rounding keeps the number
+/// of edges exact, and takes no memory. Strides through all users, which the seed chooses, give ranks to users and
+/// followers to each user. Followers differ from each other and from the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SyntheticGraph {
     users: u64,
@@ -223,8 +222,8 @@ mod tests {
         assert!(graph.followers_of_rank(1) < users / 2);
     }
 
-    /// The exponent by maximum likelihood over the tail of at least `least` followers, and its
-    /// standard error (Clauset, Shalizi & Newman, SIAM Review 51:4, 2009, equations 3.7 and 3.6).
+    /// The maximum-likelihood exponent of the tail of at least `least` followers, and its standard error (Clauset,
+    /// Shalizi & Newman, SIAM Review 51:4, 2009, equations 3.7 and 3.6).
     fn exponent(followers: &[u64], least: u64) -> (f64, f64) {
         let tail: Vec<f64> = followers.iter().filter(|&&k| k >= least).map(|&k| k as f64).collect();
         let logs: f64 = tail.iter().map(|k| (k / (least as f64 - 0.5)).ln()).sum();

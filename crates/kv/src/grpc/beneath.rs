@@ -39,8 +39,8 @@ pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status>
     File::open(path).map_err(unopened)
 }
 
-/// Refuses names that are empty, absolute or leave the directory, and second spellings of a name (`a//b`, `a/./b`):
-/// each would be another file to `Init`.
+/// Refuses names that are empty, absolute or leave the directory. Also refuses second spellings of a name (`a//b`,
+/// `a/./b`): `Init` would take them for other files.
 fn check_name(name: &str) -> Result<(), Status> {
     let is_inside = |part| matches!(part, Component::Normal(_));
     let parts = || Path::new(name).components();
@@ -54,7 +54,7 @@ fn check_name(name: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// Refuses names that are not of a directory directly beneath another one.
+/// Refuses names that are not a single path component.
 pub(super) fn check_directory_name(name: &str) -> Result<(), Status> {
     check_name(name)?;
     let refused = |why: &str| {

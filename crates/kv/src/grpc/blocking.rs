@@ -1,4 +1,4 @@
-//! Long work, on threads beside the runtime's own.
+//! Long work, on threads other than the runtime's own.
 
 use tonic::Status;
 

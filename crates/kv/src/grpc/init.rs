@@ -18,7 +18,7 @@ use super::blocking::blocking;
 use super::refusal::{check_key, damaged, unwritable};
 use crate::graph::{COMMIT_EDGES, LoadError, LoadOptions, MARK_PREFIX, Progress, load};
 
-/// One load at a time.
+/// A lock, so that a single load runs at a time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loads(Arc<Mutex<()>>);
 

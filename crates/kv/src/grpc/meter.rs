@@ -229,8 +229,7 @@ impl Call {
         Counted { stream, call: self }
     }
 
-    /// A failed condition counts as a miss, not an error, as in memcached. It is also not an error if a client leaves
-    /// a
+    /// A failed condition counts as a miss, not an error, as in memcached. It is also not an error if a client leaves a
     /// watch, a history or a load.
     fn is_error(&self) -> bool {
         let left_early = self.code == Code::Cancelled && self.op == Op::Other;

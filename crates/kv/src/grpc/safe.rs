@@ -13,8 +13,8 @@ use tonic::Status;
 
 use super::refusal::unwritable;
 
-/// One thread that syncs for all calls, so that no call blocks a thread of the runtime. Calls that arrive during a
-/// sync share the next one.
+/// A thread that syncs for all calls, so that no call blocks a thread of the runtime. Calls that arrive during a sync
+/// share the next one.
 #[derive(Debug, Clone)]
 pub(super) struct Safe {
     store: Store,

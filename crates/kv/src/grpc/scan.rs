@@ -49,7 +49,7 @@ pub(super) struct Scan {
     tally: Arc<Tally>,
     /// The snapshot of an atomic scan.
     kept: Option<Kept>,
-    /// The end of the range, copied: the request's own key would keep the whole request in memory after the first
+    /// A copy of the end of the range. The request's own key would keep the whole request in memory after the first
     /// batch.
     end: Vec<u8>,
     predicate: Option<Predicate>,
@@ -320,7 +320,7 @@ impl Scan {
         Ok(seen_bytes)
     }
 
-    /// The value of a key. A value that was not buffered is read now: `None` if the key has gone, which does not
+    /// The value of a key. A value that was not buffered is read now. `None` if the key was deleted, which does not
     /// happen in a snapshot.
     fn value(
         &mut self,

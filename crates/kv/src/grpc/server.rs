@@ -93,8 +93,7 @@ impl GrpcServer {
         self.running.shutdown()
     }
 
-    /// Waits until the server has ended and released the store. A compaction that outlasts the grace period still
-    /// holds
+    /// Waits until the server has ended and released the store. A compaction that outlasts the grace period still holds
     /// the store.
     ///
     /// # Errors

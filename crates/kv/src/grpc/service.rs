@@ -33,8 +33,8 @@ use super::write::{Refused, SegmentPermit, Tried, written, written_at_once};
 
 /// Versions in one part of a history.
 const HISTORY_PART: usize = 1024;
-/// Memory of a change in a bulk put besides its bytes: 512 bytes for the write, its outcome and its place, and the
-/// decoded message, in a vector of at most twice its length.
+/// Memory of a change in a bulk put besides its bytes. The write, its outcome and its place take 512 bytes. The decoded
+/// message is in a vector, which may have twice its length.
 const CHANGE_BYTES: usize = 512 + 2 * size_of::<kv::Change>();
 
 /// The service's state, which `knee.kv.v1` and honu's interface share.
@@ -50,11 +50,11 @@ pub(super) struct Service {
     /// Permits for watches.
     watches: Arc<Semaphore>,
     loads: Loads,
-    /// One call at a time makes segments. The others wait here, not on the threads that scans need.
+    /// A single call at a time makes segments. Other calls wait here, not on the threads that scans need.
     making: Arc<Mutex<()>>,
-    /// One compaction at a time.
+    /// A lock, so that a single compaction runs at a time.
     compacting: Arc<Mutex<()>>,
-    /// One copy at a time.
+    /// A lock, so that a single copy is made at a time.
     copying: Arc<Mutex<()>>,
     /// Whether the server is shutting down.
     ending: watch::Receiver<bool>,

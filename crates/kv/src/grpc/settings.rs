@@ -22,11 +22,9 @@ pub struct GrpcSettings {
     pub pid: u64,
     /// Largest request, in bytes: more than the largest value, see [`GrpcSettings::for_values`].
     pub message_bytes_max: usize,
-    /// Memory for the messages of all calls, in bytes, from the first byte of a request to the last one of its
-    /// answer.
-    /// One connection may take as much as it leaves free for others; further calls are refused. The minimum is three
-    /// of
-    /// the largest messages, so that one can arrive while another is answered.
+    /// Memory for the messages of all calls, in bytes. A request counts from its first byte to its answer's last byte.
+    /// A connection may take as much as it leaves free for others; further calls are refused. The minimum is three of
+    /// the largest messages, so that a message can arrive while another is answered.
     pub messages_bytes_max: usize,
     /// Connections served at a time; further ones are closed at once.
     pub connections_max: usize,
@@ -44,9 +42,8 @@ pub struct GrpcSettings {
     pub backup_dir: Option<PathBuf>,
     /// Most copies in `backup_dir`.
     pub copies_max: usize,
-    /// A connection is closed when its client leaves a request unfinished, or an answer unread, for this time while
-    /// no
-    /// other call of the connection makes progress.
+    /// The server closes a connection if its client leaves a request unfinished, or an answer unread, for this time.
+    /// Other calls of the connection must not make progress, either.
     pub reader_idle_max: Duration,
     /// Longest atomic scan: its snapshot keeps all versions that are replaced during the scan.
     pub snapshot_age_max: Duration,

@@ -1,4 +1,4 @@
-//! Conditional writes over several servers: each server sends its token, the first decides, the others follow.
+//! Conditional writes over several servers: each server sends its token, the first server decides, the others follow.
 
 use knee_reactor::Io;
 

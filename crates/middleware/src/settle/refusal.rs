@@ -82,7 +82,7 @@ impl Proxy {
         }
     }
 
-    /// Ends a flight whose reply is an error line of the middleware.
+    /// Ends a flight with an error line of the middleware as its reply.
     pub(super) fn settle_error(&mut self, io: &mut Io, id: u32) {
         let silent = self.flights[id].route.silence == Silence::Noreply;
         self.settle_answered(io, id, Outcome { hits: 0, error: true, silent });

@@ -84,7 +84,7 @@ fn silent_server_is_taken_out() {
         Client::connect(good.address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         let proxy = Proxy::start(&impatient(mode, threads, &[silent, good.address]));
         let mut client = proxy.client();
-        // The answer comes, from whichever server is asked first.
+        // The answer comes, no matter which server is asked first.
         for _ in 0..4 {
             client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
         }
@@ -165,7 +165,7 @@ fn cas_names_the_server_that_died_in_any_round() {
         [b"HD c5 ", opaque, b"\r\n"].concat()
     }
 
-    // (what the first server dies of, what the second dies of, the server in the answer, the cause in the answer)
+    // (request that kills the first server, request that kills the second, server in the answer, cause in the answer)
     let rows = [
         ("mg", "", 0, "is down: "),
         ("", "mg", 1, "is down: "),
@@ -210,7 +210,7 @@ fn noreply_request_gets_no_reply_from_failing_servers() {
                 let _ = stream.write_all(&[b'x'; 3000]);
             }
         });
-        // This server answers after the other one was given up.
+        // This server answers after the middleware has given up the other server.
         let slow = impostor(|mut stream| {
             let mut request = [0; 1024];
             while stream.read(&mut request).is_ok_and(|read| read > 0) {

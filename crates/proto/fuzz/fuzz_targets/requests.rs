@@ -1,4 +1,4 @@
-//! Requests: input in pieces decodes as the whole, items lie within the input, and a decoded request encodes to an
+//! Requests: input in pieces decodes as the whole, and items lie within the input. A decoded request encodes to an
 //! equivalent one. See `tests/properties/invariants.rs`.
 #![no_main]
 
