@@ -30,8 +30,10 @@ pub struct Closed {
 ///
 /// # Errors
 ///
-/// A population of 0 or above [`POPULATION_MAX`]; a negative or infinite time; a network in which nothing takes time;
-/// more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values; numbers that leave their range; an end by `goes_on`.
+/// * The population is 0 or above [`POPULATION_MAX`].
+/// * A time is negative or infinite, or the network has no time at all.
+/// * There are more than [`TERMS_MAX`] terms or [`VALUES_MAX`] values, or numbers leave their range.
+/// * `goes_on` ended the solution.
 pub fn closed(
     population: usize,
     think_time: f64,

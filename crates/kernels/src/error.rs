@@ -19,8 +19,8 @@ pub enum Error {
         /// The limit.
         values_max: u128,
     },
-    /// Numbers leave the range of 64-bit floating point. Demands and rates differ by too many orders of magnitude, a
-    /// station has too many servers, or rates fall too far.
+    /// Numbers leave the range of 64-bit floating point. Demands and rates differ by too many orders of magnitude, or
+    /// rates fall too far, or a station has too many servers.
     Range,
     /// The caller ended the solution early.
     Interrupted,

@@ -58,8 +58,10 @@ pub struct Lattice {
 ///
 /// # Errors
 ///
-/// No class; lists of different lengths; a negative or infinite time; a class without any time; more than
-/// [`VALUES_MAX`] values or [`TERMS_MAX`] terms; numbers that leave their range; an end by `goes_on`.
+/// * There is no class, or lists have different lengths.
+/// * A time is negative or infinite, or a class has no time at all.
+/// * There are more than [`VALUES_MAX`] values or [`TERMS_MAX`] terms, or numbers leave their range.
+/// * `goes_on` ended the solution.
 pub fn lattice(
     populations: &[usize],
     think_times: &[f64],

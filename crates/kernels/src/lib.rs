@@ -14,7 +14,7 @@
 //!
 //! * [`simulate`]: a discrete-event simulator, for networks without an exact solution.
 //!
-//! The recursions of the solvers add and multiply positive numbers only, so no digit cancels even with large
+//! The recursions of the solvers only add and multiply positive numbers. So no digit cancels, even with large
 //! populations; see `docs/methods/closed-networks.md`.
 //!
 //! With the feature `python` the crate is also the extension module `knee._kernels`.

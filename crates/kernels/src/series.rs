@@ -1,8 +1,8 @@
 //! Generating functions of normalising constants, represented by ratios of successive coefficients.
 //!
-//! The normalising constants of a closed network are the coefficients of the product of its
-//! stations' generating functions (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, ch. 8). Let a
-//! be the demand and μ(j) the rate with j customers, constant from μ(L) on. Then a station has
+//! The stations of a closed network have generating functions. The coefficients of their product are the normalising
+//! constants (Gordon & Newell 1967; Buzen 1973; Bolch et al. 2006, ch. 8). Let a be a station's demand and μ(j) its
+//! rate with j customers, constant from μ(L) on. Then the station has
 //!
 //! ```text
 //! F(z) = Σ_j f_j z^j,   f_j = Π_{i≤j} a/μ(i),   a geometric series of ratio s = a/μ(L) from f_L on
@@ -31,7 +31,7 @@ pub struct Series {
     ratios: Vec<f64>,
 }
 
-/// A station's solution in the network of the series that it was multiplied into; index n - 1 is the population n.
+/// A station's solution in the network whose series was multiplied by the station; index n - 1 is the population n.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
     /// Mean number of customers at the station.
@@ -46,7 +46,7 @@ impl Series {
         Series { ratios: (1..=population).map(|n| delay / n as f64).collect() }
     }
 
-    /// The ratio of each coefficient to the one before, which is the inverse of throughput.
+    /// The ratio of each coefficient to the previous one, which is the inverse of throughput.
     pub fn ratios(&self) -> &[f64] {
         &self.ratios
     }
@@ -222,7 +222,7 @@ fn fall(rates: &[f64]) -> f64 {
     rates.iter().map(|rate| (rates[rates.len() - 1] / rate).min(1.0)).product()
 }
 
-/// The product h of the series and the single server, for a chunk of populations and the `reach` populations before it.
+/// The product h of the series and the single server, for a chunk of populations and `reach` earlier populations.
 struct Alone {
     /// s, the load of the single server.
     load: f64,
@@ -246,7 +246,7 @@ impl Alone {
     fn of(load: f64, reach: usize) -> Alone {
         let zeros = vec![0.0; reach];
         let mut empty = zeros.clone();
-        // Of the populations below 1, only 0 is used.
+        // The only used population below 1 is 0.
         if let Some(last) = empty.last_mut() {
             *last = 1.0;
         }

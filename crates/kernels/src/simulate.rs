@@ -39,8 +39,8 @@ use random::Random;
 ///
 /// # Errors
 ///
-/// When the model or the plan is invalid, requests or events exceed their limits, nearly all rounds are lost, or
-/// `cancelled` is set.
+/// When the model or the plan is invalid, or requests or events exceed their limits. Also when nearly all rounds are
+/// lost, or `cancelled` is set.
 pub fn simulate(
     model: &Model,
     plan: &Plan,

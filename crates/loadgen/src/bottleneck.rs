@@ -8,8 +8,8 @@ const CPU_SHARE_MAX: f64 = 0.9;
 /// With a larger share of late sends, the 99th percentile of all sends is late.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// Finds out whether the load generator was the bottleneck: a thread was saturated, or sends were late. Of
-/// `timed_sends`, `own_late_sends` went out late although a connection had room.
+/// Finds out whether the load generator was the bottleneck: a thread was saturated, or sends were late.
+/// `own_late_sends` of the `timed_sends` were late although a connection had room.
 pub(crate) fn find(
     totals: &Totals<Load>,
     timed_sends: u64,

@@ -14,8 +14,8 @@ use knee_telemetry::tell;
 use self::common::Failure;
 use crate::error::Error;
 
-/// The exit code if the agreed start had passed before the connections were open: `EX_TEMPFAIL` of sysexits.h, as a
-/// later start may succeed.
+/// The exit code if the agreed start had passed before the connections were open. It is `EX_TEMPFAIL` of sysexits.h,
+/// because a later start may succeed.
 const START_PASSED: u8 = 75;
 
 /// Puts load on servers and times every response.
@@ -30,8 +30,8 @@ struct Cli {
 enum System {
     /// Sets and gets over the memcached text protocol.
     ///
-    /// Nothing is sent before the start, because knee-proxy would count it. So only errors during the run show that a
-    /// server is silent or speaks another protocol.
+    /// No request is sent before the start, because knee-proxy would count it. So only errors during the run show that
+    /// a server is silent or speaks another protocol.
     Memcached(Box<memcached::Memcached>),
     /// Reads, writes and scans of knee-kv, over gRPC or the memcached text protocol.
     Kv(Box<kv::Kv>),

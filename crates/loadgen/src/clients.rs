@@ -5,8 +5,7 @@
 //! A response time ends when the thread has read the answer. The thread reads the clock once for all data of one
 //! receive. A response time begins when the request is *due*:
 //!
-//! * in a closed loop without think time, at the end of the last response time (with `--verify`, after the check of the
-//!   last answer);
+//! * in a closed loop without think time, when the last answer has come, and has been checked with `--verify`;
 //! * in a closed loop with think time, when the think time after the last answer is over;
 //! * in an open loop, at the time in the schedule.
 //!
@@ -99,7 +98,7 @@ struct Connection<M> {
     in_flight: VecDeque<Sent>,
     /// The expected answers, for verification.
     memory: M,
-    /// Draws think times. Requests have a stream of their own, so that they do not depend on answers.
+    /// Draws think times. Requests have their own stream, so that they do not depend on answers.
     think_random: Random,
     /// The ends of the slots' think times (closed loop).
     thinking: BinaryHeap<Reverse<Instant>>,
@@ -330,8 +329,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of it during which a
-    /// connection had room, so only this process can have caused it.
+    /// Counts a send that had an intended time. `late_ns` is its delay. `own_late_ns` is the part of the delay during
+    /// which a connection had room. Only this process can have caused that part.
     fn sent_late(&mut self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends += 1;
         self.own_late_sends += u64::from(own_late_ns > LATE_NS);

@@ -4,8 +4,8 @@
 //!
 //! Requests are drawn without a socket or a clock. They depend on the seed, not on answers, timing or threads:
 //!
-//! * `workload`: one client's sets and gets, and the check of their answers; built from `mix`, `keys` (with `zipf`),
-//!   `items` and `values`.
+//! * `workload`: a client's sets and gets, and the check of their answers. It uses `mix`, `keys` (with `zipf`), `items`
+//!   and `values`.
 //! * `kv`: the same for the operations of a versioned store. `queue`: the same for messages.
 //! * `schedule`: think times and arrival times.
 //!

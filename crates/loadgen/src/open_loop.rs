@@ -214,8 +214,8 @@ impl Destination {
         destinations
     }
 
-    /// The lost connections to reopen now, and when more may be needed. The number of connections being opened never
-    /// exceeds the clients with due requests plus `again`, the requests to be sent again.
+    /// The lost connections to reopen now, and when more may be needed. `again` is the number of requests to be sent
+    /// again. No more connections are being opened than there are clients with due requests plus `again`.
     pub(crate) fn open_again(
         &mut self,
         now: Duration,

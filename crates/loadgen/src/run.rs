@@ -67,7 +67,7 @@ pub(crate) struct Run {
     pub(crate) plan: Plan,
     /// The time of the start; empty until all connections are open.
     pub(crate) start: OnceLock<Instant>,
-    /// Each thread sends one message before the start: all of its connections are open, or why one is not.
+    /// Each thread sends one message before the start: all its connections are open, or why a connection is not.
     pub(crate) ready: Sender<Result<(), Error>>,
     /// By server: connections that were opened before the start.
     opened: Vec<AtomicU64>,
@@ -79,8 +79,7 @@ pub(crate) struct Run {
     pub(crate) unanswered: AtomicU64,
     /// Sends that had an intended time.
     pub(crate) timed_sends: AtomicU64,
-    /// The sends of these that were late although a connection had room, so that only this process can have delayed
-    /// them.
+    /// Those of `timed_sends` that were late although a connection had room. Only this process can have delayed them.
     pub(crate) own_late_sends: AtomicU64,
 }
 

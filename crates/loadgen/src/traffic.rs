@@ -70,7 +70,7 @@ pub(crate) enum Fault {
     ForeignKey,
     /// The request did not ask for the key, or asked for it fewer times.
     NotAsked,
-    /// The value is not the one of its key.
+    /// The value does not belong to its key.
     Differs(Difference),
     /// Its connection had seen a newer version of the key before the request.
     WentBack {

@@ -105,7 +105,7 @@ impl KeyValue {
         rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
     }
 
-    /// How a received value differs from this one, if it does.
+    /// The difference between a received value and this one, if they differ.
     pub(crate) fn differs(self, flags: u32, content: &[u8]) -> Option<Difference> {
         if flags != self.flags() {
             return Some(Difference::Flags { expected: self.flags(), found: flags });
@@ -131,7 +131,7 @@ impl KeyValue {
     }
 }
 
-/// How a received value differs from the one of its key.
+/// The difference between a received value and its key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Difference {
     Flags { expected: u32, found: u32 },

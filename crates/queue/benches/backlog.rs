@@ -1,7 +1,7 @@
 //! The cost of removing the first message of a backlog: `cargo bench -p knee-queue --bench backlog [-- BACKLOG...]`.
-//! For each backlog, a client sends and removes messages in turn; then again beside a transaction whose snapshot is
-//! older than 100,000 removed messages. Both are measured with the middleware's floors and without them. PostgreSQL
-//! does not wait for the disk, which would hide the differences.
+//! For each backlog, a client sends and removes messages in turn. The second measurement adds an open transaction, with
+//! a snapshot from before 100,000 removes. Both measurements are made with and without the middleware's floors.
+//! PostgreSQL does not wait for the disk, because the wait would hide the differences.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -8,8 +8,8 @@ pub type ClientId = u32;
 pub type MiddlewareId = u32;
 /// A queue. Numbers are never used twice.
 pub type QueueId = u32;
-/// A message. Numbers are never used twice. Within one queue and receiver they grow in the order of arrival: a
-/// message whose send was answered before another send began has the lower number.
+/// A message. Numbers are never used twice. Within a queue and receiver, they grow in the order of arrival. If a send
+/// was answered before another send began, its message has the lower number.
 pub type MessageId = u64;
 
 /// The receiver of messages that any client may take.
@@ -18,7 +18,7 @@ pub const ANYBODY: ClientId = 0;
 /// The settings of a new queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// The queue for messages without attempts left; without such a queue, messages can be leased for ever.
+    /// The queue for messages without attempts left; without such a queue, attempts are unlimited.
     pub dead_letters: Option<QueueId>,
     /// Leases of a message that may end without an acknowledgement, at least 1.
     pub attempts_max: u32,

@@ -66,8 +66,8 @@ impl Slots {
 }
 
 impl Slot {
-    /// When the slot became busy. A waiter's slot is busy from the previous holder's release, not from the wake-up:
-    /// otherwise a saturated pool of one would not show 100 % busy. With several slots, a later release may count.
+    /// When the slot became busy. A waiter's slot is busy from the previous holder's release, not from the wake-up.
+    /// Otherwise a saturated pool of one slot would not be 100 % busy. With several slots, a later release may count.
     pub(crate) fn since(&self) -> Instant {
         self.since
     }

@@ -1,12 +1,12 @@
-//! Messages in a file of SQLite, which one process uses. It needs no database server.
+//! Messages in a SQLite file, which a single process uses. They need no database server.
 //!
 //! # Layout
 //!
 //! * `file`: opens the file for one process, and checks or creates the tables.
 //! * `changes`: requests that write. `reads`: requests that do not. `keeping`: leases that end, retention, and messages
 //!   of deleted queues.
-//! * `writer`: the one thread that writes; it commits waiting requests as one transaction. `readers`: reads beside the
-//!   writer.
+//! * `writer`: the only thread that writes; it commits waiting requests as one transaction. `readers`: reads that run
+//!   during writes.
 //! * `failure`, `time`: errors and times of SQLite.
 
 mod changes;

@@ -39,7 +39,7 @@ impl Waiters {
         Arc::new(Waiters { places: Mutex::default(), waiters_max, poll_interval })
     }
 
-    /// Registers a call that waits in a queue for messages to a receiver or to anybody.
+    /// Registers a call that waits in a queue for messages to a receiver or to any client.
     pub(crate) fn enter(
         self: &Arc<Waiters>,
         queue: QueueId,
@@ -102,7 +102,7 @@ pub(crate) struct Place {
     receiver: ClientId,
     /// Notified of messages to the receiver.
     pub(crate) own: Arc<Notify>,
-    /// Notified of messages to anybody, and when the queue is deleted.
+    /// Notified of messages to any client, and when the queue is deleted.
     pub(crate) anybody: Arc<Notify>,
 }
 

@@ -1,7 +1,7 @@
-//! Pseudo-random numbers: xoshiro256++ (Blackman & Vigna, "Scrambled linear pseudorandom number
-//! generators", ACM TOMS 47:4, 2021), seeded through SplitMix64 as its authors advise.
+//! Pseudo-random numbers: xoshiro256++, seeded through SplitMix64, as its authors advise (Blackman & Vigna, "Scrambled
+//! linear pseudorandom number generators", ACM TOMS 47:4, 2021).
 //!
-//! A stream depends on its seed and number alone, on any machine and with any number of threads.
+//! A stream depends only on its seed and its number, on any machine and with any number of threads.
 
 /// One stream of random numbers: of a client, or of a replication.
 #[derive(Clone, Debug)]
@@ -10,8 +10,8 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream numbered `stream` of `seed`. Of a period of 2^256 − 1 two streams of 2^40 numbers
-    /// share any with a probability below 2^−214.
+    /// The stream numbered `stream` of `seed`. The period is 2^256 − 1, so two streams of 2^40 numbers overlap with a
+    /// probability below 2^−214.
     pub fn stream(seed: u64, stream: u64) -> Random {
         // Hashed apart first: SplitMix64 from neighbouring starts gives overlapping sequences.
         let mut start = mix(mix(seed).wrapping_add(stream));
@@ -38,8 +38,8 @@ impl Random {
         unit(self.bits())
     }
 
-    /// Uniform in 0..`bound`, without modulo bias worth the name: a multiplication maps 64 bits to
-    /// the range (Lemire 2019, without its rejection; the bias is below `bound` / 2^64).
+    /// Uniform in 0..`bound`. A multiplication maps 64 bits to the range (Lemire 2019, without the rejection). The bias
+    /// is below `bound` / 2^64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         below(self.bits(), bound)
@@ -49,8 +49,8 @@ impl Random {
 /// The step of SplitMix64: 2^64 divided by the golden ratio.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's finalizer: a bijection in which every bit of the input changes half of the output's
-/// (Steele, Lea & Flood, OOPSLA 2014; Stafford's variant 13).
+/// SplitMix64's finalizer: a bijection in which each bit of the input changes half of the output's bits (Steele, Lea &
+/// Flood, OOPSLA 2014; Stafford's variant 13).
 #[inline]
 pub fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

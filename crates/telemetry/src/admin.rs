@@ -101,8 +101,8 @@ fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>, deadline: Instant) -> i
     }
 }
 
-/// Reads what a client still sends: closing a socket with unread bytes would reset the connection, and the client would
-/// lose the answer.
+/// Reads the client's remaining bytes. Closing a socket with unread bytes would reset the connection, and the client
+/// would lose the answer.
 fn drain(stream: &mut TcpStream, deadline: Instant) -> io::Result<()> {
     let mut chunk = [0; 4096];
     let mut drained = 0;

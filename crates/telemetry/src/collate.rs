@@ -32,9 +32,9 @@ pub(crate) struct Second<R: Role> {
 
 /// Merges windows into seconds, and returns the seconds in ascending order.
 ///
-/// A second is complete when every thread has reported it or a later one, or has ended. An incomplete second is
-/// returned after [`GRACE`]. A window that arrives later counts in the earliest second that is still open, so that no
-/// request is lost or counted twice.
+/// A second is complete when every thread has reported it or a later second, or has ended. An incomplete second is
+/// returned after [`GRACE`]. A window that arrives later counts in the earliest open second. So no request is lost or
+/// counted twice.
 #[derive(Debug)]
 pub(crate) struct Collator<R: Role> {
     pool: Arc<Pool>,

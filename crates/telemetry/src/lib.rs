@@ -11,13 +11,12 @@
 //!   gauges.queue_length.set(…)       └──▶ Totals ──▶ summary line
 //! ```
 //!
-//! * [`Recorder`] is the hot path, one per thread: plain memory, no lock, no atomics, no
-//!   allocation per request, and no clock reads of its own.
+//! * [`Recorder`] is the hot path, one per thread. It uses plain memory, without locks or atomics. A record allocates
+//!   nothing, and reads no clock.
 //! * [`Role`] is the kind of a process: [`Middleware`], [`Broker`], [`Store`] or [`Load`]. It decides at compile
 //!   time which stages a [`Sample`] has and which gauges a thread keeps.
-//! * [`Reporter`] merges the windows of all threads that belong to the same wall-clock second
-//!   (histograms are merged, never averaged), prints them, keeps the totals, and serves them as
-//!   Prometheus text.
+//! * [`Reporter`] merges all threads' windows of a wall-clock second, and prints them. It merges histograms, and never
+//!   averages percentiles. It keeps the totals, and serves them as Prometheus text.
 //!
 //! # Example
 //!

@@ -2,7 +2,7 @@
 
 /// The type of a request.
 ///
-/// The first types belong to the memcached protocol, the next to a versioned store, and the last to a message queue.
+/// The first types belong to the memcached protocol, then come those of a versioned store, and of a message queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Op {

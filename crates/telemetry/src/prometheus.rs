@@ -14,8 +14,8 @@ use crate::totals::Totals;
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper bounds of the histogram buckets in nanoseconds, with their `le` label in seconds: a cache
-/// tier answers within 50 µs on one machine, and within 10 s or never behind a saturated link.
+/// Upper bounds of the histogram buckets in nanoseconds, with their `le` label in seconds. On one machine, a cache tier
+/// answers within 50 µs. Behind a saturated link, it answers within 10 s, or never.
 const BOUNDS: [(u64, &str); 19] = [
     (10_000, "0.00001"),
     (25_000, "0.000025"),
@@ -131,7 +131,7 @@ impl Page {
         }
     }
 
-    /// Prints cumulative buckets. The upper edge of a histogram's cell decides its bucket: a value less than 0.1 %
+    /// Prints cumulative buckets. The upper edge of a histogram's cell decides its bucket. So a value less than 0.1 %
     /// below a bound may count above it.
     fn histogram(&mut self, name: &str, op: &str, histogram: &Histogram<u64>, sum_s: f64) {
         let labels = format!("role=\"{}\",op=\"{op}\"", self.role);

@@ -179,8 +179,8 @@ impl<R: Role> Recorder<R> {
         window
     }
 
-    /// Takes the types that occurred, and replaces each by an empty window, so that the type's next request allocates
-    /// no memory.
+    /// Takes the types that occurred, and replaces each by an empty window. So the type's next request allocates no
+    /// memory.
     fn take_ops(&mut self) -> OpWindows {
         let mut taken = OpWindows::default();
         for (op, taken) in self.ops.iter_mut().zip(&mut taken) {
@@ -193,8 +193,7 @@ impl<R: Role> Recorder<R> {
 }
 
 impl<R: Role> Window<R> {
-    /// The window's wall-clock second: the second in which it began, or the next second if it began just before that
-    /// one.
+    /// The window's wall-clock second: the second in which it began, or the next second if it began just before.
     pub fn second(&self) -> u64 {
         second_begun_ns(self.from_unix_ns) / NS_PER_S
     }

@@ -32,7 +32,7 @@ pub enum Stats {
     Json,
     /// The seed's columns.
     Csv,
-    /// Nothing but the `ready` line.
+    /// Only the `ready` line.
     None,
 }
 

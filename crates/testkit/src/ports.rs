@@ -1,8 +1,8 @@
 //! Ports for servers that take their port from the command line.
 //!
-//! If the system chose a port and a test closes it, the system may soon give it to another server or client. These
-//! ports are below the range that the system chooses from. Each port is leased to one process by the name of an
-//! abstract socket, which disappears with the process. `python/knee/lab/hosts/ports.py` does the same.
+//! If the system chose a port and a test closes it, the system may soon give the port to another program. These ports
+//! are below the range of the system's choice. An abstract socket with the port's name leases the port to one process,
+//! and disappears with the process. `python/knee/lab/hosts/ports.py` does the same.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;

@@ -13,12 +13,12 @@ use super::tally::{Replication, Rounds, Series, Visits};
 /// No token.
 const NONE: u32 = u32::MAX;
 
-/// The number of events between two checks of `cancelled`.
+/// The number of events between checks of `cancelled`.
 const EVENTS_BETWEEN_LOOKS: u32 = 4096;
 
-/// The lost rounds that are allowed for each round to be completed. A network that loses more would run for hours.
+/// The lost rounds that are allowed for each requested round. A network that loses more would run for hours.
 const LOST_PER_ROUND: u64 = 1000;
-/// The lost rounds that are allowed in any case, so that a slow start is no error.
+/// The lost rounds that are always allowed, so that a slow start is no error.
 const LOST_ANYWAY: u64 = 1_000_000;
 
 /// A customer, one of the siblings into which a customer forked, or the source of an open class. Every token has at
@@ -31,7 +31,7 @@ struct Token {
     position: u32,
     /// The next token in the queue of a station, or in the list of free tokens.
     next: u32,
-    /// Of a sibling: the customer that waits for it.
+    /// The customer that waits for this sibling.
     parent: u32,
     /// The number of siblings that this customer waits for.
     pending: u32,
@@ -82,8 +82,8 @@ pub(super) struct Engine<'a> {
     tokens: Vec<Token>,
     free: u32,
     lines: Vec<Line>,
-    /// Stations with varying speeds. Each arrival and departure moves their next event, so it is kept in `lines`
-    /// instead of `events`.
+    /// Stations with varying speeds. Each arrival and departure moves their next event, so `lines` has this event, not
+    /// `events`.
     varying: Vec<usize>,
     /// The next end of service at these stations, and its station.
     soonest: (f64, usize),
@@ -305,7 +305,7 @@ impl<'a> Engine<'a> {
         Ok(pending > 0)
     }
 
-    /// A sibling is done. If it is the last one, its customer goes on.
+    /// A sibling is done. After the last sibling, the customer continues.
     fn join(&mut self, sibling: u32) -> Result<(), Error> {
         let customer = self.tokens[sibling as usize].parent;
         self.release(sibling);

@@ -2,12 +2,12 @@
 
 /// The bits of an event that hold its token.
 const TOKEN_BITS: u32 = 28;
-/// The children of a node of the heap. Four keys of 16 bytes fill a cache line, and the heap is half as deep as a
-/// binary heap (LaMarca & Ladner 1996).
+/// The children of a node of the heap. Four keys of 16 bytes fill a cache line. The heap is half as deep as a binary
+/// heap (LaMarca & Ladner 1996).
 const CHILDREN: usize = 4;
 
-/// The future events of tokens, by their times. Of equal times, the event that was scheduled first comes first. So the
-/// order does not depend on the shape of the heap.
+/// The future events of tokens, by their times. Events at the same time come in the order in which they were scheduled.
+/// So the order does not depend on the shape of the heap.
 ///
 /// A d-ary heap: O(log n) for each event, and 16 bytes. Each event is one integer key: the bits of its time, then its
 /// number, then its token. The bits of non-negative times sort as the times, so comparing two keys orders two events.

@@ -1,4 +1,4 @@
-//! Response times, counted in buckets whose width grows with the times.
+//! Response times, counted in buckets. Buckets of longer times are wider.
 
 /// The number of binary digits of the mantissa that determine the bucket. A bucket's width is at most
 /// 2^−8 = 0.4 % of its values.
@@ -6,15 +6,14 @@ const DIGITS: u32 = 8;
 
 const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - DIGITS;
 
-/// Counts of non-negative times, in log-linear buckets as in HdrHistogram (Tene). The bucket of a number is its
-/// exponent and the first [`DIGITS`] digits of its mantissa. Only the buckets from the smallest to the largest value
-/// take memory, some 2 KB for each factor of 2. Times of 0 have their own count, because there are 260,000 buckets
-/// between 0 and 1.
+/// Counts of non-negative times, in log-linear buckets as in HdrHistogram (Tene). The exponent and the first [`DIGITS`]
+/// digits of the mantissa determine a number's bucket. Buckets take memory only from the smallest to the largest value,
+/// some 2 KB for each factor of 2. Times of 0 have their own count, because 260,000 buckets lie between 0 and 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
     /// The count of bucket 0, which ends below the smallest normal number.
     zeros: u64,
-    /// The bucket of `counts[0]`; bucket b begins at the number whose bits are b · 2^44.
+    /// The bucket of `counts[0]`; bucket b begins at the number with the bits b · 2^44.
     first: usize,
     counts: Vec<u64>,
 }

@@ -11,7 +11,8 @@ pub struct Model {
     /// The places where customers wait and are served.
     pub stations: Vec<Station>,
     /// By step: the stations that a customer visits in parallel; usually one. The customer forks into one sibling for
-    /// each station, and goes on when all siblings are done. At a step without stations, the customer goes on at once.
+    /// each station, and continues when all siblings are done. At a step without stations, the customer continues at
+    /// once.
     pub steps: Vec<Vec<usize>>,
     /// One class or more.
     pub classes: Vec<Class>,

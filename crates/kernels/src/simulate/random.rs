@@ -140,7 +140,7 @@ mod tests {
             .map(|(index, draw)| (1.0 - (-draw).exp() - index as f64 / f64::from(count)).abs())
             .fold(0.0, f64::max);
         assert!(far < 2.5 / f64::from(count).sqrt(), "{far}");
-        // Of a million draws, e^−7.7 · 10^6 = 454 are expected in the tail; the tolerance is four standard deviations.
+        // The tail should have e^−7.7 · 10^6 = 454 of the million draws. The tolerance is four standard deviations.
         let tail = draws.iter().filter(|&&draw| draw > TAIL).count();
         assert!(tail.abs_diff(454) < 86, "{tail}");
     }

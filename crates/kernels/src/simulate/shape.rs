@@ -144,7 +144,7 @@ mod tests {
                 let scv = square / values.len() as f64 - 1.0;
                 (Shape::Samples(values), scv)
             }),
-            // Uniform on 0 to a, then on a to b, with mean 1: (p a + (1 - p) (a + b)) / 2 = 1.
+            // Uniform on 0 to a, then on a to b. The mean is 1: (p a + (1 - p) (a + b)) / 2 = 1.
             (0.05..0.95_f64, 0.0..1.0_f64).prop_map(|(p, a)| {
                 let b = (2.0 - p * a) / (1.0 - p) - a;
                 let square = (p * a * a + (1.0 - p) * (a * a + a * b + b * b)) / 3.0;

@@ -28,11 +28,11 @@ pub(super) struct Kv {
     #[arg(long, value_name = "S", required_unless_present_any = ["populate", "init"],
           value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Weights of operations, by which each request is drawn: OPERATION:WEIGHT,… of read, insert, update, put, append,
-    /// delete, scan, atomic_scan and bulk_put (the last three over gRPC only).
+    /// Weights of operations, by which each request is drawn: OPERATION:WEIGHT,… The operations are read, insert,
+    /// update, put, append, delete, scan, atomic_scan and bulk_put (the last three over gRPC only).
     #[arg(long, value_name = "MIX", default_value = "read:90,put:10")]
     mix: Mix,
-    /// Format of a key's number: padded with zeros to one length, or plain, as in the keys of a graph's users.
+    /// Format of a key's number: padded with zeros to one length, or plain, as for the users of a graph.
     #[arg(long, value_enum, default_value_t = KeyFormat::Padded)]
     key_format: KeyFormat,
     /// Draw N keys once, by --key-choice; every client goes through them over and over.
@@ -44,7 +44,7 @@ pub(super) struct Kv {
     /// Give each client its own keys: KEYS/CLIENTS of them, at least one.
     #[arg(long)]
     own_keys: bool,
-    /// This process is number I of N: its clients' own keys are in the I-th of N equal parts, counted from 1.
+    /// This process is number I of N, counted from 1. Its clients' own keys are the I-th of N equal parts.
     #[arg(long, value_name = "I/N", requires = "own_keys")]
     part: Option<Part>,
     /// Write without request ids (gRPC only). The server then cannot recognise a repeated write, so knee-load does not

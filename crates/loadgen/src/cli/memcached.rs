@@ -32,7 +32,7 @@ pub(super) struct Memcached {
     #[arg(long, value_name = "K", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
     multiget: u32,
-    /// Requests in flight per connection: exactly D in a closed loop (default 1), at most D in an open loop (default
+    /// Requests in flight per connection. A closed loop has exactly D (default 1), an open loop at most D (default
     /// 256). The response time of a request includes its wait for room.
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
     pipeline: Option<u32>,

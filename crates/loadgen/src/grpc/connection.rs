@@ -118,8 +118,8 @@ impl codegen::Service<Request<tonic::body::Body>> for Connection {
             let response = response.await?;
             let status = response.status();
             if status.is_server_error() && !response.headers().contains_key(GRPC_STATUS) {
-                // This status is a proxy's, which cannot know whether the server did the call. tonic would map some of
-                // these codes to `Unavailable`.
+                // This status comes from a proxy. The proxy cannot know whether the server did the call. tonic would
+                // map some of these codes to `Unavailable`.
                 return Err(Status::unknown(format!("HTTP status {status}")));
             }
             Ok(response.map(Answer))

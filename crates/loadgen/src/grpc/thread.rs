@@ -367,8 +367,8 @@ impl<C: Calls> Thread<C> {
         self.run.complaints.wrong_value(server, what);
     }
 
-    /// Counts a send that had an intended time. `late_ns` is its delay; `own_late_ns` is the part of it during which a
-    /// connection had room, so only this process can have caused it.
+    /// Counts a send that had an intended time. `late_ns` is its delay. `own_late_ns` is the part of the delay during
+    /// which a connection had room. Only this process can have caused that part.
     pub(super) fn sent_late(&self, late_ns: u64, own_late_ns: u64) {
         self.timed_sends.set(self.timed_sends.get() + 1);
         let own = u64::from(own_late_ns > LATE_NS);

@@ -46,7 +46,7 @@ impl Sightings {
         (version <= seen).then_some(Fault::NotNew { seen, made: version })
     }
 
-    /// The newest version seen when the request was sent; 0 without one, or if a newer version was seen after that.
+    /// The newest version seen when the request was sent. 0: no version was seen, or a newer version was seen later.
     fn bound(&self, key: u32, Asked(asked): Asked) -> u64 {
         self.newest.get(&key).filter(|seen| seen.at <= asked).map_or(0, |seen| seen.version)
     }

@@ -130,7 +130,7 @@ impl Workload {
         }
     }
 
-    /// How a received value differs from the one of its key, if it does.
+    /// The difference between a received value and its key's value, if they differ.
     ///
     /// An append adds the key's value once more. So with appends in the mix, any number of copies is right.
     pub(crate) fn differs(&self, key: u32, flags: u32, content: &[u8]) -> Option<Difference> {

@@ -39,7 +39,7 @@ pub(crate) struct QueueCalls {
     known: Vec<OnceCell<()>>,
     /// The clients that have made their first calls, each with its number, in the order in which these calls ended.
     present: Mutex<Vec<(u64, u32)>>,
-    /// From the start on, the possible receivers, in the order of their numbers: the same in each run of a seed.
+    /// The possible receivers, in the order of their numbers; set at the start. Runs with the same seed have the same.
     receivers: OnceLock<Vec<u32>>,
 }
 

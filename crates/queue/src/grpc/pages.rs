@@ -35,8 +35,8 @@ pub(super) async fn pages<D: Database>(
             pages.call.ends(None);
             return None;
         };
-        // Read in a task. The stream is not polled while the client has no room: a page that is read here would keep
-        // its worker.
+        // Read in a task. While the client has no room, the stream is not polled. A page that is read here would then
+        // keep its worker.
         let mut reading = JoinSet::new();
         reading.spawn(pages.part(page, Instant::now()));
         match reading.join_next().await {

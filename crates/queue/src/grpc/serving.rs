@@ -20,7 +20,7 @@ use crate::operation::{Answer, Request};
 use crate::slots::Slots;
 use crate::waiters::Waiters;
 
-/// Room for a request's fields beside its content.
+/// Room for a request's fields besides its content.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// Room for a request with many messages.
 const BATCH_BYTES: usize = 4 << 20;
@@ -72,7 +72,7 @@ pub struct Settings {
     pub poll_interval: Duration,
     /// Longer content is refused.
     pub content_bytes_max: usize,
-    /// Memory for the messages of all calls, from the first byte of a request to the last byte of its answer. A
+    /// Memory for the messages of all calls. A request counts from its first byte to its answer's last byte. A
     /// connection takes at most as much as stays free. Further calls are refused.
     pub messages_bytes_max: usize,
     /// Limits of connections.
@@ -189,7 +189,7 @@ impl Serving {
     /// Waits until the server has ended and dropped the database.
     ///
     /// # Errors
-    /// When the server failed, or ended by itself.
+    /// When the server failed, or ended without a shutdown.
     pub fn join(self) -> io::Result<()> {
         let ended = self.running.join();
         self.meter.finish();

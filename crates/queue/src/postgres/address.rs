@@ -26,9 +26,9 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(20);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// The settings of every session. A generic plan is made once, perhaps while the tables are empty; without sequential
-/// and bitmap scans it also suits full tables. With READ COMMITTED, each statement of a function sees the commits
-/// before the statement; a call that has waited for a lock needs that.
+/// The settings of every session. A generic plan is made once, perhaps while the tables are empty. Without sequential
+/// and bitmap scans, it also suits full tables. With READ COMMITTED, each statement of a function sees the commits
+/// before the statement. A call that has waited for a lock needs that.
 const SESSION: &str = "-c plan_cache_mode=force_generic_plan -c jit=off \
     -c enable_seqscan=off -c enable_bitmapscan=off \
     -c default_transaction_isolation=read\\ committed -c default_transaction_deferrable=off \

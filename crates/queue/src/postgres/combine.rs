@@ -1,5 +1,5 @@
-//! Combines requests that wait for a connection into one call with one commit. Each request has its own answer. If
-//! the database refuses the call, each request is repeated alone, so that one bad request does not fail the others.
+//! Combines requests that wait for a connection into one call with one commit. Each request has its own answer. If the
+//! database refuses the call, each request is repeated alone. So a bad request does not fail the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

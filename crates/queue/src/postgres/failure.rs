@@ -78,8 +78,8 @@ pub(super) fn calling(error: &Error) -> Failure {
         // The answer was lost, or could not be read.
         return Failure::Unknown(format!("the connection to the database was lost: {text}"));
     };
-    // An error that ends the session, or comes from a proxy, may follow the commit: the log cannot be written, or the
-    // server shuts down. After any other error, PostgreSQL has undone the call.
+    // An error that ends the session, or comes from a proxy, may follow the commit. Examples are a log that cannot be
+    // written, and a shutdown. After any other error, PostgreSQL has undone the call.
     if ends_connection(error) || code.code().starts_with("08") || code.code() == "40003" {
         return Failure::Unknown(text);
     }

@@ -40,7 +40,7 @@ pub(super) struct Horizon {
     pub(super) last: i64,
     /// A transaction's number, taken after `last` was read.
     pub(super) next: i64,
-    /// The end of the write-ahead log after `last` was read: the log records before it that numbers up to `last` are
+    /// The end of the write-ahead log after `last` was read. The log up to there records that numbers up to `last` are
     /// used.
     pub(super) logged: i64,
 }
@@ -84,7 +84,7 @@ impl Floors {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The floors at which a call begins, for the receiver's messages and for anybody's.
+    /// The floors at which a call begins: for the receiver's messages, and for messages to any client.
     pub(super) fn begin(&self, queue: QueueId, receiver: ClientId) -> Begun {
         let known = self.known();
         let of = |receiver| known.floors.get(&(queue, receiver)).copied().unwrap_or_default();
@@ -158,7 +158,7 @@ impl Floors {
         known.horizons.push_back(horizon);
     }
 
-    /// Drops all floors after a lost connection: the server may have crashed, and lost data that was not on the disk.
+    /// Drops all floors after a lost connection. The server may have crashed, and lost data that was not on the disk.
     pub(super) fn forget(&self) {
         let mut known = self.known();
         *known = Known { losses: known.losses + 1, ..Known::default() };
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(floors.begin(1, 2).own, Floor { epoch: 3, id: 7 });
         floors.raise(1, 2, &old, 0, Some(95), None);
         assert_eq!(floors.begin(1, 2).own, Floor { epoch: 3, id: 7 }, "a late answer");
-        // Anybody's messages were seen in the same epoch, another receiver's were not.
+        // Only the messages for any client were seen in the same epoch, not those of the other receiver.
         assert_eq!(floors.begin(1, 9).anybodys, Floor { epoch: 3, id: 101 });
         assert_eq!(floors.begin(1, 9).own, Floor { epoch: 3, id: 0 });
         floors.forget();

@@ -1,7 +1,6 @@
 //! A pool of connections, granted in the order of the requests.
 //!
-//! This is not a library's pool, because waiting requests are combined (see `combine`), and because a lost connection
-//! voids the floors.
+//! This is not a library's pool: it combines waiting requests (see `combine`), and a lost connection voids the floors.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -134,7 +133,7 @@ impl Pool {
             tokio::try_join!(client.batch_execute(DURABLE), Statements::prepare(&client))
                 .map_err(|error| failure::opening(&error))
         });
-        // Otherwise the task would wait for the answers for ever.
+        // Otherwise the task would never stop waiting for the answers.
         let ((), statements) = prepared.await.inspect_err(|_| task.abort())?;
         Ok(Connection { client, statements, task, is_given_up: AtomicBool::new(false) })
     }

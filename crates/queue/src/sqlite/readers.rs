@@ -1,4 +1,4 @@
-//! Reads beside the writer, over connections of their own.
+//! Reads that run during writes, over their own connections.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -62,7 +62,7 @@ pub(super) fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     })
 }
 
-/// The first messages of a queue that a client may have, its own and anybody's, with numbers above `after`.
+/// The first messages of a queue with numbers above `after`, to this client or to any client.
 pub(super) fn heads(
     connection: &Connection,
     receiver: ClientId,

@@ -1,5 +1,5 @@
-//! The one thread that writes. It commits waiting requests as one transaction, in which a failing request undoes only
-//! itself.
+//! The only thread that writes. It commits waiting requests as one transaction. A failing request undoes only its own
+//! part.
 
 use std::iter;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -52,7 +52,8 @@ fn take(slot: &Slot) -> Option<Request> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Takes a request back when its client leaves, which frees its memory at once: the thread may be busy for seconds.
+/// Takes a request back when its client leaves. This frees its memory at once, although the thread may be busy for
+/// seconds.
 struct Waits(Slot);
 
 impl Drop for Waits {

@@ -63,8 +63,8 @@ pub(crate) struct History<D> {
 }
 
 impl<D: Database> History<D> {
-    /// A history over the servers of one database. Client number n asks server n modulo their number; in a quarter of
-    /// its requests, it asks the server half the list further on.
+    /// A history over the servers of one database. Client number n uses server n modulo their number. For a quarter of
+    /// its requests, it uses the server half the list further on.
     pub(crate) async fn new(servers: impl IntoIterator<Item = D>, mix: Mix) -> Arc<History<D>> {
         let desks: Vec<_> = servers.into_iter().map(Desk).collect();
         let mut clients = Vec::new();

@@ -5,7 +5,7 @@
 //! with known answers. A remove of several messages counts as several removes at once: other clients may take a message
 //! in between.
 //!
-//! The sets must agree after any fault: no message is received twice or without a send, and no message with an answered
+//! The sets must agree after any fault. No message is received twice or without a send. No message with an answered
 //! send is lost. No operation receives a message during another client's lease.
 
 use std::collections::{HashMap, HashSet};
@@ -129,8 +129,8 @@ pub(crate) fn broken_lease(recorded: &[Recorded]) -> Option<String> {
     })
 }
 
-/// What contradicts a history, by the order of messages in one answer: a message stands before another one whose send
-/// was answered earlier than its own began. Faults and leases change this order in no way.
+/// Messages in the wrong order within an answer. A message must not stand before a message whose send was answered
+/// before its own send began. Faults and leases do not change this order.
 pub(crate) fn misplaced(recorded: &[Recorded]) -> Option<String> {
     let mut sends = HashMap::new();
     for Recorded { queue, began, over, operation, .. } in recorded {

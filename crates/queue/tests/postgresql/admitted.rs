@@ -21,7 +21,7 @@ async fn schema_is_installed_once_and_another_one_is_refused() {
         panic!("it opens")
     };
     assert!(text.contains("knee-queue migrate"), "{text}");
-    // Of two concurrent migrations, one installs the schema, and the other one finds it.
+    // One of two concurrent migrations installs the schema, and the other finds it.
     let (one, two) = tokio::join!(postgres::migrate(&options), postgres::migrate(&options));
     assert_ne!(one.unwrap(), two.unwrap());
     assert!(!postgres::migrate(&options).await.unwrap());
@@ -187,7 +187,7 @@ async fn full_disk_refuses_sends_and_loses_nothing() {
     assert_eq!(contents(&desk.remove(client, queue, 1000).await), kept[2..]);
 }
 
-/// Whatever the database sets; a setting that waits for standbys stays.
+/// The sessions ignore the database's setting, unless it waits for standbys.
 #[tokio::test]
 async fn answered_change_is_durable_whatever_the_setting() {
     let cluster = Cluster::start();

@@ -24,7 +24,7 @@ async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
     .await;
 }
 
-/// A client's own messages and messages for any client come in order of arrival, even if some arrive or disappear
+/// A client's own messages and messages for any client come in order of arrival. Messages may arrive or disappear
 /// during the remove.
 #[tokio::test]
 async fn messages_sent_during_a_remove_do_not_overtake() {

@@ -144,8 +144,8 @@ const QUEUES: i32 = 1000;
 /// Most index entries that a call may read: the requested ones, and entries that earlier calls left behind.
 const FOUND_MAX: i64 = 100;
 
-/// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all.
-/// So does a query that skips leased or foreign messages, and a plan made while the table had few leases or queues.
+/// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all
+/// messages. So does a query that skips leased or foreign messages, or a plan from a time with few leases or queues.
 #[tokio::test]
 async fn no_call_scans_all_messages() {
     let cluster = Cluster::shared();

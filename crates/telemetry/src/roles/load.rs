@@ -139,8 +139,8 @@ pub struct LoadClosing {
     /// Whether a signal ended the run early; left out if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// Requests of an open loop that were due but never sent: until the end, every connection had its most requests in
-    /// flight.
+    /// Requests of an open loop that were due but never sent. Until the end, no connection had room for another
+    /// request.
     pub unsent: u64,
 }
 

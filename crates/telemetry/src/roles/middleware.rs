@@ -38,8 +38,7 @@ pub struct MiddlewareGauges {
 }
 
 impl MiddlewareGauges {
-    /// The gauges of a thread that owns `workers` worker slots (0 in pipelined mode) and knows
-    /// these servers, all of them up.
+    /// The gauges of a thread with `workers` worker slots (0 in pipelined mode). All `servers` are up.
     pub fn new(now: Instant, workers: u32, servers: &[String]) -> MiddlewareGauges {
         MiddlewareGauges {
             queue_length: Level::new(now),

@@ -49,8 +49,9 @@ fn scrape(address: SocketAddr, expected: &str) -> String {
 
 /// Parses a page into its samples, as strictly as the format's description (0.0.4).
 ///
-/// Panics if a family lacks HELP or TYPE, is in two places, or has an invalid name or value; if a sample occurs twice;
-/// if a counter's name does not end in `_total`; or if a histogram's buckets are not cumulative up to its count.
+/// Panics if a family lacks HELP or TYPE, is in two places, or has an invalid name or value. Also panics if a sample
+/// occurs twice, or if a counter's name does not end in `_total`. A histogram's buckets must be cumulative up to its
+/// count.
 fn parse(page: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();

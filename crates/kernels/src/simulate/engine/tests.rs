@@ -93,7 +93,7 @@ fn model() -> impl Strategy<Value = Model> {
     })
 }
 
-/// The number of customers of a class in rounds or at a station, and the sum of their times so far.
+/// The customers of a class in rounds, or at a station: their number, and the sum of their times so far.
 #[derive(Clone, Copy, Default)]
 struct Present {
     number: u32,
@@ -125,9 +125,9 @@ fn present(engine: &Engine<'_>) -> (Vec<Present>, Vec<Present>) {
 }
 
 proptest! {
-    /// Little's law as an identity: the area under the number of customers is the sum of their times at the station.
-    /// From the stays, the part before the observation is subtracted, and the times of present customers are added.
-    /// Also, each customer that came has left or is present.
+    /// Little's law as an identity: the area under the number of customers equals the sum of their times at the
+    /// station. The part of a stay before the observation does not count; the times of present customers do. Also, each
+    /// customer that came has left or is present.
     #[test]
     fn areas_stays_and_counts_of_every_station_and_class_agree(
         model in model(), seed: u64, warmup in 0.0..30.0_f64, in_rounds: bool
@@ -270,7 +270,7 @@ fn interrupted_replication_is_an_error() {
     assert_eq!(engine.run(Length::Time(1.0)), Err(Error::Interrupted));
 }
 
-/// A service lasts as long as 3000 interarrival times, and the station has one place: one customer in 3000 is served.
+/// The station has one place, and a service takes 3000 interarrival times. So one customer in 3000 is served.
 #[test]
 fn nearly_all_rounds_lost_is_an_error() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
