@@ -25,6 +25,8 @@ from knee.data.observations import observations
 from knee.data.trim import RUN
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
+from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
+from knee.stats.intervals import Floats
 
 SUITE = Path(__file__).parent / "predicted"
 """Experiments; a comment `# fit: SETTING = LEVEL` names each level that the fit sees."""
@@ -54,15 +56,19 @@ class Held:
     busy: bool
     bound: float
     same: float
+    p99_ms: float
+    predicted_p99_ms: float
+    held_p99: int
 
     @property
-    def errors(self) -> tuple[float, float, float, float]:
-        """Relative errors of throughput, response time and the two baselines."""
+    def errors(self) -> tuple[float, float, float, float, float]:
+        """Relative errors of throughput, response time, the two baselines, and the quantile of 99 %."""
         return (
             self.predicted / self.throughput - 1,
             self.predicted_ms / self.response_ms - 1,
             self.bound / self.throughput - 1,
             self.same / self.throughput - 1,
+            self.predicted_p99_ms / self.p99_ms - 1,
         )
 
 
@@ -74,11 +80,14 @@ def measured(folder: Path) -> None:
         )
 
 
-def parts(folder: Path, file: Path) -> tuple[Demands, Demands]:
-    """The runs that the fit sees, and all others."""
+Part = tuple[Demands, Floats]
+
+
+def parts(folder: Path, file: Path) -> tuple[Part, Part]:
+    """The runs that the fit sees, and all others, with their quantiles."""
     (run,) = (folder / tomllib.loads(file.read_text())["experiment"]["name"]).iterdir()
     dataset = Dataset.open(run)
-    table = with_demands(dataset, observations(dataset))
+    table = with_quantiles(dataset, with_demands(dataset, observations(dataset)))
     seen = pl.lit(True)
     for line in file.read_text().splitlines():
         if line.startswith("# fit: "):
@@ -86,18 +95,20 @@ def parts(folder: Path, file: Path) -> tuple[Demands, Demands]:
             setting = dataset.points.select(*RUN, dataset.setting(name).cast(pl.Float64).alias(f"_{name}"))
             table = table.join(setting, on=RUN, maintain_order="left")
             seen &= pl.col(f"_{name}") == float(level)
-    return demands_of(table.filter(seen)), demands_of(table.filter(~seen))
+    first, second = ((demands_of(rows), quantiles_of(rows)) for rows in (table.filter(seen), table.filter(~seen)))
+    return first, second
 
 
-def held_back(name: str, system: LayeredSystem, others: Demands) -> Iterator[Held]:
+def held_back(name: str, system: LayeredSystem, others: Demands, quantiles: Floats) -> Iterator[Held]:
     """Every point that the fit did not see."""
-    fit = system.data
+    fit, simulator = system.data, Simulator(rounds=20_000, replications=4)
     light = fit.throughput == fit.throughput.min()
     least = float((fit.response - fit.waiting)[light].mean())
     for point in np.unique(others.point):
         rows = np.flatnonzero(others.point == point)
         setup = setup_of(others, rows)
-        found = system.forecast(setup)
+        found = simulator(system, system.forecast(setup))
+        p99, interval = quantiles[rows, -1], found.quantiles_ms[0.99]
         x = 1000 * others.throughput[rows]
         low, high = found.throughput.low or 0.0, found.throughput.high or np.inf
         same = fit.throughput[fit.customers == setup.customers]
@@ -116,16 +127,21 @@ def held_back(name: str, system: LayeredSystem, others: Demands) -> Iterator[Hel
             1000
             * min(setup.customers / (setup.think_ms + least), setup.cores / float(fit.cpu[light].mean(axis=0).sum())),
             1000 * float(same.mean()) if same.size else float("nan"),
+            float(p99.mean()),
+            interval.estimate,
+            int(((p99 >= (interval.low or 0.0)) & (p99 <= (interval.high or np.inf))).sum()),
         )
 
 
 def line(name: str, rows: list[Held]) -> str:
     """A row of the table: medians of absolute errors, the worst, and the share of runs within the intervals."""
-    x, r, bound, same = np.abs(np.array([row.errors for row in rows])).T
+    x, r, bound, same, p99 = np.abs(np.array([row.errors for row in rows])).T
     held, runs = sum(row.held for row in rows), sum(row.runs for row in rows)
+    held_p99 = sum(row.held_p99 for row in rows)
     return (
         f"| {name} | {len(rows)} | {np.median(x):.1%} | {x.max():.0%} | {np.median(r):.0%} | {r.max():.0%} "
-        f"| {held} of {runs} | {np.median(bound):.0%} | {np.nanmedian(same):.0%} |"
+        f"| {held} of {runs} | {np.median(bound):.0%} | {np.nanmedian(same):.0%} "
+        f"| {np.median(p99):.0%} | {p99.max():.0%} | {held_p99} of {runs} |"
     )
 
 
@@ -135,11 +151,15 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         measured(folder)
     every: list[Held] = []
-    print("| system | points | X median | worst | R median | worst | runs held | X: bound | X: as measured |")
-    print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| system | points | X median | worst | R median | worst | runs held | X: bound | X: as measured "
+        "| p99 median | worst | runs held |"
+    )
+    print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for file in sorted(SUITE.glob("*.toml")):
-        fit, others = parts(folder, file)
-        rows = list(held_back(file.stem, layered_system(fit, level=0.95, seed=0), others))
+        (fit, seen), (others, quantiles) = parts(folder, file)
+        system = layered_system(fit, level=0.95, seed=0, quantiles=seen)
+        rows = list(held_back(file.stem, system, others, quantiles))
         print(line(file.stem, rows), flush=True)
         every += rows
     print(line("all", every))

@@ -108,3 +108,45 @@ def simulate(
     ValueError
         For an impossible argument, or more concurrent requests or events than are allowed.
     """
+
+def simulate_layered(
+    cores: list[float],
+    tiers: list[tuple[int, int, float, float, bool]],
+    outside: tuple[float, float, list[float]],
+    inside: tuple[float, float, list[float]],
+    *,
+    think: Time,
+    work: Shape,
+    customers: int,
+    pools: int,
+    slots: int,
+    seed: int,
+    replications: int,
+    warmup: int,
+    rounds: int,
+) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Simulates a layered network several times over, on all processors.
+
+    Parameters
+    ----------
+    tiers
+        Host, threads, mean processor time of a request, additional time to wake a thread, whether each slot has its own
+        thread.
+    outside, inside
+        Delay, stretch, shares by tier.
+    slots
+        Of each pool; 0 if requests need none.
+    warmup, rounds
+        Completed requests.
+
+    Returns
+    -------
+    Of every replication: the observed time, completed requests, and the sums of their response times, waits for a slot
+    and times with a slot, (5); ∫ active threads dt, (tiers); ∫ busy cores dt, (hosts); the histogram of response times,
+    (buckets, 3): beginning, end, count.
+
+    Raises
+    ------
+    ValueError
+        For an impossible argument, or more events than are allowed.
+    """

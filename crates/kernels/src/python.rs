@@ -16,5 +16,6 @@ fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LostError", module.py().get_type::<simulation::LostError>())?;
     module.add_function(wrap_pyfunction!(exact::closed, module)?)?;
     module.add_function(wrap_pyfunction!(exact::lattice, module)?)?;
-    module.add_function(wrap_pyfunction!(simulation::simulate, module)?)
+    module.add_function(wrap_pyfunction!(simulation::simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(simulation::simulate_layered, module)?)
 }

@@ -5,6 +5,8 @@
 //!
 //! * [`Model`]: the network. [`Shape`]: the distribution of a time. [`Plan`]: the length of a simulation.
 //!
+//! * [`Layered`]: a network of slots, threads and cores, with its own simulation.
+//!
 //! * `Engine`: one replication. Every customer has at most one future event, in a heap (`Events`). So the number of
 //!   present customers bounds the memory.
 //!
@@ -14,6 +16,7 @@ mod engine;
 mod error;
 mod events;
 mod histogram;
+mod layered;
 mod limits;
 mod model;
 mod plan;
@@ -26,6 +29,7 @@ use std::thread;
 
 pub use error::Error;
 pub use histogram::Histogram;
+pub use layered::{Layered, Observed, Stage, Tier, simulate_layered};
 pub use limits::{CUSTOMERS_MAX, REPLICATIONS_MAX};
 pub use model::{Class, Model, Route, Service, Source, Station, Time};
 pub use plan::{Length, Plan};
@@ -48,17 +52,25 @@ pub fn simulate(
 ) -> Result<Vec<Replication>, Error> {
     model.check()?;
     plan.check()?;
+    replicated(plan.replications, |number| replicate(model, plan, number, cancelled))
+}
+
+/// The results of all replications, in order, computed on all processors.
+fn replicated<T: Send>(
+    replications: u32,
+    replicate: impl Fn(u32) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let workers = processors.min(plan.replications as usize);
+    let workers = processors.min(replications as usize);
     let next = AtomicU32::new(0);
     let work = || {
         let mut done = Vec::new();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= plan.replications {
+            if number >= replications {
                 return Ok(done);
             }
-            done.push((number, replicate(model, plan, number, cancelled)?));
+            done.push((number, replicate(number)?));
         }
     };
     let done = thread::scope(|scope| {
@@ -74,9 +86,9 @@ pub fn simulate(
         }
         done
     });
-    let mut numbered: Vec<(u32, Replication)> = done?;
+    let mut numbered: Vec<(u32, T)> = done?;
     numbered.sort_unstable_by_key(|(number, _)| *number);
-    Ok(numbered.into_iter().map(|(_, replication)| replication).collect())
+    Ok(numbered.into_iter().map(|(_, result)| result).collect())
 }
 
 fn replicate(

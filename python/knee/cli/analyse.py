@@ -15,10 +15,13 @@ from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, St
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from knee.fit import Goal
+    from knee.fit import Goal, Simulator
     from knee.fit.scenario import Setting
     from knee.stats.intervals import Interval
     from knee.verdict import Findings
+
+_WIDE = 1.2
+"""Ratio of an interval's ends from which a prediction names the run that would narrow it."""
 
 
 def write_report(findings: Findings, path: Path) -> None:
@@ -196,23 +199,44 @@ def print_prediction(
         None if thinking is None else fit.parse_shape("--thinking", thinking),
         places,
     )
-    if (sought is None) != (slo is None):
-        raise SpecError("--seek and --slo: expected both, such as --seek workers --slo 'response_ms < 5'")
+    if sought is not None and slo is None:
+        raise SpecError("--seek: needs a goal, such as --slo 'response_ms < 5'")
+    if slo is not None and sought is None and not asked:
+        raise SpecError("--slo: needs a setting, such as --set load.clients=1000 or --seek load.clients")
     goal = None if slo is None else fit.Goal.parse(slo)
     source = _opened(path, renames)
+    about_quantiles = goal is not None and goal.share is not None
+    simulator = None
+    if simulated or about_quantiles:
+        simulator = fit.Simulator(
+            None if service is None else assumptions.service,
+            assumptions.thinking,
+            places,
+            rounds,
+            replications or fit.REPLICATIONS,
+            seed,
+        )
     if sought is not None and goal is not None:
-        _print_sought(source, asked, sought, goal, level, seed)
+        _print_sought(source, asked, sought, goal, level, seed, simulator)
         return
     why = ""
-    if isinstance(source, Dataset) and not simulated and fit.needs_layers(asked):
+    if isinstance(source, Dataset) and (about_quantiles or fit.needs_layers(asked)):
         try:
-            forecasts = _print_layered(source, asked, level, seed)
+            forecasts = _print_layered(source, asked, goal, level, seed, simulator)
         except FitError as error:
             why = str(error)
         else:
             if measured:
                 _confirm(source, asked, forecasts)
+            elif len(forecasts) == 1 and _is_wide(forecasts[0][1]) and not {"cores", "host.cores"} & asked.keys():
+                plan = source.spec.measure
+                print(
+                    "The run that narrows this interval most is the predicted one: --measure takes about "
+                    f"{plan.repetitions * (plan.seconds + 2)} s for it."
+                )
             return
+    if about_quantiles:
+        raise FitError(why or f"--slo {slo}: a table has no processor times; expected a run folder")
     if several:
         raise SpecError(why or f"--set {several[0]}: expected one value, not a list: a table has no processor times")
     if isinstance(source, Dataset):
@@ -238,6 +262,8 @@ def print_prediction(
     for number, (system, scenario) in enumerate(systems):
         forecast = system.forecast(scenario, seed=seed) if scenario else None
         print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
+        if forecast is not None and goal is not None:
+            print(fit.goal_sentence(goal, forecast), flush=True)
         if forecast is not None:
             confirmed.append((forecast.scenario.clients, forecast.throughput, forecast.response_ms))
         if simulated and scenario is not None:
@@ -254,30 +280,49 @@ def print_prediction(
         _confirm(source, asked, confirmed)
 
 
+def _is_wide(interval: Interval) -> bool:
+    return interval.high is None or not interval.low or interval.high > _WIDE * interval.low
+
+
 def _print_layered(
-    source: Dataset, asked: Mapping[str, Setting | Sequence[Setting]], level: float, seed: int
+    source: Dataset,
+    asked: Mapping[str, Setting | Sequence[Setting]],
+    goal: Goal | None,
+    level: float,
+    seed: int,
+    simulator: Simulator | None,
 ) -> list[tuple[float, Interval, Interval]]:
     """Clients, throughput and response time of every forecast that was printed."""
     from knee import fit
 
-    systems = fit.layered_systems(source, measurements.configuration(source), asked, level=level, seed=seed)
-    found = fit.layered_forecasts(systems, asked)
+    systems = fit.layered_systems(
+        source, measurements.configuration(source), asked, level=level, seed=seed, has_quantiles=simulator is not None
+    )
+    found = fit.layered_forecasts(systems, asked, simulator)
     for number, (label, system, each) in enumerate(found):
-        print("\n" * bool(number) + fit.render_layered(label, system, each), flush=True)
+        print("\n" * bool(number) + fit.render_layered(label, system, each, goal, simulator), flush=True)
     return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
 
 
 def _print_sought(
-    source: Dataset | Measurements, asked: Mapping[str, Setting], name: str, goal: Goal, level: float, seed: int
+    source: Dataset | Measurements,
+    asked: Mapping[str, Setting],
+    name: str,
+    goal: Goal,
+    level: float,
+    seed: int,
+    simulator: Simulator | None,
 ) -> None:
     from knee import fit
 
     if not isinstance(source, Dataset):
         raise SpecError("--seek: needs a run folder: a table has no processor times")
-    systems = fit.layered_systems(source, measurements.configuration(source), asked, level=level, seed=seed)
-    found = fit.seek_settings(systems, asked, name, goal)
+    systems = fit.layered_systems(
+        source, measurements.configuration(source), asked, level=level, seed=seed, has_quantiles=simulator is not None
+    )
+    found = fit.seek_settings(systems, asked, name, goal, simulator)
     for number, (label, system, each) in enumerate(found):
-        print("\n" * bool(number) + fit.render_sought(label, system, each), flush=True)
+        print("\n" * bool(number) + fit.render_sought(label, system, each, simulator), flush=True)
 
 
 def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple[float, Interval, Interval]]) -> None:

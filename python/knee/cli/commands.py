@@ -224,14 +224,15 @@ def predict_command(
         str | None, typer.Option("--seek", metavar="NAME", help="Find the value of this setting that meets --slo.")
     ] = None,
     slo: Annotated[
-        str | None, typer.Option(metavar="GOAL", help="Goal, 'response_ms < NUMBER' or 'throughput > NUMBER'.")
+        str | None,
+        typer.Option(metavar="GOAL", help="Goal, such as 'response_ms < 5', 'p99 < 5 ms' or 'throughput > 1000'."),
     ] = None,
     service: Annotated[
         str | None,
         typer.Option(
             metavar="SHAPE",
-            help="Distribution of service times: deterministic, exponential (default), erlang:STAGES, hyper:C2, "
-            "lognormal:C2.",
+            help="Distribution of service times: deterministic, exponential, erlang:STAGES, hyper:C2, lognormal:C2. "
+            "By default as measured, or exponential.",
         ),
     ] = None,
     thinking: Annotated[str | None, typer.Option(metavar="SHAPE", help="Distribution of think times.")] = None,

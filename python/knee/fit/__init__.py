@@ -10,6 +10,7 @@
     forecast   predictions with intervals
     demands    measured processor times and stage times of a request, by tier
     layered    the layered model of these demands, and its forecasts
+    percentiles  quantiles of response times, from a simulation of the layered network
     goals      the value of a setting that meets a goal
     setups     answers questions about workers, middlewares, think times and cores with it
     systems    fits every configuration of a table
@@ -26,6 +27,7 @@ from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.goals import Goal
 from knee.fit.models import Model, candidates
 from knee.fit.outlook import Outlook, Outlooks, outlooks
+from knee.fit.percentiles import Simulator
 from knee.fit.plan import REPLICATIONS, Assumptions, Plan, parse_shape, simulate_plan
 from knee.fit.scenario import Scenario
 from knee.fit.search import Fit, fit_model
@@ -34,6 +36,7 @@ from knee.fit.setups import layered_forecasts, layered_systems, needs_layers, se
 from knee.fit.stages import Stage, Stages, stage_demands
 from knee.fit.systems import fit_systems
 from knee.fit.text import (
+    goal_sentence,
     parameter_sentence,
     render_layered,
     render_plan,
@@ -57,6 +60,7 @@ __all__ = [
     "Plan",
     "Scenario",
     "Selection",
+    "Simulator",
     "Stage",
     "Stages",
     "Trial",
@@ -65,6 +69,7 @@ __all__ = [
     "curve_of",
     "fit_model",
     "fit_systems",
+    "goal_sentence",
     "layered_forecasts",
     "layered_systems",
     "needs_layers",

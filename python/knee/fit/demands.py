@@ -159,6 +159,11 @@ def _spread(dataset: Dataset) -> pl.Expr:
     return (dataset.setting("workload.protocol") == "memcached") & (writes | sharded.fill_null(value=False))
 
 
+def closed(rows: pl.DataFrame) -> pl.DataFrame:
+    """The runs of a closed loop that answered requests."""
+    return rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
+
+
 def demands_of(rows: pl.DataFrame) -> Demands:
     """The rows of one configuration from :func:`with_demands`.
 
@@ -167,7 +172,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     FitError
         If there is no closed loop, or some tier was not measured.
     """
-    rows = rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
+    rows = closed(rows)
     if rows.is_empty():
         raise FitError("there is no closed loop with response times")
     between = rows["middlewares"].to_list()

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from knee.errors import FitError
+from knee.fit.forecast import Forecast
 from knee.fit.layered import LayeredForecast
+from knee.fit.percentiles import SHARES
 from knee.fit.scenario import CLIENTS, PIPELINE
 from knee.stats.intervals import number
 
@@ -18,12 +20,13 @@ def sought_max(name: str) -> int:
     return 16_384 if name in CLIENTS else 4096
 
 
-_GOAL = re.compile(r"\s*(response_ms|throughput)\s*([<>])\s*([0-9.eE+]+)\s*")
+_QUANTILES = {f"p{100 * share:g}": share for share in SHARES}
+_GOAL = re.compile(rf"\s*(response_ms|throughput|{'|'.join(_QUANTILES)})\s*([<>])\s*([0-9.eE+]+)\s*(ms|/s)?\s*")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """`response_ms < bound` or `throughput > bound`."""
+    """`response_ms < bound`, `throughput > bound`, or a quantile of the response time such as `p99 < bound`, in ms."""
 
     quantity: str
     bound: float
@@ -36,20 +39,34 @@ class Goal:
             bound = float(found[3]) if found else 0.0
         except ValueError:
             bound = 0.0
-        if not found or bound <= 0 or (found[1] == "response_ms") != (found[2] == "<"):
-            raise FitError(f"--slo {text!r}: expected 'response_ms < NUMBER' or 'throughput > NUMBER'")
+        wanted = ("<", "ms") if found and found[1] != "throughput" else (">", "/s")
+        if not found or bound <= 0 or found[2] != wanted[0] or found[4] not in (None, wanted[1]):
+            known = ", ".join(["response_ms", *_QUANTILES])
+            raise FitError(
+                f"--slo {text!r}: expected a goal such as 'response_ms < 5' ({known}) or 'throughput > 1000'"
+            )
         return cls(found[1], bound)
 
     def __str__(self) -> str:
-        return f"{self.quantity} {'<' if self.quantity == 'response_ms' else '>'} {number(self.bound)}"
+        return f"{self.quantity} {'>' if self.quantity == 'throughput' else '<'} {number(self.bound)}"
 
-    def is_met(self, forecast: LayeredForecast, *, surely: bool) -> bool:
+    @property
+    def share(self) -> float | None:
+        """The probability of the quantile; None for a mean."""
+        return _QUANTILES.get(self.quantity)
+
+    def is_met(self, forecast: LayeredForecast | Forecast, *, surely: bool) -> bool:
         """Whether the estimate meets the goal, or with `surely` all of the interval."""
-        if self.quantity == "response_ms":
-            worst = forecast.response_ms.high if surely else forecast.response_ms.estimate
-            return worst is not None and worst < self.bound
-        worst = forecast.throughput.low if surely else forecast.throughput.estimate
-        return worst is not None and worst > self.bound
+        if self.quantity == "throughput":
+            worst = forecast.throughput.low if surely else forecast.throughput.estimate
+            return worst is not None and worst > self.bound
+        time = forecast.response_ms
+        if self.share is not None:
+            if not isinstance(forecast, LayeredForecast):
+                raise FitError(f"{self}: only a layered model has quantiles")
+            time = forecast.quantiles_ms[self.share]
+        worst = time.high if surely else time.estimate
+        return worst is not None and worst < self.bound
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,7 @@ class Sought:
 
 def wants_largest(name: str, goal: Goal) -> bool:
     """More clients lengthen response times; more of any other setting shortens them."""
-    return name in (*CLIENTS, *PIPELINE) and goal.quantity == "response_ms"
+    return name in (*CLIENTS, *PIPELINE) and goal.quantity != "throughput"
 
 
 def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> Sought:

@@ -6,7 +6,7 @@ Estimation and intervals: docs/methods/layered.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -109,8 +109,8 @@ class LayeredFit:
         if self.backends and setup.slots is not None:
             count[-1] = setup.middlewares * setup.slots
         tiers = [
-            Tier(name, HOST, number, float(work), float(wakeup))
-            for name, number, (work, wakeup) in zip(self.tiers, count, self.laws, strict=True)
+            Tier(name, HOST, number, float(work), float(wakeup), self.backends and i == len(count) - 1)
+            for i, (name, number, (work, wakeup)) in enumerate(zip(self.tiers, count, self.laws, strict=True))
         ]
         inside, outside = _shares(self.tiers, self.share_out)
         return Layered(
@@ -208,6 +208,7 @@ class LayeredForecast:
     response_ms  of the clients
     limits       elasticity of the throughput: growth in percent per percent more of a resource, descending
     busy         share of time in which each resource is busy
+    quantiles_ms of the response time, by probability; empty unless simulated
     """
 
     setup: Setup
@@ -216,6 +217,7 @@ class LayeredForecast:
     response_ms: Interval
     limits: tuple[tuple[str, float], ...]
     busy: dict[str, float]
+    quantiles_ms: Mapping[float, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ class LayeredSystem:
     draws     fits to resampled repetitions
     misfit    logarithmic errors of the response time of each run, measured / predicted
     error     median absolute relative errors of throughput and response time at the measured points
+    quantiles measured ones of each run's response time, (runs, :data:`knee.fit.percentiles.SHARES`), ms; None if unread
     """
 
     data: Demands
@@ -242,6 +245,7 @@ class LayeredSystem:
     error: tuple[float, float]
     level: float
     seed: int
+    quantiles: Floats | None = None
     _loads: dict[tuple[object, ...], list[Loads]] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
@@ -343,7 +347,7 @@ class LayeredSystem:
         return sorted(found, key=lambda each: -each[1][0])
 
 
-def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
+def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats | None = None) -> LayeredSystem:
     """Fit a layered model, with resamples of the repetitions.
 
     Raises
@@ -376,7 +380,8 @@ def layered_system(data: Demands, *, level: float, seed: int) -> LayeredSystem:
             f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); another "
             "resource, such as a disk, limits them"
         )
-    return LayeredSystem(data, fit, draws, np.log(data.response / predicted[:, 1]), (x_error, r_error), level, seed)
+    misfit = np.log(data.response / predicted[:, 1])
+    return LayeredSystem(data, fit, draws, misfit, (x_error, r_error), level, seed, quantiles)
 
 
 def _points_of(data: Demands) -> list[np.ndarray]:

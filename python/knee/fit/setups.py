@@ -17,6 +17,7 @@ from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
 from knee.fit.demands import TIERS, Demands, demands_of, with_demands
 from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
+from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
 from knee.stats.intervals import Floats
 
@@ -53,6 +54,7 @@ def layered_systems(
     level: float,
     seed: int,
     systems_max: int | None = None,
+    has_quantiles: bool = False,
 ) -> list[tuple[str, LayeredSystem]]:
     """The label and the model of every configuration of a run folder with the asked levels.
 
@@ -62,6 +64,8 @@ def layered_systems(
         Factors besides the clients. A model covers all levels of those in KNOWN.
     asked
         Settings of KNOWN to any values, and other factors to one of their measured levels.
+    has_quantiles
+        Whether to read the measured quantiles, which takes a second for each hundred runs.
 
     Raises
     ------
@@ -70,6 +74,8 @@ def layered_systems(
         was not measured; for more than `systems_max` configurations.
     """
     table = with_demands(dataset, observations(dataset))
+    if has_quantiles:
+        table = with_quantiles(dataset, table)
     own = {name for names in KNOWN for name in names}
     named = [name for name in others if name not in own]
     for name in set(asked) - own:
@@ -82,14 +88,17 @@ def layered_systems(
         raise FitError(f"{len(each)} configurations: expected {systems_max} at most")
     for label, rows in each:
         with _labelled(label):
-            found.append((label, layered_system(demands_of(rows), level=level, seed=seed)))
+            quantiles = quantiles_of(rows) if has_quantiles else None
+            found.append((label, layered_system(demands_of(rows), level=level, seed=seed, quantiles=quantiles)))
     return found
 
 
 def layered_forecasts(
-    systems: Sequence[tuple[str, LayeredSystem]], asked: Mapping[str, Setting | Sequence[Setting]]
+    systems: Sequence[tuple[str, LayeredSystem]],
+    asked: Mapping[str, Setting | Sequence[Setting]],
+    simulator: Simulator | None = None,
 ) -> list[tuple[str, LayeredSystem, list[LayeredForecast]]]:
-    """The forecasts of every system, one for each combination of the asked values.
+    """The forecasts of every system, one for each combination of the asked values. `simulator` adds quantiles.
 
     Raises
     ------
@@ -103,14 +112,22 @@ def layered_forecasts(
     for label, system in systems:
         with _labelled(label):
             setups = [_setup(system.data, one) for one in each]
-        found.append((label, system, [system.forecast(setup) for setup in setups]))
+            forecasts = [system.forecast(setup) for setup in setups]
+            if simulator is not None:
+                forecasts = [simulator(system, forecast) for forecast in forecasts]
+        found.append((label, system, forecasts))
     return found
 
 
 def seek_settings(
-    systems: Sequence[tuple[str, LayeredSystem]], asked: Mapping[str, Setting], name: str, goal: Goal
+    systems: Sequence[tuple[str, LayeredSystem]],
+    asked: Mapping[str, Setting],
+    name: str,
+    goal: Goal,
+    simulator: Simulator | None = None,
 ) -> list[tuple[str, LayeredSystem, Sought]]:
-    """As :func:`layered_forecasts`, the value of the setting `name` with which every system meets the goal."""
+    """As :func:`layered_forecasts`, the value of the setting `name` with which every system meets the goal. `simulator`
+    adds quantiles."""
     if name in (*PIPELINE, *THINK) or not any(name in names for names in KNOWN):
         raise FitError(f"--seek {name}: expected clients, workers, connections, middlewares, stores, threads or cores")
     if name in asked:
@@ -119,7 +136,8 @@ def seek_settings(
     for label, system in systems:
 
         def forecast(value: int, system: LayeredSystem = system) -> LayeredForecast:
-            return system.forecast(_setup(system.data, {**asked, name: value}))
+            found = system.forecast(_setup(system.data, {**asked, name: value}))
+            return found if simulator is None else simulator(system, found)
 
         with _labelled(label):
             found.append((label, system, seek(name, goal, forecast)))

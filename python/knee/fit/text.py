@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from knee.fit.forecast import FittedSystem, Forecast
-from knee.fit.goals import Sought, sought_max
+from knee.fit.goals import Goal, Sought, sought_max
 from knee.fit.layered import LIMITS, LayeredForecast, LayeredSystem
+from knee.fit.percentiles import Simulator
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
 from knee.queueing import Shape
@@ -52,10 +53,22 @@ def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
     return "\n".join([*lines, *stage_lines(system)])
 
 
-def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> str:
+def render_layered(
+    label: str,
+    system: LayeredSystem,
+    forecasts: Sequence[LayeredForecast],
+    goal: Goal | None = None,
+    simulator: Simulator | None = None,
+) -> str:
     """The predictions of a layered model, the limits of the throughput, and the errors of the model."""
     lines = [label] if label else []
-    lines += _layered_lines(system, forecasts[0]) if len(forecasts) == 1 else _layered_table(system, forecasts)
+    if len(forecasts) == 1:
+        lines += _layered_lines(system, forecasts[0])
+        lines += [goal_sentence(goal, forecasts[0])] if goal is not None else []
+    else:
+        lines += _layered_table(system, forecasts)
+    if simulator is not None:
+        lines += _quantile_lines(system, forecasts, simulator)
     data = system.data
     x_error, r_error = system.error
     lines.append(
@@ -77,7 +90,32 @@ def render_layered(label: str, system: LayeredSystem, forecasts: Sequence[Layere
     return "\n".join(lines)
 
 
-def render_sought(label: str, system: LayeredSystem, sought: Sought) -> str:
+def goal_sentence(goal: Goal, forecast: LayeredForecast | Forecast) -> str:
+    """Whether a forecast meets a goal."""
+    likely, surely = (goal.is_met(forecast, surely=each) for each in (False, True))
+    level = f"{100 * forecast.throughput.level:g}%"
+    if not likely:
+        return f"{goal}: the estimate does not meet it."
+    return f"{goal}: the estimate meets it, {'and so does' if surely else 'but not'} the whole {level} interval."
+
+
+def _quantile_lines(system: LayeredSystem, forecasts: Sequence[LayeredForecast], simulator: Simulator) -> list[str]:
+    lines = []
+    for each in forecasts:
+        where = f"{counted(round(each.clients), 'client')}: " if len(forecasts) > 1 else ""
+        quantiles = ", ".join(
+            f"{100 * share:g}% within {quantity_between(value, 'ms')}" for share, value in each.quantiles_ms.items()
+        )
+        lines.append(f"Response times, {where}{quantiles}.")
+    scatter = simulator.scatter(system)
+    line = f"Quantiles are simulated with {_shape_words(scatter.work)} processor times"
+    if scatter.is_measured:
+        worst = float(np.exp(np.abs(scatter.errors[:, -1] - np.median(scatter.errors[:, -1])).max())) - 1
+        line += f", and corrected by their errors at the measured points. After that, p99 was off by up to {worst:.0%}"
+    return [*lines, line + "."]
+
+
+def render_sought(label: str, system: LayeredSystem, sought: Sought, simulator: Simulator | None = None) -> str:
     """The value that meets a goal, and the prediction for it."""
     lines = [label] if label else []
     if sought.likely is None:
@@ -90,7 +128,7 @@ def render_sought(label: str, system: LayeredSystem, sought: Sought) -> str:
         lines.append(f"With no value up to {sought_max(sought.name):,} does the whole {share} interval meet the goal.")
     else:
         lines.append(f"With {sought.sure[0]:,}, the whole {share} interval meets the goal.")
-    return "\n".join([*lines, render_layered("", system, [sought.likely[1]])])
+    return "\n".join([*lines, render_layered("", system, [sought.likely[1]], None, simulator)])
 
 
 def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str]:

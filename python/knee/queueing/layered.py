@@ -49,6 +49,7 @@ class Tier:
     threads  number of threads
     work     processor time of a request, in all threads together
     wakeup   additional processor time if each event finds its thread asleep
+    by_slot  whether each slot has its own thread
     """
 
     name: str
@@ -56,6 +57,7 @@ class Tier:
     threads: int
     work: float
     wakeup: float = 0.0
+    by_slot: bool = False
 
 
 @dataclass(frozen=True)

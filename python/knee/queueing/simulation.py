@@ -119,15 +119,15 @@ class Simulation:
         """
         if not 0 < checked_number("probability", probability) < 1:
             raise ArgumentError("probability", f"expected more than 0 and less than 1, not {probability}")
-        each = np.array([[_quantile(one, probability) for one in classes] for classes in self.histograms])
+        each = np.array([[quantile_of(one, probability) for one in classes] for classes in self.histograms])
         together = [
-            _quantile(np.concatenate([classes[index] for classes in self.histograms]), probability)
+            quantile_of(np.concatenate([classes[index] for classes in self.histograms]), probability)
             for index in range(len(self.classes))
         ]
         return Estimates.of(each, self.throughput.level, np.array(together))
 
 
-def _quantile(histogram: Floats, probability: float) -> float:
+def quantile_of(histogram: Floats, probability: float) -> float:
     """The quantile, interpolated within its bucket. Buckets may be in any order, and occur more than once."""
     if not len(histogram):
         return math.nan

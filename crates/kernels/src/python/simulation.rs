@@ -12,7 +12,8 @@ use pyo3::types::PyBytes;
 use super::arrays::bytes;
 use super::interrupt::LOOK_EVERY;
 use crate::simulate::{
-    Class, Error, Length, Model, Plan, Replication, Route, Service, Shape, Source, Station, Time,
+    Class, Error, Layered, Length, Model, Plan, Replication, Route, Service, Shape, Source, Stage,
+    Station, Tier, Time,
 };
 
 /// Servers, 0 for a delay; speeds, empty unless they vary; places.
@@ -81,21 +82,78 @@ pub(super) fn simulate(
     };
     let (warmup, observed) = (length(warmup), length(observed));
     let plan = Plan { seed, first_stream, replications, warmup, observed, has_series };
-    let replications = py.detach(|| in_other_threads(&model, &plan))?;
+    let replications =
+        py.detach(|| in_other_threads(|stop| crate::simulate::simulate(&model, &plan, stop)))?;
     replications.iter().map(|replication| result(py, replication)).collect()
 }
 
+/// Host; threads; work; wake-up; whether each slot has its own thread.
+type TierArgument = (usize, usize, f64, f64, bool);
+/// Delay; stretch; shares by tier.
+type StageArgument = (f64, f64, Vec<f64>);
+/// Duration, completed requests, sums of response times, waits and times inside; active threads by tier; busy cores by
+/// host; histogram.
+type ObservedResult<'py> = (Bytes<'py>, Bytes<'py>, Bytes<'py>, Bytes<'py>);
+
+/// Simulates a layered network several times.
+#[pyfunction]
+#[pyo3(signature = (
+    cores, tiers, outside, inside, *, think, work, customers, pools, slots, seed, replications, warmup, rounds
+))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub(super) fn simulate_layered(
+    py: Python<'_>,
+    cores: Vec<f64>,
+    tiers: Vec<TierArgument>,
+    outside: StageArgument,
+    inside: StageArgument,
+    think: TimeArgument,
+    work: ShapeArgument,
+    customers: usize,
+    pools: usize,
+    slots: usize,
+    seed: u64,
+    replications: u32,
+    warmup: u64,
+    rounds: u64,
+) -> PyResult<Vec<ObservedResult<'_>>> {
+    let tier =
+        |(host, threads, work, wakeup, by_slot)| Tier { host, threads, work, wakeup, by_slot };
+    let stage = |(delay, stretch, shares)| Stage { delay, stretch, shares };
+    let (outside, inside) = (stage(outside), stage(inside));
+    let (tiers, think, work) = (tiers.into_iter().map(tier).collect(), time(think)?, shape(work)?);
+    let network = Layered { cores, tiers, outside, inside, think, work, customers, pools, slots };
+    let simulated = |stop: &AtomicBool| {
+        crate::simulate::simulate_layered(&network, seed, replications, warmup, rounds, stop)
+    };
+    let found = py.detach(|| in_other_threads(simulated))?;
+    found
+        .iter()
+        .map(|one| {
+            let sums = [one.duration, one.completed as f64, one.response, one.waiting, one.inside];
+            let buckets: Vec<[f64; 3]> = one.histogram.buckets().collect();
+            Ok((
+                array(py, &sums)?,
+                array(py, &one.active)?,
+                array(py, &one.cores)?,
+                array(py, buckets.as_flattened())?,
+            ))
+        })
+        .collect()
+}
+
 /// Simulates in other threads, while this thread checks for signals.
-fn in_other_threads(model: &Model, plan: &Plan) -> PyResult<Vec<Replication>> {
+fn in_other_threads<T: Send>(
+    simulate: impl FnOnce(&AtomicBool) -> Result<T, Error> + Send,
+) -> PyResult<T> {
     let cancelled = AtomicBool::new(false);
     let (answer, answered) = mpsc::channel();
     thread::scope(|scope| {
         // After a signal there is no receiver.
-        let work = || drop(answer.send(crate::simulate::simulate(model, plan, &cancelled)));
-        scope.spawn(work);
+        scope.spawn(|| drop(answer.send(simulate(&cancelled))));
         loop {
             match answered.recv_timeout(LOOK_EVERY) {
-                Ok(replications) => return Ok(replications?),
+                Ok(found) => return Ok(found?),
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(signal) = Python::attach(|py| py.check_signals()) {
                         cancelled.store(true, Ordering::Relaxed);
@@ -129,8 +187,12 @@ fn class((population, outside, service, steps, ways): ClassArgument) -> Result<C
     Ok(Class { source, service, route: Route::new(steps, ways)? })
 }
 
-fn time((mean, (name, values, probabilities)): TimeArgument) -> Result<Time, Error> {
-    let shape = match (name.as_str(), values.as_slice()) {
+fn time((mean, of): TimeArgument) -> Result<Time, Error> {
+    Ok(Time { mean, shape: shape(of)? })
+}
+
+fn shape((name, values, probabilities): ShapeArgument) -> Result<Shape, Error> {
+    Ok(match (name.as_str(), values.as_slice()) {
         ("exponential", []) => Shape::Exponential,
         ("deterministic", []) => Shape::Deterministic,
         ("erlang", &[stages]) => Shape::Erlang(stages as u32),
@@ -139,8 +201,7 @@ fn time((mean, (name, values, probabilities)): TimeArgument) -> Result<Time, Err
         ("samples", _) => Shape::Samples(values),
         ("quantiles", _) => Shape::Quantiles { probabilities, values },
         _ => return Err(Error::Argument { name: "shape", problem: "unknown shape" }),
-    };
-    Ok(Time { mean, shape })
+    })
 }
 
 /// The arrays of one replication, as described in `_kernels.pyi`.
