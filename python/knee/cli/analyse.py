@@ -229,10 +229,10 @@ def print_prediction(
             if measured:
                 _confirm(source, asked, forecasts)
             elif len(forecasts) == 1 and _is_wide(forecasts[0][1]) and not {"cores", "host.cores"} & asked.keys():
-                plan = source.spec.measure
+                usual = source.spec.measure
                 print(
                     "The run that narrows this interval most is the predicted one: --measure takes about "
-                    f"{plan.repetitions * (plan.seconds + 2)} s for it."
+                    f"{usual.repetitions * (usual.seconds + 2)} s for it."
                 )
             return
     if about_quantiles:
