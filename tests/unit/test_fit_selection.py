@@ -134,7 +134,7 @@ def test_falling_models_are_chosen_only_after_a_measured_fall() -> None:
     throughput = 1000 * 2.0 ** np.arange(7) / law
     before, after = select(saturating(*throughput[:6])), select(saturating(*throughput))
     assert min(before.trials, key=lambda trial: trial.score).model.name == "universal scalability law"
-    assert not before.chosen.model.falls and not before.best.model.falls
+    assert not before.chosen.falls and not before.best.falls
     assert after.chosen.model.name == "universal scalability law"
 
 
@@ -156,6 +156,6 @@ def test_collapsing_systems_are_predicted_at_twice_the_clients(power: int) -> No
         trial.model.name: 128_000 / float(trial.model.cycle_ms(trial.fit.values, every[-1:], 0.0, float("nan"))[0])
         for trial in selection.trials
     }
-    assert selection.chosen.model.falls
+    assert selection.chosen.falls
     assert twice[selection.chosen.model.name] == pytest.approx(throughput[-1], rel=0.15)
-    assert min(twice[trial.model.name] for trial in selection.trials if not trial.model.falls) > 1.5 * throughput[-1]
+    assert min(twice[trial.model.name] for trial in selection.trials if not trial.falls) > 1.5 * throughput[-1]

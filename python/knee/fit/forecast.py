@@ -31,12 +31,15 @@ class Forecast:
     throughput   requests/s, with a prediction interval for one further run that includes the model's own error
     response_ms  in the curve's view (client or middleware)
     outside      a clause for each quantity in which the scenario extrapolates
+    may_fall     whether there are more clients than measured, without a measured fall of throughput: a fall beyond the
+                 measurements is possible, so only the throughput's upper end and the response time's lower end hold
     """
 
     scenario: Scenario
     throughput: Interval
     response_ms: Interval
     outside: tuple[str, ...]
+    may_fall: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +76,14 @@ class FittedSystem:
         return network_of(self.selection.chosen.fit, scenario)
 
     def forecast(self, scenario: Scenario, *, seed: int = 0) -> Forecast:
-        """Predict a scenario. The interval covers the uncertainty of the parameters and the error of one further run.
-        That error is at least the cross-validation error of the largest client count beyond that count, and of the
-        counts between elsewhere. For more slots or connections than measured, the interval extends to the prediction
-        for the largest measured number. The interval does not cover other errors of the model."""
+        """Predict a scenario by the chosen model. The interval covers the uncertainty of the parameters and the error
+        of one further run, around the predictions of all models that may describe the system as well. The error is at
+        least the cross-validation error of the largest client count beyond that count, and of the counts between
+        elsewhere.
+
+        Beyond the measured clients, slots or connections, the interval reaches to the prediction for the largest
+        measured number, as another resource may limit from there on. Throughput per client rises nowhere. The interval
+        does not cover a fall of throughput that no measurement shows."""
         return self.forecasts([scenario], seed=seed)[0]
 
     def forecasts(self, scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Forecast]:
@@ -85,6 +92,7 @@ class FittedSystem:
         asked = as_curve(curve, scenarios)
         throughput, response = self.selection.chosen.fit.predict(asked)
         centre = np.array([throughput, response])
+        near = np.array([trial.fit.predict(asked) for trial in self.selection.near])
         rng = np.random.default_rng(seed)
         several = np.log(np.stack(model.predict(self.draws, asked), axis=1) / centre)
         # Draw the same errors for every scenario, so that a band over client counts is smooth.
@@ -93,22 +101,31 @@ class FittedSystem:
         several += misfit[:, :, np.newaxis] * self._widening(asked.customers) + scatter[:, :, np.newaxis]
         stretch = _stretch(curve, len(model.parameters), self.level)
         low, high = (stretch * np.quantile(several, tail, axis=0) for tail in (_TAIL, 1 - _TAIL))
-        low, high = centre * np.exp(np.minimum(low, 0)), centre * np.exp(np.maximum(high, 0))
+        low, high = near.min(axis=0) * np.exp(np.minimum(low, 0)), near.max(axis=0) * np.exp(np.maximum(high, 0))
         found = [
             Forecast(
                 scenario,
                 Interval(float(throughput[i]), float(low[0, i]), float(high[0, i]), self.level, len(curve)),
                 Interval(float(response[i]), float(low[1, i]), float(high[1, i]), self.level, len(curve)),
                 tuple(outside_of(curve, self.pipelines, scenario)),
+                scenario.customers > curve.counts[-1] and not curve.falls,
             )
             for i, scenario in enumerate(scenarios)
         ]
+        measured = [self._measured(scenario) for scenario in scenarios]
+        further = list(dict.fromkeys(one for one, own in zip(measured, scenarios, strict=True) if one is not own))
+        floors = dict(zip(further, self.forecasts(further, seed=seed), strict=True)) if further else {}
+        return [
+            _reaching(each, floors[one]) if one in floors else each for each, one in zip(found, measured, strict=True)
+        ]
+
+    def _measured(self, scenario: Scenario) -> Scenario:
+        """The scenario, with at most as many clients, and else as many slots, as were measured."""
+        curve = self.selection.curve
+        if scenario.customers > curve.counts[-1]:
+            return replace(scenario, clients=curve.counts[-1] / scenario.pipeline)
         most = float(curve.slots.max())
-        further = [i for i, scenario in enumerate(scenarios) if scenario.slots > most]
-        as_most = self.forecasts([replace(scenarios[i], slots=most) for i in further], seed=seed) if further else []
-        for i, floor in zip(further, as_most, strict=True):
-            found[i] = _reaching(found[i], floor)
-        return found
+        return replace(scenario, slots=most) if scenario.slots > most else scenario
 
     def _widening(self, customers: Floats) -> Floats:
         """Factor on the fit's residuals for each client count, so that residuals and drift together reach the
@@ -125,16 +142,22 @@ class FittedSystem:
 
 
 def _reaching(forecast: Forecast, floor: Forecast) -> Forecast:
-    """A forecast for more worker slots or connections than measured, with intervals extended to the prediction for the
-    largest measured number. A resource behind the slots may be close to its own limit, which no measurement shows."""
-    throughput, response_ms = forecast.throughput, forecast.response_ms
-    assert throughput.low is not None and floor.throughput.low is not None
-    assert response_ms.high is not None and floor.response_ms.high is not None
-    return replace(
-        forecast,
-        throughput=replace(throughput, low=min(throughput.low, floor.throughput.low)),
-        response_ms=replace(response_ms, high=max(response_ms.high, floor.response_ms.high)),
-    )
+    """A forecast for more clients, slots or connections than measured, with intervals extended to `floor`, the
+    prediction for the largest measured number: another resource may be close to its own limit, which no measurement
+    shows. With more clients, throughput per client and the time between two requests bound the other ends.
+    """
+    x, r = forecast.throughput, forecast.response_ms
+    assert x.low is not None and x.high is not None and r.low is not None and r.high is not None
+    assert floor.throughput.low is not None and floor.throughput.high is not None
+    assert floor.response_ms.low is not None and floor.response_ms.high is not None
+    more = forecast.scenario.customers - floor.scenario.customers
+    slowest = floor.response_ms.high + 1000 * more / floor.throughput.low
+    x, r = replace(x, low=min(x.low, floor.throughput.low)), replace(r, high=max(r.high, slowest))
+    if more:
+        most = floor.throughput.high * forecast.scenario.customers / floor.scenario.customers
+        x = replace(x, high=max(x.estimate, min(forecast.throughput.high or most, most)))
+        r = replace(r, low=min(r.estimate, max(forecast.response_ms.low or 0.0, floor.response_ms.low)))
+    return replace(forecast, throughput=x, response_ms=r)
 
 
 def fitted(

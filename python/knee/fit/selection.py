@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,17 @@ NEGLIGIBLE = 1e-3
 """Errors below this count as equal: in data without scatter, rounding would decide."""
 
 
+NEAR = 2.0
+"""Models with at most this multiple of the best model's error may describe the system as well."""
+
+FALLS_NEAR = 1.5
+"""After a measured fall, so may models that fall beyond the largest count, if they fit all counts with at most this
+multiple of the chosen model's residuals: hidden counts hardly show how the fall goes on."""
+
+UNFIT = 0.15
+"""Error on hidden client counts above which no model describes the measurements."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A model's cross-validation: each client count but the smallest is hidden in turn and predicted from the others.
@@ -44,6 +55,9 @@ class Trial:
     squares
         For each hidden count, the mean over its points of the squared mean logarithmic errors of throughput and
         response time. The scatter of runs within a point is excluded, because it is equal for every model.
+    falls
+        Whether throughput falls with many clients: it does in the model, or the fit predicts less at twice the largest
+        count than at that count.
     """
 
     fit: Fit
@@ -51,6 +65,7 @@ class Trial:
     throughput_error: Floats
     response_error: Floats
     squares: Floats
+    falls: bool
 
     @property
     def model(self) -> Model:
@@ -96,7 +111,7 @@ class Selection:
 
     Among the models that tie with the best, Knee chooses the one with the fewest parameters. Of several such models it
     takes the more accurate. If their errors hardly differ, it takes the first in order. A model whose throughput falls
-    towards zero is chosen only if a fall was measured: a plateau with a sharp bend looks like the beginning of a fall.
+    with many clients is chosen only if a fall was measured: a sharp bend looks like the beginning of a fall.
     """
 
     curve: Curve
@@ -107,6 +122,24 @@ class Selection:
     def best(self) -> Trial:
         """The trial with the smallest error on hidden client counts, of those that may be chosen."""
         return min(_choosable(self.curve, self.trials), key=lambda trial: trial.score)
+
+    @property
+    def near(self) -> list[Trial]:
+        """The chosen trial, and those of models that may describe the system as well (NEAR, FALLS_NEAR). Models that
+        fall belong to them even if no fall was measured.
+        """
+        most = max(NEAR * self.best.score, NEGLIGIBLE)
+        error = FALLS_NEAR * self.chosen.fit.error if self.curve.falls else 0.0
+        return [
+            trial
+            for trial in self.trials
+            if trial is self.chosen or trial.score <= most or (trial.falls and trial.fit.error <= error)
+        ]
+
+    @property
+    def is_unfit(self) -> bool:
+        """Whether no model describes the measurements."""
+        return self.chosen.score > UNFIT
 
 
 def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
@@ -128,7 +161,7 @@ def select(curve: Curve, models: Sequence[Model] | None = None) -> Selection:
 
 def _choosable(curve: Curve, tried: Sequence[Trial]) -> Sequence[Trial]:
     """Without models that fall, unless a fall was measured or nothing else could be fitted."""
-    return tried if curve.falls else [trial for trial in tried if not trial.model.falls] or tried
+    return tried if curve.falls else [trial for trial in tried if not trial.falls] or tried
 
 
 def _try(model: Model, curve: Curve) -> Trial | None:
@@ -146,8 +179,16 @@ def _try(model: Model, curve: Curve) -> Trial | None:
         throughput_error=np.exp(np.concatenate(errors)[:, 0]) - 1,
         response_error=np.exp(np.concatenate(errors)[:, 1]) - 1,
         squares=np.array([float(np.mean(logs**2)) for logs in errors]),
+        falls=model.falls or _falls(fit, curve.where(curve.customers == curve.counts[-1])),
     )
     return trial if math.isfinite(fit.error) and np.isfinite(trial.squares).all() else None
+
+
+def _falls(fit: Fit, most: Curve) -> bool:
+    """Whether a fit predicts a fall from the client count of `most` to twice as many clients."""
+    at, _ = fit.predict(most)
+    twice, _ = fit.predict(replace(most, customers=2 * most.customers))
+    return bool((twice < (1 - NEGLIGIBLE) * at).any())
 
 
 def _left_out(fit: Fit, own: Curve) -> Floats:

@@ -280,6 +280,11 @@ def selection_sentence(selection: Selection) -> str:
     largest = np.array(chosen.left_out) == chosen.left_out[-1]
     x, r = (float(np.median(np.abs(error[~largest]))) for error in errors)
     x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
+    if selection.is_unfit:
+        head = (
+            f"No model describes these measurements: the best one, the {chosen.model.name}, has an error of "
+            f"{chosen.score:.0%} on hidden client counts. Measure more client counts where throughput bends or falls."
+        )
     return (
         f"{head} Each client count was hidden and predicted in turn; the median error was {x:.1%} for throughput and "
         f"{r:.1%} for response time. Predicted from the smaller counts, the largest count was off by {x_edge:+.1%} and "
@@ -330,11 +335,20 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
         "further run."
     ]
     if forecast.outside:
-        lines.append(
-            f"This prediction is an extrapolation: {'; '.join(forecast.outside)}. The intervals do not cover a new "
-            "bottleneck that may appear there."
-        )
+        lines.append(f"This prediction is an extrapolation: {'; '.join(forecast.outside)}. {_beyond(system, forecast)}")
     return lines
+
+
+def _beyond(system: FittedSystem, forecast: Forecast) -> str:
+    """What the intervals of an extrapolation leave out."""
+    if not forecast.may_fall:
+        return "The intervals do not cover a new bottleneck that may appear there."
+    most = system.selection.curve.counts[-1]
+    return (
+        f"The intervals cover a new limit above {most:,.10g} clients, but no fall of throughput, because the "
+        "measurements show none. If throughput falls there, only the upper end of the throughput and the lower end of "
+        "the response time hold: measure this load to exclude a fall."
+    )
 
 
 def quantity_between(interval: Interval, unit: str = "") -> str:

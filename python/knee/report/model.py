@@ -51,7 +51,8 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
         f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
-        "further runs. The dashed part extrapolates: the intervals do not cover a new bottleneck that may appear there."
+        "further runs. The dashed part extrapolates: the band covers a new limit there, but not a fall of throughput "
+        "that no measurement shows."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
