@@ -8,7 +8,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from loops import SLOTS, fitted, table
+from loops import COUNTS, SLOTS, fitted, table
 from soak import SOAK
 from synthetic import System, elsewhere, pooled, synthetic_dataset
 
@@ -215,15 +215,77 @@ def test_of_several_think_times_one_must_be_asked_for() -> None:
     assert scenario_of(rows, curve_of(rows), {"clients": 16, "think_ms": 20}).think_ms == 20
 
 
+def two_levels_of_workers() -> pl.DataFrame:
+    """A system of 16 slots, and with 8."""
+    model, values = LoadDependentNetwork(onset=False), (3.0, 4.0, 0.02)
+    rows = table(model, values, 0.01, repetitions=2, view="middleware")
+    cycle = model.cycle_ms(np.array(values), rows["clients"].cast(float).to_numpy(), 0.0, 8.0)
+    inside = pl.Series(cycle) - values[0]
+    fewer = rows.with_columns(
+        point=pl.col("point") + 100,
+        workers=pl.lit(8),
+        throughput=1000 * pl.col("clients") / pl.Series(cycle),
+        queueing_ms=inside / 2,
+        service_ms=inside / 2,
+    )
+    return pl.concat([rows.with_columns(pl.col("workers").cast(pl.Int32)), fewer.select(rows.columns)])
+
+
 def test_more_workers_need_models_with_slots() -> None:
-    rows = table(LoadDependentNetwork(onset=False), (3.0, 4.0, 0.02), 0.01, repetitions=2, view="middleware")
-    ((system, scenario),) = fit_systems(rows, [], {"workers": 32, "clients": 128})
+    ((system, scenario),) = fit_systems(two_levels_of_workers(), [], {"workers": 32, "clients": 128})
     assert all("slots" in t.model.name or t.model.name.startswith(("M/M/m", "load")) for t in system.selection.trials)
     assert scenario is not None and scenario.slots == 32
     true = LoadDependentNetwork(onset=False).cycle_ms(np.array((3.0, 4.0, 0.02)), np.array([128.0]), 0.0, 32.0)
     forecast = system.forecast(scenario)
     assert forecast.throughput.estimate == pytest.approx(128_000 / true[-1], rel=0.05)
     assert "worker slots = 32 is 2.0 times the largest value measured" in render_text(system, forecast)
+
+
+def test_one_number_of_workers_predicts_no_other() -> None:
+    rows = two_levels_of_workers().filter(pl.col("workers") == 16)
+    with pytest.raises(
+        FitError, match=r"^worker slots: only 16 were measured, .*: measure a second number, such as 32"
+    ):
+        fit_systems(rows, [], {"workers": 32, "clients": 128}, resamples=2)
+    ((_, scenario),) = fit_systems(rows, [], {"workers": 16, "clients": 128}, resamples=2)
+    assert scenario is not None and scenario.slots == 16
+
+
+def test_throughput_that_still_rises_may_stop_or_go_on() -> None:
+    """Twice the largest count, where throughput still rises: as much as was measured, or twice as much."""
+    rows = table(ClosedNetwork(slots=False), (5.0, 0.05), 0.01, repetitions=3, counts=(1, 2, 4, 8, 16, 32))
+    system = fitted(rows.drop("workers", "middlewares"))
+    most = rows.filter(pl.col("clients") == 32)["throughput"].mean()
+    at, beyond = system.forecasts([Scenario(clients, 1.0, 0.0, float("nan")) for clients in (32.0, 64.0)])
+    assert not at.may_fall and beyond.may_fall
+    x, r = beyond.throughput, beyond.response_ms
+    assert x.low is not None and x.high is not None and r.low is not None and r.high is not None
+    assert isinstance(most, float) and x.low <= most < x.estimate < x.high <= 2.1 * most
+    assert r.low < r.estimate < 64_000 / most <= r.high
+    said = forecast_lines(system, beyond)[1]
+    assert "The intervals cover a new limit above 32 clients, but no fall of throughput" in said
+
+
+def test_measured_falls_are_extrapolated() -> None:
+    rows = table(ScalabilityLaw(), (6.0, 0.05, 0.0008), 0.01, repetitions=3, counts=(*COUNTS, 96))
+    system = fitted(rows.drop("workers", "middlewares"))
+    beyond = system.forecast(Scenario(192.0, 1.0, 0.0, float("nan")))
+    true = ScalabilityLaw().cycle_ms(np.array((6.0, 0.05, 0.0008)), np.array([192.0]), 0.0, float("nan"))[0]
+    assert not beyond.may_fall
+    assert beyond.throughput.low is not None and beyond.throughput.high is not None
+    assert beyond.throughput.low <= 192_000 / true <= beyond.throughput.high
+    assert "do not cover a new bottleneck" in forecast_lines(system, beyond)[1]
+
+
+def test_models_that_miss_hidden_counts_are_named() -> None:
+    """Throughput up and down by half from count to count follows no model."""
+    rows = table(ClosedNetwork(slots=False), (5.0, 0.4))
+    luck = pl.when(pl.col("point") % 2 == 0).then(1.5).otherwise(0.7)
+    uneven = rows.with_columns(pl.col("throughput") * luck, pl.col("response_ms") / luck)
+    system = fitted(uneven)
+    assert system.selection.is_unfit
+    assert "No model describes these measurements: the best one, the " in render_text(system, None)
+    assert not fitted(rows).selection.is_unfit and "No model" not in render_text(fitted(rows), None)
 
 
 def test_scattered_think_times_are_one() -> None:

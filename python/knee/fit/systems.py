@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from knee.data.measurements import is_open_loop
@@ -15,7 +16,7 @@ from knee.fit.configurations import (
     rows_at,
     rows_of_most_slots,
 )
-from knee.fit.curve import CONNECTIONS, OPEN_LOOP, WORKERS, same_think
+from knee.fit.curve import CONNECTIONS, OPEN_LOOP, WORKERS, Curve, same_think
 from knee.fit.forecast import FittedSystem, fitted
 from knee.fit.models import candidates
 from knee.fit.scenario import Scenario, Setting, pipelines_of, scenario_of
@@ -79,6 +80,8 @@ def fit_systems(
                     "the number of worker slots is not known for every row, so no model predicts other numbers"
                 )
             scenario = scenario_of(rows, curve, asked) if asked else None
+            if scenario is not None:
+                _check_slots(curve, scenario)
             think_matters = scenario is not None and not same_think(scenario.think_ms, curve.think_ms)
             selection = select(curve, candidates(curve, slots_matter=slots_matter, think_matters=think_matters))
         except FitError as error:
@@ -86,3 +89,14 @@ def fit_systems(
         stages = stage_demands(rows_of_most_slots(rows), stations, level=level, seed=seed)
         found.append((fitted(label, selection, stages, pipelines_of(rows), level, resamples, seed), scenario))
     return found
+
+
+def _check_slots(curve: Curve, scenario: Scenario) -> None:
+    """Refuse other slots than the only number measured: the slots' own limit and that of a server behind them look
+    alike."""
+    measured = float(curve.slots[0])
+    if np.isfinite(measured) and not np.ptp(curve.slots) and scenario.slots != measured:
+        raise FitError(
+            f"{curve.servers}: only {measured:,.10g} were measured, so no model can tell their limit from that of the "
+            f"servers behind them: measure a second number, such as {scenario.slots:,.10g} {scenario.servers}"
+        )
