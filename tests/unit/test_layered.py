@@ -58,7 +58,20 @@ def runs(
     columns = np.array(rows).T
     threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
     slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)
-    return Demands(TRUE.tiers, False, False, False, 2.0, *columns, np.array(cpu), threads, threads, slots, slots)
+    return Demands(
+        TRUE.tiers,
+        False,
+        False,
+        False,
+        2.0,
+        *columns,
+        np.array(cpu),
+        np.zeros(len(rows)),
+        threads,
+        threads,
+        slots,
+        slots,
+    )
 
 
 CALIBRATION = [setup(n) for n in (8, 16, 32, 64, 128)]
@@ -186,6 +199,16 @@ def test_text_names_the_hosts_and_threads_that_were_not_measured(systems: System
     assert text.startswith(
         "At 32 clients, 4 worker slots in each of 2 middlewares, 2 threads in each middleware, 4 stores, "
     )
+
+
+def test_text_names_runs_that_other_programs_disturbed(systems: Systems) -> None:
+    ((label, system),) = systems
+    foreign = np.where(np.arange(len(system.data)) < 3, 0.45, 0.01)
+    ((_, _, found),) = fit.layered_forecasts(systems, {"workers": 8})
+    disturbed = replace(system, data=replace(system.data, foreign=foreign))
+    text = fit.render_layered(label, disturbed, found)
+    assert "Other programs used up to 45% of the host's processors in 3 of 15 runs: the prediction is biased" in text
+    assert "Other programs" not in fit.render_layered(label, system, found)
 
 
 def test_table_has_a_row_for_each_combination(systems: Systems) -> None:

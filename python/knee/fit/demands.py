@@ -10,6 +10,7 @@ import polars as pl
 
 from knee.data.threads import threads
 from knee.data.trim import RUN, trim
+from knee.data.utilization import cpu_shares
 from knee.errors import FitError
 from knee.stats.intervals import Floats
 
@@ -49,6 +50,8 @@ class Demands:
         Part of `outside` that the middleware measured.
     cpu
         Processor time of a request, (runs, tiers).
+    foreign
+        Share of the host's processors that other programs used.
     processes
         Number of processes, (runs, tiers).
     threads
@@ -74,6 +77,7 @@ class Demands:
     outside: Floats
     reply: Floats
     cpu: Floats
+    foreign: Floats
     processes: Floats
     threads: Floats
     slots: Floats
@@ -110,8 +114,9 @@ class Demands:
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The observations with columns `cpu_TIER` (busy processors), `processes_TIER` and `threads_TIER`, null without
-    probes of all processes of the tier, `cores` of the host, and `backends`, whether the store has a process for each
-    connection, and `spread`, whether some requests go to several stores."""
+    probes of all processes of the tier, `cores` of the host, `backends`, whether the store has a process for each
+    connection, `spread`, whether some requests go to several stores, and `foreign`, the share of the host's processors
+    that other programs used."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -147,7 +152,10 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
             "processes", "servers", f"_{tier}_threads"
         )
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
-    return table.join(cores, on=RUN, how="left", maintain_order="left")
+    others = cpu_shares(dataset).filter(pl.col("owner") == "others").select(*RUN, pl.col("share").alias("foreign"))
+    for each in (cores, others):
+        table = table.join(each, on=RUN, how="left", maintain_order="left")
+    return table
 
 
 def _spread(dataset: Dataset) -> pl.Expr:
@@ -223,6 +231,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         response - waiting - inside,
         reply,
         cpu,
+        np.nan_to_num(column("foreign")),
         np.stack([column(f"processes_{tier}") for tier in tiers], axis=1),
         np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
         connections / middlewares if pooled else workers,

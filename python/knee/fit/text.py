@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from knee.data.utilization import OUTSIDERS_MAX
 from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.goals import Goal, Sought, sought_max
 from knee.fit.layered import LIMITS, LayeredForecast, LayeredSystem
@@ -81,6 +82,11 @@ def render_layered(
         for tier, (work, wakeup) in zip(data.tiers, system.fit.laws.tolist(), strict=True)
     )
     lines.append(f"Processor time of a request in µs, and in brackets the additional time for waking threads: {times}.")
+    if (busy := data.foreign > OUTSIDERS_MAX).any():
+        lines.append(
+            f"Other programs used up to {data.foreign.max():.0%} of the host's processors in {busy.sum():,} of "
+            f"{counted(len(data), 'run')}: the prediction is biased; stop them and measure again."
+        )
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(
