@@ -273,7 +273,8 @@ impl Log {
         self.directory.is_some()
     }
 
-    /// Removes a dead segment, once the records that moved out of it are on the disk.
+    /// Removes a dead segment, once the records that moved out of it are on the disk. Its blocks are free once no table
+    /// maps its file; then call [`Log::refill_from_removed`].
     pub(crate) fn remove(&self, id: SegmentId, forgotten: Forgotten) -> Result<(), Unwritable> {
         if let Some(directory) = &self.directory {
             let end = lock(&self.head).end();
@@ -286,15 +287,21 @@ impl Log {
             }
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
-            // Refill the reserve at once, before another process takes the blocks. A later commit reports a failure.
-            let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
         }
         if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
             self.spares.forget_unmoved();
         }
         self.replace(id, None);
-        self.spares.freed();
         Ok(())
+    }
+
+    /// Refills the reserve with the blocks of a removed segment at once, before another process takes them. A later
+    /// commit reports a failure.
+    pub(crate) fn refill_from_removed(&self) {
+        if self.is_durable() {
+            let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
+        }
+        self.spares.freed();
     }
 
     /// Records in the manifest what was forgotten, and how far the log has come.

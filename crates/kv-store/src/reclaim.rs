@@ -102,7 +102,11 @@ impl Store {
         };
         // Lazy: a group is searched only if the previous group has no segment.
         let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
-        let movable = found.find_map(|segment| Some((segment, self.0.log.keep_for(segment)?)));
+        let movable =
+            found.find_map(|segment| Some((Arc::clone(segment), self.0.log.keep_for(segment)?)));
+        drop(found);
+        // A held segment maps its file, and so keeps the file's blocks.
+        drop(full);
         let Some((segment, kept)) = movable else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
             // While a clear is unfinished, its record would have to move.
@@ -112,8 +116,8 @@ impl Store {
         let began = Instant::now();
         lock(&self.0.harmed).remove(&segment.id);
         let reclaimed = match segment.said_without() {
-            Some(known) => self.drop_segment(segment, known),
-            None => self.reclaim_segment(segment),
+            Some(known) => self.drop_segment(&segment, known),
+            None => self.reclaim_segment(&segment),
         };
         drop(kept);
         match &reclaimed {
@@ -121,6 +125,7 @@ impl Store {
             _ => damaged.remove(&segment.id),
         };
         reclaimed?;
+        self.let_go(segment);
         self.note_shrunk();
         self.0.pressure.note_freed();
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
@@ -139,9 +144,21 @@ impl Store {
     /// Moves the readable live records out of a damaged segment, and removes the segment.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
-            Some(segment) => self.reclaim_segment(&segment),
+            Some(segment) => {
+                self.reclaim_segment(&segment)?;
+                self.let_go(segment);
+                Ok(())
+            }
             None => Ok(()),
         }
+    }
+
+    /// Refills the reserve from a removed segment, once no table maps its file.
+    fn let_go(&self, removed: Arc<Segment>) {
+        drop(removed);
+        // A table lets go of the segment when it is next locked.
+        (0..self.stripes()).for_each(|stripe| drop(self.stripe(stripe)));
+        self.0.log.refill_from_removed();
     }
 
     /// Whether space is short. If so, old versions and request ids are dropped.

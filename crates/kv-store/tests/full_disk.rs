@@ -232,6 +232,35 @@ fn takes_deletes_behind_larger_segments(path: &Path) {
     }
 }
 
+/// A removed segment restores the reserve at once, although tables mapped its file. Another process takes every other
+/// block.
+fn refills_its_reserve(path: &Path) {
+    let options = StoreOptions { stripes: 4, ..OPTIONS };
+    let directory =
+        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let (store, _) = Store::open(options, &directory, 1 << 30).expect("it opens");
+    let write = |key: u32, action| {
+        let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
+        store.write(&write, None, 1).and_then(|made| Ok(store.sync(made.sequence)?))
+    };
+    let put = Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value: &[7; 4000] };
+    let keys = (0..).find(|&key| write(key, put).is_err()).expect("the disk is small");
+    let mut filler = taken_but(path, 0);
+    // Two thirds of each segment die. The first move takes a reserved segment.
+    for key in (0..keys).filter(|key| key % 3 > 0) {
+        write(key, Action::Delete).expect("a full disk takes deletes");
+    }
+    assert!(store.reclaim().expect("there is room to move what is alive"));
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    assert_eq!(store.shortage(), None);
+    write(keys, put).expect("the reserve is whole");
+}
+
+#[test]
+fn removed_segment_restores_the_reserve() {
+    on_a_disk("restores", refills_its_reserve);
+}
+
 #[test]
 fn disk_filled_during_large_moves_takes_deletes() {
     on_a_disk("larger", takes_deletes_behind_larger_segments);
