@@ -219,7 +219,7 @@ impl Store {
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
-            self.0.log.refill();
+            self.0.log.refill(segment);
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,

@@ -99,13 +99,17 @@ impl Log {
     /// Reserves the segments that a move of this segment's live records may need; `None` if the disk lacks the space.
     /// Only a segment larger than the present size needs more than the reserve.
     pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
+        self.spares.keep(self.kept_for(segment), || self.make_segment())
+    }
+
+    /// Segments to keep for a move of this segment's live records.
+    fn kept_for(&self, segment: &Segment) -> usize {
         let is_small = segment.reserved <= self.segment_bytes;
         let live = segment.live() as usize;
-        let needed = match is_small || live <= self.room() {
+        match is_small || live <= self.room() {
             true => 0,
             false => segments_most(live, self.longest, self.segment_bytes),
-        };
-        self.spares.keep(needed, || self.make_segment())
+        }
     }
 
     /// Segments that records of `bytes` in total may need.
@@ -118,12 +122,14 @@ impl Log {
         self.reserved().saturating_sub(beyond)
     }
 
-    /// Replaces the reserved segments that a move has used, unless the disk just refused one. The caller holds no
-    /// lock: otherwise the next write would make them while the log is locked.
-    pub(crate) fn refill(&self) {
-        if self.is_in_reserve(0) {
+    /// Keeps no more than the rest of this segment's move may need. Replaces the reserved segments that the move has
+    /// used, unless the disk just refused one. The caller holds no lock: otherwise the next write would make them
+    /// while the log is locked.
+    pub(crate) fn refill(&self, moved: &Segment) {
+        self.spares.keep_at_most(self.kept_for(moved));
+        if self.spares.ready() < self.reserved() {
             // Refused writers report the failure.
-            let _ = self.spares.fill(0, RESERVED, false, || self.make_segment());
+            let _ = self.spares.fill(RESERVED, 0, false, || self.make_segment());
         }
     }
 }

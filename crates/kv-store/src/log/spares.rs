@@ -39,7 +39,8 @@ pub(super) struct Spares {
     made: Condvar,
     /// Number of spares. Commits read it without a lock; it changes only under the lock of `state`.
     ready: AtomicUsize,
-    /// Spares kept for a move, perhaps more than [`RESERVED`]. The count changes only under the lock of `state`.
+    /// Spares kept for the rest of a move, perhaps more than [`RESERVED`]. The count grows only under the lock of
+    /// `state`.
     kept: AtomicUsize,
 }
 
@@ -105,8 +106,7 @@ pub(crate) struct Kept<'a>(&'a Spares);
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        let _state = lock(&self.0.state);
-        self.0.kept.store(0, Ordering::Relaxed);
+        self.0.keep_at_most(0);
     }
 }
 
@@ -207,6 +207,11 @@ impl Spares {
         Some(Kept(self))
     }
 
+    /// Keeps at most `count` from now on: the rest of the move needs no more.
+    pub(super) fn keep_at_most(&self, count: usize) {
+        self.kept.fetch_min(count, Ordering::Relaxed);
+    }
+
     /// Takes a spare. Leaves at least `left` spares, and the kept ones unless `left` is 0.
     pub(super) fn take(
         &self,
@@ -217,10 +222,6 @@ impl Spares {
         let mut state = self.filled(1, left, Purpose::of(insists), make)?;
         let taken = state.segments.pop_front().expect("there is a spare");
         self.note_ready(&state);
-        if left == 0 {
-            let kept = self.kept.load(Ordering::Relaxed);
-            self.kept.store(kept.saturating_sub(1), Ordering::Relaxed);
-        }
         Ok(taken)
     }
 
@@ -393,10 +394,14 @@ mod tests {
         for left in [RESERVED, 1] {
             spares.take(left, true, full).unwrap_err();
         }
+        // Writers would use space in the segments that the move has taken, so they stay out of the rest.
         for taken in 1..=5 {
             assert_eq!(spares.take(0, true, full).unwrap().id, taken);
-            let left = 5 - taken as usize;
-            assert_eq!((spares.needed(0, 1), spares.ready()), (left.max(1), left));
+            assert_eq!((spares.needed(0, 1), spares.ready()), (5, 5 - taken as usize));
+        }
+        for (rest, kept) in [(3, 3), (4, 3), (0, 1)] {
+            spares.keep_at_most(rest);
+            assert_eq!(spares.needed(0, 1), kept);
         }
         drop(kept);
         assert_eq!(spares.needed(0, 1), 1);
