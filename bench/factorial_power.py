@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -19,7 +20,8 @@ from knee.factorial.box_cox import box_cox
 from knee.factorial.design import Design
 
 RATIOS = (2.0, 3.0, 1.5)
-NOISE = 0.05
+NOISE = (0.05, 0.2)
+"""Standard deviations of the proportional noise, as shares of each mean."""
 
 
 def design_with(factors: int, levels: int, repetitions: int) -> Design:
@@ -44,12 +46,12 @@ def null_rates(design: Design, noisy: float, designs: int, rng: np.random.Genera
     return [alone / terms, together / designs, covered / terms]
 
 
-def choices(design: Design, truth: str, designs: int, rng: np.random.Generator) -> Counter[str]:
+def choices(design: Design, truth: str, noise: float, designs: int, rng: np.random.Generator) -> Counter[str]:
     """Which model the data fit, for factors that add or multiply, with proportional noise."""
     steps = design.levels * (np.array(RATIOS[: len(design.factors)]) - 1)
     means = 10 * (1 + steps.sum(axis=1) if truth == "additive" else np.prod(1 + steps, axis=1))
     return Counter(
-        box_cox(replace(design, values=means * (1 + NOISE * rng.standard_normal(means.size)))).fit
+        box_cox(replace(design, values=means * (1 + noise * rng.standard_normal(means.size)))).fit
         for _ in range(designs)
     )
 
@@ -65,14 +67,18 @@ def main() -> None:
             for noisy, label in ((1.0, "equal"), (10.0, "one × 10")):
                 rates = null_rates(design, noisy, designs, rng)
                 print(f"| {levels}^{factors} | {repetitions} | {label} | {' | '.join(f'{one:.3f}' for one in rates)} |")
-    print("\n| design | r | truth | additive | multiplicative | both | neither |\n|---|---|---|---|---|---|---|")
+    each = max(designs // 3, 1)
+    print("\n| design | r | noise | truth | additive | multiplicative | both | neither |")
+    print("|---|---|---|---|---|---|---|---|")
     for factors in (2, 3):
         for repetitions in (2, 3, 5):
             design = design_with(factors, 2, repetitions)
-            for truth in ("additive", "multiplicative"):
-                found = choices(design, truth, designs // 3, rng)
-                shares = [found[fit] / (designs // 3) for fit in ("additive", "multiplicative", "either", "neither")]
-                print(f"| 2^{factors} | {repetitions} | {truth} | {' | '.join(f'{one:.2f}' for one in shares)} |")
+            for noise, truth in product(NOISE, ("additive", "multiplicative")):
+                found = choices(design, truth, noise, each, rng)
+                shares = " | ".join(
+                    f"{found[fit] / each:.2f}" for fit in ("additive", "multiplicative", "either", "neither")
+                )
+                print(f"| 2^{factors} | {repetitions} | {noise:.0%} | {truth} | {shares} |")
 
 
 if __name__ == "__main__":

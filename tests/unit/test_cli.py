@@ -171,6 +171,26 @@ def test_factorial_explains_any_column_by_named_factors(knee: Knee, tmp_path: Pa
     assert "column id: cannot tell whether it is a factor or a response" in done.stderr
 
 
+def test_factorial_reads_only_the_columns_that_it_needs(knee: Knee, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.csv"
+    rows = [f"{t},{c},,many,{2 * t + c + r / 10},{t * c + r}" for t in (1, 2) for c in (0, 1) for r in (1, 2)]
+    plain.write_text("\n".join(["threads,cache,comment,clients,y,z", *rows]))
+    done = knee("factorial", str(plain), "--response", "y, z,", "--factors", "threads,cache,")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if "full factorial design" in line] == ["y", "z"]
+    done = knee("factorial", str(plain), "--response", "y")
+    assert "column comment: no level" in done.stderr and "column clients: 'many' is not a number" in done.stderr
+
+
+@pytest.mark.parametrize(("option", "name"), [("--response", "yy"), ("--factors", "thread")])
+def test_factorial_suggests_the_column_for_an_unknown_one(knee: Knee, option: str, name: str, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.csv"
+    plain.write_text("threads,y\n1,1\n2,2\n")
+    done = knee("factorial", str(plain), "--response", "y", option, name)
+    assert done.returncode == 2
+    assert f"no column {name}: did you mean {'y' if name == 'yy' else 'threads'}?" in done.stderr
+
+
 def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
     """Seed 002, table 2: one throughput is misprinted, the response times are sound."""
     effects = DATA / "seed002_table2_effects.csv"

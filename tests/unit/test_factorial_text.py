@@ -99,6 +99,34 @@ def test_unequal_noise_of_the_cells_is_named_and_allowed_for() -> None:
     assert max(half_widths) > 2 * min(half_widths)
 
 
+def test_drift_is_a_doubt_of_the_first_finding_only(table: pl.DataFrame) -> None:
+    order = np.random.default_rng(4).permutation(24)
+    drifting = table.with_columns(run_order=pl.Series(order), throughput=pl.col("throughput") + 20 * pl.Series(order))
+    found = analyse(drifting, list(LEVELS), "throughput", model="additive", run_order="run_order")
+    first, *others = sentences(found)
+    assert "; p and intervals assume no drift over time, which is doubtful)" in first
+    assert any(sentence.startswith("Next effect:") for sentence in others)
+    assert not any("which is doubtful" in sentence for sentence in others)
+
+
+@pytest.mark.parametrize(
+    ("interaction", "said"),
+    [
+        (3, "No significant interaction explains 1%"),
+        (9, "Interactions that may explain as much: middlewares × servers ("),
+        (25, "Interactions that matter: middlewares × servers ("),
+    ],
+)
+def test_interactions_matter_from_one_per_cent(interaction: float, said: str) -> None:
+    means = responses([1000.0, 0, 0, interaction, 100, 0, 0, 0]).tolist()
+    found = analyse(
+        full_design(LEVELS, means, repetitions=9, noise=10, seed=1), list(LEVELS), "throughput", model="additive"
+    )
+    text = " ".join(sentences(found))
+    assert said in text
+    assert ("No significant interaction explains 1%" in text) == (interaction < 25)
+
+
 def test_effects_without_any_noise_are_not_called_certain() -> None:
     levels = {"cache": ["a", "b", "c"], "workload": ["x", "y"]}
     additive = analyse(full_design(levels, [54.0, 55, 106, 60, 61, 112]), list(levels), "throughput")
@@ -109,6 +137,7 @@ def test_effects_without_any_noise_are_not_called_certain() -> None:
     assert any("the noise is unknown" in note for note in additive.analysis.notes)
     copies = analyse(full_design(LEVELS, responses(TRUTH).tolist(), repetitions=2), list(LEVELS), "throughput")
     assert "significance is unknown" in sentences(copies)[0]
+    assert "Holm" not in render_text(copies)
 
 
 def test_rounding_is_no_effect_to_lenths_method() -> None:

@@ -362,6 +362,12 @@ def test_value_beyond_any_measurement_is_refused(column: str, value: str) -> Non
         parse(f"clients,{','.join(row)}\n1,90,9,0.4\n2,{','.join(row.values())}\n", "theirs.csv")
 
 
+@pytest.mark.parametrize("value", ["1" + 400 * "0", "-1e101", "1e-101", "0e400"])
+def test_response_in_a_unit_of_its_own_has_a_range(value: str) -> None:
+    with pytest.raises(MeasurementsError, match=rf"theirs\.csv:3: column y: {value} is out of range"):
+        parse(f"a,y\n1,-1e99\n2,{value}\n", "theirs.csv", responses=["y"])
+
+
 def test_the_order_of_the_runs_may_be_their_times() -> None:
     found = parse("size,run_order,throughput\n1,1732567890123456,10\n2,1732567890123456789,20\n", "theirs.csv")
     assert found.table["run_order"].to_list() == [1732567890123456, pytest.approx(1732567890123456789)]

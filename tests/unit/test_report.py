@@ -575,6 +575,16 @@ def test_the_page_of_a_replicated_table() -> None:
     assert {(row["level"], row["line"]) for row in lines} == {(a, c) for a in "12" for c in "13"}
 
 
+def test_a_significant_interaction_is_reported() -> None:
+    """Two middlewares gain 500 requests/s with few workers, 2500 with many."""
+    means = {(1, 8): 3000, (1, 32): 5000, (2, 8): 3500, (2, 32): 7500}
+    rows = [f"{m},{w},{r},{mean + 10 * r}" for (m, w), mean in means.items() for r in (1, 2, 3)]
+    page = html(analyse(csv.parse("\n".join(["middlewares,workers,repetition,throughput", *rows]), "x.csv")))
+    assert "Interactions that matter: middlewares × workers (" in in_words(page)
+    figure: Any = specifications(page)["factorial-throughput-interaction-0"]
+    assert {(row["level"], row["line"]) for row in drawn(figure, "line")} == {(m, w) for m in "12" for w in ("8", "32")}
+
+
 def drawn(spec: Any, field: str) -> list[dict[str, Any]]:
     """The records of the first layer that has a field."""
     for layer in spec.get("layer", [spec]):

@@ -153,7 +153,7 @@ def factorial_command(
     responses: Annotated[
         list[str] | None,
         typer.Option(
-            "--response", metavar="NAME", help="Any column to explain; by default throughput and response_ms."
+            "--response", metavar="NAMES", help="Any columns to explain, y,z; by default throughput and response_ms."
         ),
     ] = None,
     model: Annotated[_Model | None, typer.Option(help="How effects combine; by default chosen from the data.")] = None,
@@ -179,13 +179,17 @@ def factorial_command(
     analyse.print_factorial(
         path,
         renames,
-        [name.strip() for names in factors or [] for name in names.split(",")],
-        responses,
+        _names(factors),
+        _names(responses),
         model.value if model else None,
         level,
         effects,
         resolution,
     )
+
+
+def _names(given: list[str] | None) -> list[str]:
+    return [stripped for names in given or [] for name in names.split(",") if (stripped := name.strip())]
 
 
 @app.command("diagnose")

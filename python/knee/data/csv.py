@@ -7,7 +7,6 @@ factor. `--map theirs=ours` renames a column. `notes` lists every assumption.
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import math
 import re
@@ -26,6 +25,7 @@ from knee.data.measurements import (
     columns_in_words,
     is_known,
     left_out,
+    nearest_in_words,
     station_column,
 )
 from knee.errors import MeasurementsError
@@ -49,7 +49,8 @@ _WHOLE_MAX = 2**63 - 1
 levels is read as text."""
 
 _EXPONENT_MAX = 100
-"""Largest power of ten of a last written digit, in either direction, as in 0e100; its square is a double."""
+"""Largest power of ten of a last written digit, in either direction, as in 0e100, and of a number in a unit of its own;
+its square is a double."""
 
 _RESERVED = (
     "point",
@@ -86,7 +87,8 @@ def read(
     path: Path, renames: Sequence[str] = (), *, factors: Sequence[str] = (), responses: Sequence[str] = ()
 ) -> Measurements:
     """Read a CSV; `renames` are `theirs=ours`. `factors` and `responses` are columns without the meaning of their name:
-    levels, and numbers in a unit of their own.
+    levels, and numbers in a unit of their own. With both, the other columns are not read, but for the number and the
+    order of the repetitions.
 
     Raises MeasurementsError that lists the problems with their lines, at most _PROBLEMS_MAX of them.
     """
@@ -110,10 +112,14 @@ def parse(
     """Like :func:`read`, from a CSV's text; `source` names it in messages."""
     header, rows = _rows(text, source, _EXAMPLE)
     names = _renamed(header, renames, source)
-    own = [name for name in responses if name in names and name not in RESPONSES]
+    if len(names) == 1 and not is_known(names[0]):
+        raise _no_csv(names[0], source, _EXAMPLE)
+    for name in (*responses, *factors):
+        if name not in names:
+            raise MeasurementsError(f"{source}: no column {name}: {nearest_in_words(name, names)}")
+    needed = {*factors, *responses, "repetition", "run_order"} if factors and responses else names
+    own = [name for name in responses if name not in RESPONSES]
     if not own and not any(name in RESPONSES or station_column(name) for name in names):
-        if len(names) == 1 and not is_known(names[0]):
-            raise _no_csv(names[0], source, _EXAMPLE)
         raise MeasurementsError(
             f"{source}: no response: expected a column {' or '.join(RESPONSES[:2])}; {columns_in_words(names)}; "
             "--map theirs=ours renames one, and `knee factorial --response NAME` takes any"
@@ -121,6 +127,8 @@ def parse(
     problems: list[str] = []
     columns = [pl.Series("line", [line for line, _ in rows])]
     for number, name in enumerate(names):
+        if name not in needed:
+            continue
         cells = [(line, cells[number]) for line, cells in rows]
         earlier = len(problems)
         if name in own:
@@ -232,9 +240,7 @@ def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str
         if not equals or not theirs or not known:
             raise MeasurementsError("--map: expected THEIRS=OURS, for example tps=throughput")
         if theirs not in header:
-            near = difflib.get_close_matches(theirs, header, 1)
-            hint = f"did you mean {near[0]}?" if near else columns_in_words(header)
-            raise MeasurementsError(f"--map: {source} has no column {theirs}: {hint}")
+            raise MeasurementsError(f"--map: {source} has no column {theirs}: {nearest_in_words(theirs, header)}")
         ours[theirs] = known
     names = [ours.get(name, name) for name in header]
     for name in names:
@@ -275,8 +281,11 @@ def _own_number(name: str, line: int, cell: str, problems: list[str]) -> float |
             if cell
             else f"{line}: column {name}: no value"
         )
-        return None
-    return float(number)
+    elif not _is_measurable(cell, 10.0**_EXPONENT_MAX):
+        problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-100 to 1e100")
+    else:
+        return float(number)
+    return None
 
 
 def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int | float | None:
@@ -297,7 +306,7 @@ def _known_number(name: str, line: int, cell: str, problems: list[str]) -> int |
         problems.append(f"{line}: column {name}: expected at least one server")
     elif name in _WHOLE and not (number == int(number) and 1 <= number <= _WHOLE_MAX):
         problems.append(f"{line}: column {name}: expected a whole number from 1, not {cell}")
-    elif not _is_measurable(cell, most):
+    elif not _is_measurable(cell, most, 1 / _NUMBER_MAX):
         problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-15 to {most:.0e}")
     else:
         return int(number) if name in _WHOLE else float(number)
@@ -323,12 +332,12 @@ def _is_whole(number: float | None) -> bool:
     return number is None or (number % 1 == 0 and number < _WHOLE_MAX)
 
 
-def _is_measurable(cell: str, most: float) -> bool:
-    """Whether a number is 0 or of the size of a measurement, at most `most`."""
+def _is_measurable(cell: str, most: float, least: float | None = None) -> bool:
+    """Whether a number is 0 or of the size of a measurement, from `least` (by default 1 / `most`) to `most`."""
     value = _decimal(cell)
     if value is None:
         return False
-    return abs(_exponent(value)) <= _EXPONENT_MAX if value == 0 else 1 / _NUMBER_MAX <= value <= most
+    return abs(_exponent(value)) <= _EXPONENT_MAX if value == 0 else (least or 1 / most) <= abs(value) <= most
 
 
 def _decimal(cell: str) -> Decimal | None:
@@ -478,7 +487,7 @@ def _twice(table: pl.DataFrame, source: str) -> list[str]:
         first = seen.setdefault((point, repetition), line)
         if first != line:
             problems.append(
-                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: remove one, or "
-                "number the repetitions"
+                f"{source}:{line}: the same levels and repetition {repetition} as line {first}: remove one, "
+                "number the repetitions, or add the factor in which they differ"
             )
     return problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -142,6 +143,12 @@ def left_out(constant: Mapping[str, object]) -> str:
 def constant_in_words(name: str, level: object) -> str:
     """A clause with the value of a constant setting."""
     return f"{name} was not set" if level is None else f"{name} was {level} throughout"
+
+
+def nearest_in_words(name: str, columns: Sequence[str]) -> str:
+    """A clause that names the column that an unknown name may mean, or all columns."""
+    near = difflib.get_close_matches(name, columns, 1)
+    return f"did you mean {near[0]}?" if near else columns_in_words(columns)
 
 
 def columns_in_words(names: Sequence[str]) -> str:

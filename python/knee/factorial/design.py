@@ -6,7 +6,6 @@ runs. `notes` lists corrections.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from knee.data.measurements import ROUNDING, columns_in_words
+from knee.data.measurements import ROUNDING, nearest_in_words
 from knee.errors import DesignError
 from knee.factorial import fraction as fractions
 from knee.factorial.fraction import Fraction
@@ -192,9 +191,7 @@ def _check_columns(table: pl.DataFrame, factors: Sequence[str], response: str, r
     for name in [*factors, response, *([] if run_order is None else [run_order])]:
         if name not in table.columns:
             known = [column for column in table.columns if column not in _ADDED and not column.endswith(ROUNDING)]
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else columns_in_words(known)
-            raise DesignError(f"no column {name}: {hint}")
+            raise DesignError(f"no column {name}: {nearest_in_words(name, known)}")
     if table.is_empty():
         raise DesignError("no observations: the table is empty")
 

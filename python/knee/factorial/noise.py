@@ -56,7 +56,7 @@ class Variances:
             return ()
         used = "so each interval uses the variances of its own cells (Welch)"
         if self.probability is None:
-            return (f"The repetitions of some cells are equal, {used}. Those cells have the pooled variance.",)
+            return (f"The repetitions of some cells are equal, {used}. Such a cell has the pooled variance.",)
         if self.probability < ALIKE:
             return (f"Some cells may be noisier than others (Bartlett's test, p = {self.probability:.2g}), {used}.",)
         return (

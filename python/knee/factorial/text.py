@@ -68,15 +68,16 @@ def _of_effects(analysis: Analysis) -> list[str]:
             f"{_certainty(analysis, term)}"
         )
     interactions = [term for term in active if len(term.factors) > 1]
+    large = any(term.share >= SHARE_MIN for term in interactions)
+    if not large and len(first.factors) == 1 and any(len(term.factors) > 1 for term in ranked):
+        found.append(f"No significant interaction explains {SHARE_MIN:.0%} or more of the variation.")
     if interactions:
         doubt = "" if interactions[0].significant else " (they may be noise)"
         found.append(
-            f"Interactions that matter{doubt}: "
+            f"Interactions that {'matter' if large else 'may explain as much'}{doubt}: "
             + "; ".join(_interaction(analysis, term) for term in interactions[:_LISTED_MAX])
             + "."
         )
-    elif len(first.factors) == 1 and any(len(term.factors) > 1 for term in ranked):
-        found.append(f"No significant interaction can explain {SHARE_MIN:.0%} or more of the variation.")
     small = [term for term in ranked[1:] if term.significant and is_small(term)]
     if small:
         found.append(f"Significant but small, each surely below {SHARE_MIN:.0%} of the variation: {_named(small)}.")
@@ -93,7 +94,7 @@ def _of_effects(analysis: Analysis) -> list[str]:
             else f"Lenth's method: the noise of an effect q is about {number(margins.pseudo_error)}. An effect above "
             f"{number(margins.margin)} is significant if tested alone, above {number(margins.simultaneous)} among all."
         )
-    if len(ranked) > 1 and any(term.probability is not None for term in ranked):
+    if len(ranked) > 1 and analysis.error.standard_deviation:
         found.append(
             f"Significance holds for all {len(ranked)} effects together (Holm): noise alone gives a significant "
             f"effect in at most {confidence(1 - analysis.level)} of designs."
