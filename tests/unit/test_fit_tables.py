@@ -51,7 +51,7 @@ def every_other(counts: list[float]) -> list[float]:
 
 @cache
 def halves() -> dict[int, tuple[Selection, Curve]]:
-    """Of each table the model of every other client count, and the counts between."""
+    """For each table, the model of every second client count, and the counts between."""
     curves = {number: curve_of(table(number)) for number in TABLES}
     return {number: shown_to(curve, every_other(curve.counts)) for number, curve in curves.items()}
 
