@@ -19,12 +19,14 @@ POOLS = Network(
     [Queue("net", 0.0005), Queue("workers", 0.008, servers=8), Queue("store", 0.015, servers=16)], think_time=1.0
 )
 CLASSES = Network(
-    [Queue(f"station {k}", (0.1 + 0.1 * k, 0.5 - 0.1 * k, 0.3)) for k in range(5)], 1.0, ("get", "set", "multi-get")
+    [Queue(f"station {k}", (0.1 + 0.1 * k, 0.5 - 0.1 * k, 0.3), discipline="ps") for k in range(5)],
+    1.0,
+    ("get", "set", "multi-get"),
 )
 # The same work by slower servers, four at each.
 CLASSES_4 = Network(
     [
-        Queue(station.name, [4 * time for time in np.ravel(station.service_time)], servers=4)
+        Queue(station.name, [4 * time for time in np.ravel(station.service_time)], servers=4, discipline="ps")
         for station in CLASSES.stations
     ],
     1.0,

@@ -66,7 +66,7 @@ Time = tuple[float, Shape]
 Class = tuple[int | None, Time, list[Time], list[int], list[list[tuple[float, int]]]]
 
 def simulate(
-    stations: list[tuple[int, list[float], int]],
+    stations: list[tuple[int, list[float], int, bool]],
     steps: list[list[int]],
     classes: list[Class],
     *,
@@ -83,7 +83,8 @@ def simulate(
     Parameters
     ----------
     stations
-        Servers, 0 for a delay; speeds with 1, 2, … customers there, empty for a constant speed; places.
+        Servers, 0 for a delay; speeds with 1, 2, … customers there, empty for a constant speed; places; whether
+        customers share the servers.
     steps
         The stations that a customer visits at the same time; none to move on at once.
     seed, first_stream, replications

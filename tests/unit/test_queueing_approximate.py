@@ -32,7 +32,7 @@ DEMANDS = st.tuples(*[st.floats(0.1, 1.0)] * 2)
 
 def networks(servers: int) -> st.SearchStrategy[Network]:
     def made(demands: list[tuple[float, float]], think_time: float) -> Network:
-        queues = [Queue(f"{k}", demand, servers=servers) for k, demand in enumerate(demands)]
+        queues = [Queue(f"{k}", demand, servers=servers, discipline="ps") for k, demand in enumerate(demands)]
         return Network([*queues, Delay("net", 0.3)], think_time, ("get", "set"))
 
     return st.builds(made, st.lists(DEMANDS, min_size=1, max_size=4), st.sampled_from([0.0, 1.0, 10.0]))
@@ -83,10 +83,24 @@ def test_balanced_networks_are_exact(method: Method) -> None:
 
 
 def test_linearizer_is_closer() -> None:
-    network = Network([Queue("a", (1.0, 0.4)), Queue("b", (0.6, 0.9)), Queue("c", (0.2, 0.8))], 2.0, ("get", "set"))
+    times = {"a": (1.0, 0.4), "b": (0.6, 0.9), "c": (0.2, 0.8)}
+    network = Network([Queue(name, time, discipline="ps") for name, time in times.items()], 2.0, ("get", "set"))
     exact = solve_classes(network, [6, 9]).throughput[6, 9]
     rough, close = (np.abs(method(network, [6, 9]).throughput / exact - 1).max() for method in METHODS)
     assert close < rough / 5
+
+
+def test_linearizer_settles_with_20_classes_20_stations_and_1000_customers() -> None:
+    random = np.random.default_rng(1)
+    queues = [Queue(f"{k}", tuple(random.uniform(0.1, 1.0, 20)), discipline="ps") for k in range(20)]
+    network = Network(queues, 1.0, [f"class {c}" for c in range(20)])
+    solution = linearizer(network, [50] * 20)
+    assert solution.throughput * (network.think_times + solution.response_time) == pytest.approx([50] * 20, rel=1e-9)
+    assert solution.iterations < 5_000
+    with pytest.raises(
+        ConvergenceError, match="raise iterations_max or tolerance, or take bard_schweitzer or simulate"
+    ):
+        linearizer(network, [50] * 20, iterations_max=20)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -111,7 +125,7 @@ def test_useless_tolerance_is_refused(method: Method, tolerance: float) -> None:
 @pytest.mark.parametrize(
     ("network", "populations", "argument"),
     [
-        (Network([Queue("a", 1.0)]), [0], "populations"),
+        (Network([Queue("a", 1.0)]), [-1], "populations"),
         (Network([Queue("a", 1.0)]), [10**9], "populations"),
         (Network([Queue("a", 1.0)]), [1, 1], "populations"),
         (Network([LoadDependent("a", [1.0, 2.0])]), [3], "network"),

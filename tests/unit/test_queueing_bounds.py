@@ -61,6 +61,19 @@ def test_bounds_of_huge_think_times_are_finite() -> None:
     assert bounds.geometric == pytest.approx((9e-160, 9e-160), rel=1e-9)
 
 
+def test_every_bound_of_huge_think_times_holds_the_exact_throughput() -> None:
+    for think_time in (1e160, 1e300):
+        network = Network([Queue("a", 2.0), Queue("b", 1.0)], think_time)
+        bounds, exact = closed_bounds(network, 9), solve_closed(network, 9).throughput[-1]
+        for low, high in (bounds.asymptotic, bounds.balanced, bounds.geometric or ()):
+            assert (low, high) == pytest.approx((exact, exact), rel=1e-12)
+
+
+def test_bounds_without_customers_are_0() -> None:
+    bounds = closed_bounds(Network([Queue("a", 2.0), Queue("b", 1.0)], 3.0), 0)
+    assert (bounds.asymptotic, bounds.balanced, bounds.geometric) == ((0, 0), (0, 0), (0, 0))
+
+
 def test_several_servers_and_delays() -> None:
     network = Network([Queue("pool", 4.0, servers=3), Queue("disk", 0.8), Delay("net", 2.0)], 1.0)
     bounds = closed_bounds(network, 9)
@@ -74,7 +87,7 @@ def test_several_servers_and_delays() -> None:
     [
         ([LoadDependent("usl", [1.0, 1.5])], 5, "network"),
         ([Delay("net", 1.0)], 5, "network"),
-        ([Queue("disk", 1.0)], 0, "population"),
+        ([Queue("disk", 1.0)], -1, "population"),
         ([Queue("disk", 1.0)], 10**9, "population"),
     ],
 )

@@ -48,6 +48,8 @@ from knee.queueing import (
         (lambda: Queue("a", math.inf), "a.service_time"),
         (lambda: Queue("a", (1.0, -1.0)), "a.service_time"),
         (lambda: Queue("a", 1.0, visits=-0.5), "a.visits"),
+        (lambda: Queue("a", 1.0, discipline="lifo"), "a.discipline"),  # type: ignore[arg-type]
+        (lambda: Queue("a", 1.0, discipline=["ps"]), "a.discipline"),  # type: ignore[arg-type]
         (lambda: Queue("a", 1.0, servers=0), "a.servers"),
         (lambda: Queue("a", 1.0, servers=10**9), "a.servers"),
         (lambda: LoadDependent("a", [1e-320]), "a.rates"),
@@ -177,7 +179,7 @@ def test_non_numbers_are_refused_by_name(argument: str, call: Callable[[Any], ob
     assert refusal.value.argument == argument
 
 
-@pytest.mark.parametrize("wrong", [3.5, math.nan, math.inf, 0])
+@pytest.mark.parametrize("wrong", [3.5, math.nan, math.inf, -1])
 def test_population_is_a_whole_number(wrong: int) -> None:
     for solve in (solve_classes, bard_schweitzer, linearizer):
         with pytest.raises(ArgumentError, match="whole number"):

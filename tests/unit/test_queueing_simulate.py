@@ -423,7 +423,7 @@ SHORT = simulate(ONE, arrival_rates=0.5, warmup=0, rounds=50)
     [
         ("populations, arrival_rates", lambda: simulate(ONE)),
         ("populations, arrival_rates", lambda: simulate(ONE, populations=3, arrival_rates=0.5)),
-        ("populations", lambda: simulate(PAIR, populations=0)),
+        ("populations", lambda: simulate(PAIR, populations=-1)),
         ("populations", lambda: simulate(PAIR, populations=1_000_000_000)),
         ("populations", lambda: simulate(TWO_CLASSES, populations=3)),
         ("arrival_rates", lambda: simulate(ONE, arrival_rates=-0.5)),

@@ -30,6 +30,12 @@ SOLVED = [
     MM1(0.97, 1.0),
     MMm(0.5, 1.0, 1),
     MMm(1.0, 1.0, 2),  # θ = μ, where the two exponentials of the response time become one
+    MM1(0.0, 2.0),
+    MMm(0.0, 0.8, 5),
+    MMInfinity(0.0, 0.5),
+    MMmK(0.0, 1.0, 3, 12),
+    MH21(0.0, (4.0, 0.5), 0.8),
+    MH21(0.0, (1.0, 1.0), 0.8),
     MMm(3.2, 0.8, 5),
     MMm(55.0, 0.9, 64),
     MMInfinity(7.5, 0.5),
@@ -49,6 +55,8 @@ SOLVED = [
 STATIONS: list[SingleStation] = [
     *SOLVED,
     MG1(0.8, 1.0, 0.0),
+    MG1(0.0, 1.0, 3.5, 4.0),
+    GGm(0.0, 1.0, 8, 0.5, 2.0),
     MG1(0.8, 1.0, 3.5, 4.0),
     GGm(6.0, 1.0, 8, 0.5, 2.0),
     GGm(0.9, 1.0, 1, 0.0, 0.0),
@@ -425,6 +433,14 @@ def test_last_stable_rate_differs_from_first_unstable() -> None:
         MMm(3 * 0.1 * (1 + 1e-15), 0.1, 3)
 
 
+def test_stations_without_arrivals_are_idle() -> None:
+    for station in STATIONS:
+        if station.arrival_rate == 0:
+            assert (station.throughput, station.utilisation, station.mean_queue, station.mean_waiting) == (0, 0, 0, 0)
+            assert station.mean_response == station.service_time
+    assert erlang_b(3, 0.0) == erlang_c(3, 0.0) == 0.0
+
+
 BAD = [-1.0, 0.0, math.nan, math.inf, 1e-300]
 
 
@@ -435,7 +451,7 @@ BAD = [-1.0, 0.0, math.nan, math.inf, 1e-300]
 )
 def test_impossible_rates_are_named(model: Callable[..., SingleStation], rest: tuple[object, ...], bad: float) -> None:
     with pytest.raises(ArgumentError, match="arrival_rate") as raised:
-        model(bad, 1.0, *rest)
+        model(bad or -0.1, 1.0, *rest)
     assert raised.value.argument == "arrival_rate"
     with pytest.raises(ArgumentError, match="service_rate"):
         model(1.0, bad, *rest)
@@ -460,7 +476,7 @@ def test_impossible_rates_are_named(model: Callable[..., SingleStation], rest: t
         *((MH21, (0.1, (1.0, 2.0), p), "first_probability") for p in (0.0, 1.0, -0.2, math.nan)),
         *((MH21.balanced, (0.1, 1.0, scv), "service_scv") for scv in (0.99, math.nan, math.inf)),
         *((erlang_b, (servers, 1.0), "servers") for servers in (0, 1.5)),
-        *((erlang_c, (2, load), "offered_load") for load in (0.0, -1.0, math.nan, math.inf)),
+        *((erlang_c, (2, load), "offered_load") for load in (-1.0, math.nan, math.inf)),
     ],
 )
 def test_impossible_arguments_are_named(

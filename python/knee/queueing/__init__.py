@@ -5,6 +5,7 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
     errors       the exception tree
     arguments    checks of numeric arguments
     network      the description: stations, visits, classes
+    solution     what all solutions have: points by name, tables
     routing      visits from routing probabilities
     closed       exact solutions for every population
     open         exact solutions with arrivals from outside
@@ -20,11 +21,18 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
 
 from knee.queueing.approximate import ApproximateSolution, bard_schweitzer, linearizer
 from knee.queueing.bounds import Bounds, ClosedBounds, closed_bounds, throughput_bounds
-from knee.queueing.closed import POPULATION_MAX, ClosedSolution, LatticeSolution, solve_classes, solve_closed
+from knee.queueing.closed import (
+    POPULATION_MAX,
+    ClosedSolution,
+    ClosedStation,
+    LatticeSolution,
+    solve_classes,
+    solve_closed,
+)
 from knee.queueing.errors import ArgumentError, ConvergenceError, QueueingError, SizeError, UnstableError
 from knee.queueing.mixed import solve_mixed
 from knee.queueing.network import Delay, LoadDependent, Network, Queue, Station
-from knee.queueing.open import OpenSolution, solve_open
+from knee.queueing.open import OpenSolution, OpenStation, solve_open
 from knee.queueing.routing import visits_from_routing
 from knee.queueing.shapes import (
     Deterministic,
@@ -51,6 +59,7 @@ from knee.queueing.single import (
     erlang_b,
     erlang_c,
 )
+from knee.queueing.solution import ClassSolution, NetworkPoint, Solution, StationPoint
 
 __all__ = [
     "MG1",
@@ -60,8 +69,10 @@ __all__ = [
     "ApproximateSolution",
     "ArgumentError",
     "Bounds",
+    "ClassSolution",
     "ClosedBounds",
     "ClosedSolution",
+    "ClosedStation",
     "ConvergenceError",
     "Delay",
     "Deterministic",
@@ -77,7 +88,9 @@ __all__ = [
     "MMm",
     "MMmK",
     "Network",
+    "NetworkPoint",
     "OpenSolution",
+    "OpenStation",
     "Quantiles",
     "Queue",
     "QueueingError",
@@ -86,8 +99,10 @@ __all__ = [
     "Simulation",
     "SingleStation",
     "SizeError",
+    "Solution",
     "SolvedStation",
     "Station",
+    "StationPoint",
     "UnstableError",
     "bard_schweitzer",
     "closed_bounds",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from knee.queueing.arguments import checked_number
-from knee.queueing.closed import checked_populations, servers
+from knee.queueing.closed import checked_populations
 from knee.queueing.errors import ArgumentError, ConvergenceError
-from knee.queueing.network import Floats, LoadDependent, Network, Queue
+from knee.queueing.network import Floats, LoadDependent, Network, Queue, refuse_unequal_service
+from knee.queueing.solution import ClassSolution, servers
 
 TOLERANCE = 1e-10
 TOLERANCE_MAX = 1e-3
@@ -22,39 +23,17 @@ ITERATIONS_MAX = 100_000
 
 
 @dataclass(frozen=True)
-class ApproximateSolution:
-    """A closed network at one population of each class.
+class ApproximateSolution(ClassSolution):
+    """A closed network at one population of each class. A class without customers has the residence times of a customer
+    that comes in addition.
 
     Attributes
     ----------
-    stations, classes
-        Names of the axes, (K) and (C).
-    throughput
-        X_c, (C).
-    residence_time
-        V_kc W_kc, (K, C).
-    utilisation
-        Mean share of busy servers, NaN at delays, (K).
     iterations
         Number of iterations over all queue lengths.
     """
 
-    stations: tuple[str, ...]
-    classes: tuple[str, ...]
-    throughput: Floats
-    residence_time: Floats
-    utilisation: Floats
     iterations: int
-
-    @property
-    def queue_length(self) -> Floats:
-        """Q_kc, (K, C)."""
-        return self.residence_time * self.throughput
-
-    @property
-    def response_time(self) -> Floats:
-        """R_c, (C)."""
-        return np.asarray(self.residence_time.sum(axis=0))
 
 
 def bard_schweitzer(
@@ -72,8 +51,8 @@ def bard_schweitzer(
     Raises
     ------
     ArgumentError
-        If a class lacks a population of at least 1, a station is load-dependent, or the tolerance is not above 0 and at
-        most 0.001.
+        If a class lacks a population of 0 or more, a station is load-dependent, a queue serves first come, first
+        served with another service time for each class, or the tolerance is not above 0 and at most 0.001.
     ConvergenceError
         If queue lengths still change by more than `tolerance` of the population after `iterations_max` iterations.
 
@@ -84,9 +63,7 @@ def bard_schweitzer(
     """
     model = _Model.of(network, populations)
     iteration = _Iteration("Bard–Schweitzer", tolerance, iterations_max)
-    unchanged = np.zeros((*model.queued.shape, 1))
-    shares = model.settle(model.even(), model.populations, unchanged, iteration)
-    return model.solution(shares, unchanged, iteration)
+    return model.solution(model.populations[np.newaxis], iteration)
 
 
 def linearizer(
@@ -98,9 +75,9 @@ def linearizer(
 ) -> ApproximateSolution:
     """Solves a closed network approximately: also estimates how the queues' shares change with one customer less.
 
-    The changes are differences between the solutions for N and N − 1_c. Each step solves both with the changes of the
-    previous step, until they converge (the original stops after three steps). Queues with several servers are treated
-    as in `bard_schweitzer`.
+    The changes are differences between the solutions for N and N − 1_c. Each step improves all of these once, until
+    they converge (the original solves them in turn, and stops after three steps). Queues with several servers are
+    treated as in `bard_schweitzer`.
 
     Raises
     ------
@@ -113,23 +90,8 @@ def linearizer(
     """
     model = _Model.of(network, populations)
     iteration = _Iteration("Linearizer", tolerance, iterations_max)
-    classes = len(model.populations)
-    fewer = [model.populations - np.eye(classes)[index] for index in range(classes)]
-    changes = np.zeros((*model.queued.shape, classes))
-    shares = model.even()
-    shares_fewer = [model.even() for _ in fewer]
-    while True:
-        shares = model.settle(shares, model.populations, changes, iteration)
-        shares_fewer = [
-            model.settle(before, customers, changes, iteration)
-            for before, customers in zip(shares_fewer, fewer, strict=True)
-        ]
-        latest = np.stack([one - shares for one in shares_fewer], axis=-1)
-        change = float(np.abs(latest - changes).max())
-        changes = latest
-        if change <= tolerance:
-            return model.solution(shares, changes, iteration)
-        iteration.count(change)
+    fewer = np.maximum(model.populations - np.eye(len(model.populations)), 0)
+    return model.solution(np.vstack((model.populations, fewer)), iteration)
 
 
 class _Iteration:
@@ -168,6 +130,7 @@ class _Model:
         dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
         if dependent:
             raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: take solve_closed or solve_classes")
+        refuse_unequal_service(network)
         demands = network.demands
         for name, time in zip(network.classes, demands.sum(axis=0) + network.think_times, strict=True):
             if time == 0:
@@ -180,44 +143,41 @@ class _Model:
         )
         return cls(network, customers, queued, demands - queued)
 
+    def solution(self, populations: Floats, iteration: _Iteration) -> ApproximateSolution:
+        """The fixed point at the first of the populations, (S, C). The others have one customer of each class less.
+
+        Raises ConvergenceError.
+        """
+        shares = np.repeat(self.even()[np.newaxis], len(populations), axis=0)
+        while True:
+            residence_time = self.residence_time(shares, populations)
+            cycle_time = self.network.think_times + self.delayed.sum(axis=0) + residence_time.sum(axis=1)
+            settled = residence_time / cycle_time[:, np.newaxis]
+            change = float(np.abs(settled - shares).max())
+            shares = settled
+            if change <= iteration.tolerance:
+                break
+            iteration.count(change)
+        throughput = self.populations / cycle_time[0]
+        return ApproximateSolution(
+            self.network,
+            throughput,
+            residence_time[0] + self.delayed,
+            self.network.demands @ throughput / servers(self.network),
+            iteration.done,
+        )
+
     def even(self) -> Floats:
         """Customers spread evenly over the queues that they visit, as shares of their class, (K, C)."""
         visited = (self.queued > 0).astype(float)
         return np.asarray(visited / np.maximum(visited.sum(axis=0), 1))
 
-    def settle(self, shares: Floats, populations: Floats, changes: Floats, iteration: _Iteration) -> Floats:
-        """The fixed point: shares of each class in each queue, (K, C). Raises ConvergenceError."""
-        while True:
-            residence_time = self.residence_time(shares, populations, changes)
-            settled = residence_time / self.cycle_time(residence_time)
-            change = float(np.abs(settled - shares).max())
-            shares = settled
-            if change <= iteration.tolerance:
-                return shares
-            iteration.count(change)
-
-    def residence_time(self, shares: Floats, populations: Floats, changes: Floats) -> Floats:
-        """Residence time of each class in the queues, if an arrival finds the queues with one customer of its class
-        less, (K, C).
-
-        `changes` are the changes of the shares with one customer less, (K, C, arriving class).
+    def residence_time(self, shares: Floats, populations: Floats) -> Floats:
+        """Residence time of each class in the queues, (S, K, C), with these shares of each class in each queue, (S, K,
+        C). An arrival finds one customer of its class less, and shares that change as from the first population to
+        the others.
         """
-        fewer = np.maximum(populations[:, np.newaxis] - np.eye(len(populations)), 0)
-        found = np.einsum("kca,ca->ka", np.maximum(shares[..., np.newaxis] + changes, 0), fewer)
+        changes = np.moveaxis(shares[1:] - shares[0], 0, -1) if len(shares) > 1 else 0.0
+        fewer = np.maximum(populations[..., np.newaxis] - np.eye(len(self.populations)), 0)
+        found = np.einsum("skca,sca->ska", np.maximum(shares[..., np.newaxis] + changes, 0), fewer)
         return np.asarray(self.queued * (1 + found))
-
-    def cycle_time(self, residence_time: Floats) -> Floats:
-        """From one round to the next, (C)."""
-        return np.asarray(self.network.think_times + self.delayed.sum(axis=0) + residence_time.sum(axis=0))
-
-    def solution(self, shares: Floats, changes: Floats, iteration: _Iteration) -> ApproximateSolution:
-        residence_time = self.residence_time(shares, self.populations, changes)
-        throughput = self.populations / self.cycle_time(residence_time)
-        return ApproximateSolution(
-            self.network.names,
-            tuple(self.network.classes),
-            throughput,
-            residence_time + self.delayed,
-            self.network.demands @ throughput / servers(self.network),
-            iteration.done,
-        )

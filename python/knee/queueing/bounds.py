@@ -91,7 +91,7 @@ def throughput_bounds(
 
 @dataclass(frozen=True)
 class ClosedBounds:
-    """Bounds on X at a population. The geometric bounds are None if a queue has several servers.
+    """Bounds on X at a population; 0 without customers. The geometric bounds are None if a queue has several servers.
 
     Without think time, the geometric lower bound is the tightest. With think time, the balanced-job bounds may be
     tighter at small populations.
@@ -109,7 +109,7 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     Raises
     ------
     ArgumentError
-        For several classes, load-dependent stations, queues without any demand, or a population below 1.
+        For several classes, load-dependent stations, queues without any demand, or a negative population.
 
     References
     ----------
@@ -130,13 +130,16 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     if not queued.any():
         raise ArgumentError("network", "all queues have zero demand, so the throughput is N/Z and needs no bounds")
 
+    has_geometric = set(servers) == {1}
+    if population == 0:
+        return ClosedBounds(0, (0.0, 0.0), (0.0, 0.0), (0.0, 0.0) if has_geometric else None)
     # In milliseconds and per second, which differ by a factor that cancels.
     both = throughput_bounds(population, list(zip(queued.tolist(), servers, strict=True)), think_time)
     return ClosedBounds(
         population,
         (both.asymptotic[0] / 1000, both.asymptotic[1] / 1000),
         (both.balanced[0] / 1000, both.balanced[1] / 1000),
-        _geometric(queued, think_time, population) if set(servers) == {1} else None,
+        _geometric(queued, think_time, population) if has_geometric else None,
     )
 
 

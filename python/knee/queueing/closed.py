@@ -7,15 +7,27 @@ kernels are in crates/kernels. Docs: docs/methods/closed-networks.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from knee import _kernels
 from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError, QueueingError, SizeError
-from knee.queueing.network import Floats, LoadDependent, Network, Queue
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station, refuse_unequal_service
+from knee.queueing.solution import (
+    NetworkPoint,
+    Solution,
+    StationPoint,
+    class_point,
+    class_table,
+    index_of,
+    servers,
+    shares,
+)
 
 POPULATION_MAX: int = _kernels.POPULATION_MAX
 #: Of one array of a solution: 320 MB.
@@ -23,13 +35,35 @@ VALUES_MAX = 40_000_000
 
 
 @dataclass(frozen=True)
-class ClosedSolution:
-    """A network with one class of N = 1, …, `populations[-1]` customers; row N - 1 is population N.
+class ClosedStation(StationPoint):
+    """A station of a closed network of one class, at one population."""
+
+    network: Network = field(repr=False)
+    population: int
+
+    @cached_property
+    def queue_length_probabilities(self) -> Floats:
+        """p(0), …, p(N): the share of time with so many customers there, waiting or served, (N + 1).
+
+        To a station, the others are one station: p(j) / p(j − 1) = X₋ₖ(N − j + 1) D / μ(j), with X₋ₖ the throughput of
+        the network without it, and μ(j) its speed with j customers (Chandy, Herzog & Woo 1975; Bolch, Greiner, de Meer
+        & Trivedi 2006, ch. 8).
+        """
+        return _probabilities(self.network, self.name, self.population)
+
+
+@dataclass(frozen=True)
+class ClosedSolution(Solution):
+    """A network with one class of N = 1, …, `populations[-1]` customers; row N - 1 is population N. If it was solved
+    for 0 customers, its only row is population 0.
+
+    Without customers there is no throughput, and residence times are those of a customer that comes alone: its
+    demands.
 
     Attributes
     ----------
-    stations
-        Names of the columns, (K).
+    populations
+        N, (N).
     throughput
         X, rounds per unit of time, (N).
     residence_time
@@ -41,49 +75,84 @@ class ClosedSolution:
         for a delay NaN, (N, K).
     """
 
-    stations: tuple[str, ...]
-    think_time: float
+    populations: np.ndarray[tuple[int], np.dtype[np.int64]]
     throughput: Floats
     residence_time: Floats
     queue_length: Floats
     utilisation: Floats
 
     @property
-    def populations(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """N, (N)."""
-        return np.arange(1, len(self.throughput) + 1)
+    def think_time(self) -> float:
+        """Z."""
+        return float(self.network.think_times[0])
 
     @property
     def response_time(self) -> Floats:
         """R, from the end of a think time to the start of the next, (N)."""
         return np.asarray(self.residence_time.sum(axis=1))
 
+    def at(self, population: int) -> NetworkPoint[ClosedStation]:
+        """The solution for a population from 0 on: `solution.at(20)["disk"].utilisation`.
+
+        Raises ArgumentError for a population above the largest.
+        """
+        customers = checked_whole("population", population, 0, int(self.populations[-1]))
+        if customers < self.populations[0]:
+            return _unvisited(self.network).at(0)
+        row = customers - int(self.populations[0])
+        rows = zip(self.residence_time[row], self.queue_length[row], self.utilisation[row], strict=True)
+        stations = tuple(
+            ClosedStation(name, float(time), float(length), float(busy), self.network, customers)
+            for name, (time, length, busy) in zip(self.stations, rows, strict=True)
+        )
+        return NetworkPoint(float(self.throughput[row]), float(self.response_time[row]), stations, {})
+
+    def table(self) -> pl.DataFrame:
+        """A row for each population and station: `customers` N, `station`, `throughput` X, `response_time` R,
+        `residence_time`, `queue_length` and `utilisation` (null at delays)."""
+        rows, stations = self.residence_time.shape
+        columns = {
+            "customers": np.repeat(self.populations, stations),
+            "station": list(self.stations) * rows,
+            "throughput": np.repeat(self.throughput, stations),
+            "response_time": np.repeat(self.response_time, stations),
+            "residence_time": self.residence_time.ravel(),
+            "queue_length": self.queue_length.ravel(),
+            "utilisation": self.utilisation.ravel(),
+        }
+        return pl.DataFrame(columns).with_columns(pl.col("utilisation").fill_nan(None))
+
 
 @dataclass(frozen=True)
-class LatticeSolution:
+class LatticeSolution(Solution):
     """A network with several classes of customers, for every combination of populations from 0 on.
 
-    The first axes are the populations of each class: `throughput[3, 2, 0]` is class 0's with three customers of class
-    0 and two of class 1. Values of a class without customers are NaN.
+    The first axes are the populations of each closed class: `throughput[3, 2, 0]` is class 0's with three customers of
+    class 0 and two of class 1. A class without customers has no throughput. Its residence times are those of a customer
+    that comes in addition: at an arrival it sees the network as it is (Sevcik & Mitrani 1981; Lavenberg & Reiser 1980).
 
     Attributes
     ----------
-    stations, classes
-        Names of the last axes, (K) and (C).
+    closed
+        Names of the closed classes, in the order of the first axes.
     throughput
         X_c, rounds per unit of time, (N_1 + 1, …, N_C + 1, C).
     residence_time
-        V_kc W_kc, (N_1 + 1, …, N_C + 1, K, C).
+        V_kc W_kc, time of a round at each station, (N_1 + 1, …, N_C + 1, K, C).
     utilisation
-        As in `ClosedSolution`, for all classes together, (N_1 + 1, …, N_C + 1, K).
+        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
+        for a delay NaN, (N_1 + 1, …, N_C + 1, K).
     """
 
-    stations: tuple[str, ...]
-    classes: tuple[str, ...]
-    think_time: Floats
+    closed: tuple[str, ...]
     throughput: Floats
     residence_time: Floats
     utilisation: Floats
+
+    @property
+    def think_time(self) -> Floats:
+        """Z_c, (C)."""
+        return self.network.think_times
 
     @property
     def response_time(self) -> Floats:
@@ -93,11 +162,38 @@ class LatticeSolution:
     @property
     def queue_length(self) -> Floats:
         """Q_kc, the mean number of each class at each station, (N_1 + 1, …, N_C + 1, K, C)."""
-        return np.asarray(np.nan_to_num(self.residence_time) * self.throughput[..., np.newaxis, :])
+        return np.asarray(self.residence_time * self.throughput[..., np.newaxis, :])
+
+    def at(self, populations: Sequence[int] | Mapping[str, int]) -> NetworkPoint[StationPoint]:
+        """The solution for a population of each closed class, in their order or by name:
+        `solution.at({"get": 3, "set": 2}).by_class["get"]["disk"].residence_time`.
+
+        Raises ArgumentError for a missing or unknown class, and a population above the largest.
+        """
+        expected = f"expected one for each of {list(self.closed)}, not {populations!r}"
+        if isinstance(populations, Mapping):
+            if set(populations) != set(self.closed):
+                raise ArgumentError("populations", expected)
+            populations = [populations[name] for name in self.closed]
+        if not isinstance(populations, Sequence | np.ndarray) or len(populations) != len(self.closed):
+            raise ArgumentError("populations", expected)
+        state = tuple(
+            checked_whole("populations", customers, 0, states - 1)
+            for customers, states in zip(populations, self.throughput.shape, strict=False)
+        )
+        return class_point(self.network, self.throughput[state], self.residence_time[state], self.utilisation[state])
+
+    def table(self) -> pl.DataFrame:
+        """A row for each combination of populations, station and class: `NAME_customers` of each closed class,
+        `station`, `class`, `throughput` X_c, `response_time` R_c, `residence_time`, `queue_length` and `utilisation`
+        (X_c D_kc / m_k; null at other stations than queues)."""
+        customers = np.indices(self.throughput.shape[:-1])
+        keys = {f"{name}_customers": numbers for name, numbers in zip(self.closed, customers, strict=True)}
+        return class_table(keys, self.network, self.throughput, self.residence_time, self.utilisation)
 
 
 def solve_closed(network: Network, population: int) -> ClosedSolution:
-    """Solves a closed network of one class exactly, for all populations 1, …, N in one pass.
+    """Solves a closed network of one class exactly, for all populations 1, …, N in one pass, or for 0.
 
     Up to the largest population, relative errors are about 1e-15 for throughput and below 1e-10 for queue lengths
     (measured in docs/methods/closed-networks.md).
@@ -105,7 +201,7 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     Raises
     ------
     ArgumentError
-        For a population below 1 or above `POPULATION_MAX`, or a network with several classes or without any demand or
+        For a population below 0 or above `POPULATION_MAX`, or a network with several classes or without any demand or
         think time.
     SizeError
         If load-dependent stations have so many different rates that the solution would take minutes.
@@ -122,6 +218,8 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     if not (demands.any() or think_time):
         raise ArgumentError("network", "all demands and the think time are zero, so the throughput is unlimited")
 
+    if population == 0:
+        return _unvisited(network)
     _refuse_size(population, (population, len(demands)), "take fewer customers or stations")
     speeds = [station.speeds(population) for station in network.stations]
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
@@ -141,7 +239,50 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
     for row, index in enumerate(queues):
         if isinstance(network.stations[index], LoadDependent):
             utilisation[:, index] = busy.reshape(len(queues), population)[row]
-    return ClosedSolution(network.names, think_time, throughput, residence_time, queue_length, utilisation)
+    populations = np.arange(1, population + 1)
+    return ClosedSolution(network, populations, throughput, residence_time, queue_length, utilisation)
+
+
+def _unvisited(network: Network) -> ClosedSolution:
+    """The network without customers."""
+    demands, nothing = network.demands.T, np.zeros((1, len(network.stations)))
+    busy = np.where([isinstance(station, Delay) for station in network.stations], np.nan, nothing)
+    return ClosedSolution(network, np.zeros(1, np.int64), np.zeros(1), demands, nothing, busy)
+
+
+def _probabilities(network: Network, name: str, population: int) -> Floats:
+    """p(0), …, p(N) of a station; the network has one class."""
+    index = index_of(name, network.names)
+    others = [other for other in range(len(network.stations)) if other != index]
+    demands = network.demands[:, 0]
+    speeds = [station.speeds(population) for station in network.stations]
+    queues = [other for other in others if speeds[other] is not None]
+    delay = float(network.think_times[0] + sum(demands[other] for other in others if speeds[other] is None))
+    if population == 0 or demands[index] == 0:
+        return np.asarray(np.eye(1, population + 1)[0])
+    if not delay and not demands[queues].any():
+        return np.asarray(np.eye(1, population + 1, population)[0])
+    arrivals = _solve(population, delay, demands[queues].tolist(), [speeds[other] or [] for other in queues])[0][::-1]
+    logarithms = np.log(arrivals) + np.log(demands[index]) - np.log(_every_speed(network.stations[index], population))
+    # From the likeliest number outwards, so that rounding errors do not add up there.
+    sums = np.concatenate(([0.0], np.cumsum(logarithms)))
+    mode = int(np.argmax(sums))
+    below, above = -np.cumsum(logarithms[:mode][::-1])[::-1], np.cumsum(logarithms[mode:])
+    weights = np.exp(np.concatenate((below, [0.0], above)))
+    return np.asarray(weights / weights.sum())
+
+
+def _every_speed(station: Station, population: int) -> Floats:
+    """μ(1), …, μ(N), relative to μ(1)."""
+    customers = np.arange(1.0, population + 1)
+    match station:
+        case Queue():
+            return np.asarray(np.minimum(customers, station.servers))
+        case LoadDependent():
+            rates = np.array(station.rates[:population])
+            return np.asarray(np.concatenate((rates, np.full(population - len(rates), rates[-1]))) / rates[0])
+        case _:
+            return np.asarray(customers)
 
 
 def closed_throughput(population: int, delay: float, queues: Sequence[tuple[float, int]]) -> Floats:
@@ -177,7 +318,8 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
     Raises
     ------
     ArgumentError
-        If a class lacks a population of at least 1, or has neither demand nor think time.
+        If a class lacks a population of 0 or more, or has neither demand nor think time; if a queue serves first
+        come, first served with another service time for each class.
     SizeError
         If there are too many states for an exact solution.
 
@@ -187,13 +329,16 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
     Journal of the ACM 22(2), for the product form that load-dependent stations are multiplied into.
     """
     customers = checked_populations(network, populations)
+    refuse_unequal_service(network)
     demands, think_times = network.demands, network.think_times
-    speeds = [station.speeds(sum(customers)) for station in network.stations]
+    # If a class is empty, its residence times are those of one customer more.
+    most = sum(customers) + (0 in customers)
+    speeds = [station.speeds(most) for station in network.stations]
     throughput, arrival, busy = solve_states(customers, think_times, demands, speeds, network.classes)
 
     residence_time = residence_times(arrival, demands)
     utilisation = shares(network, throughput, busy)
-    return LatticeSolution(network.names, tuple(network.classes), think_times, throughput, residence_time, utilisation)
+    return LatticeSolution(network, tuple(network.classes), throughput, residence_time, utilisation)
 
 
 def solve_states(
@@ -241,25 +386,14 @@ def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> 
 
 
 def residence_times(arrival: Floats, demands: Floats) -> Floats:
-    """The residence times from the values at an arrival, with one customer of its class less, (…, K, C); NaN without a
-    customer."""
-    found = np.full((*arrival.shape, demands.shape[1]), np.nan)
+    """The residence times from the values at an arrival, with one customer of its class less, (…, K, C); of a class
+    without customers, with the customers that are there."""
+    found = np.empty((*arrival.shape, demands.shape[1]))
     for index in range(demands.shape[1]):
-        fewer = (slice(None),) * index + (slice(None, -1),)
-        more = (slice(None),) * index + (slice(1, None),)
+        none, fewer, more = ((slice(None),) * index + (part,) for part in (slice(1), slice(-1), slice(1, None)))
+        found[(*none, ..., index)] = arrival[none]
         found[(*more, ..., index)] = arrival[fewer]
     return np.asarray(found * demands)
-
-
-def shares(network: Network, throughput: Floats, busy: Floats) -> Floats:
-    """The utilisation of every station, from throughputs by class and the shares of time with any customer, (…, K)."""
-    dependent = [isinstance(station, LoadDependent) for station in network.stations]
-    return np.where(dependent, busy, throughput @ network.demands.T / servers(network))
-
-
-def servers(network: Network) -> Floats:
-    """m_k of queues, (K); NaN for other stations."""
-    return np.array([station.servers if isinstance(station, Queue) else np.nan for station in network.stations])
 
 
 def checked_populations(network: Network, populations: Sequence[int]) -> list[int]:
@@ -271,4 +405,4 @@ def checked_populations(network: Network, populations: Sequence[int]) -> list[in
 
 def checked_population(argument: str, population: int) -> int:
     """The population, checked against the limit. Raises ArgumentError."""
-    return checked_whole(argument, population, 1, POPULATION_MAX)
+    return checked_whole(argument, population, 0, POPULATION_MAX)

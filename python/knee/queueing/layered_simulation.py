@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from knee import _kernels
-from knee.queueing.closed import checked_population
+from knee.queueing.arguments import checked_whole
+from knee.queueing.closed import POPULATION_MAX
 from knee.queueing.errors import QueueingError
 from knee.queueing.layered import Floats, Layered, Stage
 from knee.queueing.shapes import Exponential, Shape
@@ -86,7 +87,7 @@ def simulate_layered(
     QueueingError
         For any other invalid argument.
     """
-    count = checked_population("customers", customers)
+    count = checked_whole("customers", customers, 1, POPULATION_MAX)
     rounds = max(ROUNDS, 5 * count) if rounds is None else rounds
     hosts = list(network.cores)
 

@@ -17,10 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from knee.queueing.closed import LatticeSolution, checked_population, residence_times, shares, solve_states
+from knee.queueing.closed import LatticeSolution, checked_population, residence_times, solve_states
 from knee.queueing.errors import ArgumentError
-from knee.queueing.network import Floats, Network
+from knee.queueing.network import Floats, Network, refuse_unequal_service
 from knee.queueing.open import UNBOUNDED, alone, checked_rates, refuse_unstable
+from knee.queueing.solution import shares
 
 # With more rates the coefficients would overflow.
 RATES_MAX = 400
@@ -48,7 +49,8 @@ def solve_mixed(
     ------
     ArgumentError
         If a class has both or neither of population and rate, or an invalid one. If a station that open classes visit
-        has more than 400 servers or rates.
+        has more than 400 servers or rates. If a queue serves first come, first served with another service time for
+        each class.
     SizeError
         For more states than are solved exactly.
     UnstableError
@@ -75,6 +77,7 @@ def solve_mixed(
         "arrival_rates", [rate for rate in arrival_rates if rate is not None], [network.classes[c] for c in open_]
     )
 
+    refuse_unequal_service(network)
     demands = network.demands
     offered = demands[:, open_] @ rates
     throughput, arrival, busy = solve_states(
@@ -91,9 +94,8 @@ def solve_mixed(
     residence_time[..., closed] = residence_times(arrival, demands[:, closed])
     residence_time[..., open_] = arrival[..., np.newaxis] * demands[:, open_]
     return LatticeSolution(
-        network.names,
-        tuple(network.classes),
-        network.think_times,
+        network,
+        tuple(network.classes[index] for index in closed),
         everything,
         residence_time,
         shares(network, everything, busy + (1 - busy) * _busy_alone(network, offered)),

@@ -5,8 +5,9 @@ there is D_ck = V_ck S_ck. Times are in any unit, if the caller uses it
 throughout; rates are per that unit.
 
 Every solver of this package but the simulator assumes a product-form network (Baskett, Chandy, Muntz & Palacios 1975):
-at queues with first come, first served, service is exponential with the same mean for every class. With processor
-sharing, and at delays, only the mean matters, and it may differ between classes.
+at queues with first come, first served ("fcfs"), service is exponential with the same mean for every class. With
+processor sharing ("ps"), and at delays, only the mean matters, and it may differ between classes. The solvers refuse a
+"fcfs" queue whose mean differs. The simulator serves every queue as declared.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +29,9 @@ Floats = NDArray[np.float64]
 
 #: One number for every class, or one for each.
 PerClass = float | Sequence[float]
+
+#: First come, first served; processor sharing.
+Discipline = Literal["fcfs", "ps"]
 
 SERVERS_MAX = 1_000_000
 
@@ -56,13 +61,20 @@ class Station(ABC):
 
 @dataclass(frozen=True)
 class Queue(Station):
-    """One queue for one or more equal servers; S is the service time of one server."""
+    """One queue for one or more equal servers; S is the service time of one server.
+
+    discipline  "fcfs": first come, first served. "ps": processor sharing; each of n customers is served at the speed
+                min(n, servers) / n
+    """
 
     servers: int = field(default=1, kw_only=True)
+    discipline: Discipline = field(default="fcfs", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "servers", checked_whole(f"{self.name}.servers", self.servers, 1, SERVERS_MAX))
+        if self.discipline not in get_args(Discipline):
+            raise ArgumentError(f"{self.name}.discipline", f"expected 'fcfs' or 'ps', not {self.discipline!r}")
 
     def speeds(self, population: int) -> list[float] | None:
         if self.servers > 1 and population <= self.servers:
@@ -196,6 +208,22 @@ class Network:
         if np.ndim(values) and np.shape(values) != (len(self.classes),):
             raise ArgumentError(argument, f"expected one number, or one for each of {list(self.classes)}, not {values}")
         return np.broadcast_to(np.asarray(values, dtype=np.float64), len(self.classes)).copy()
+
+
+def refuse_unequal_service(network: Network) -> None:
+    """Raises ArgumentError for a queue with first come, first served whose mean service time differs between the
+    classes that visit it: the network has no product form (Baskett, Chandy, Muntz & Palacios 1975)."""
+    classes = len(network.classes)
+    for station in network.stations:
+        if isinstance(station, Queue) and station.discipline == "fcfs":
+            times = np.broadcast_to(station.service_time, classes)[np.broadcast_to(station.visits, classes) > 0]
+            if len(times) and (times != times[0]).any():
+                raise ArgumentError(
+                    "network",
+                    f"{station.name!r} serves first come, first served, and its service time differs between classes, "
+                    "so there is no product form: give it discipline='ps' if classes share its servers, or simulate "
+                    "the network",
+                )
 
 
 def _refuse_twice(argument: str, names: Sequence[str]) -> None:

@@ -3,53 +3,63 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import special
 
 from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError, UnstableError
-from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue
+from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue, refuse_unequal_service
+from knee.queueing.single.arguments import check_customers
+from knee.queueing.solution import ClassSolution, StationPoint, index_of
 
 #: More customers than any station has servers or rates for.
 UNBOUNDED = 2**63
 
 
 @dataclass(frozen=True)
-class OpenSolution:
-    """The solution of an open network.
+class OpenStation(StationPoint):
+    """A station of an open network.
 
-    Attributes
-    ----------
-    stations, classes
-        Names of the axes, (K) and (C).
-    throughput
-        X_c = λ_c, the rate of arrivals and departures, (C).
-    residence_time
-        V_kc W_kc, time of a customer at each station over all visits, (K, C).
-    queue_length
-        Q_kc, the mean number of each class at each station, (K, C).
-    utilisation
-        For a queue ρ, the mean share of busy servers; for a load-dependent station the share of time with any customer;
-        for a delay NaN, (K).
+    offered  a = Σ_c λ_c D_c
+    speeds   with 1, 2, … customers, the last one for more; None at a delay
     """
 
-    stations: tuple[str, ...]
-    classes: tuple[str, ...]
-    throughput: Floats
-    residence_time: Floats
-    utilisation: Floats
+    offered: float
+    speeds: Sequence[float] | None = field(repr=False)
 
-    @property
-    def queue_length(self) -> Floats:
-        """Q_kc = λ_c V_kc W_kc (Little 1961), (K, C)."""
-        return self.residence_time * self.throughput
+    def probability(self, customers: int) -> float:
+        """p(n), the share of time with n customers of all classes: p(n) / p(n − 1) = a / μ(n) (Jackson 1957)."""
+        check_customers(customers)
+        if self.speeds is None:
+            logarithm = special.xlogy(customers, self.offered) - self.offered - special.gammaln(customers + 1)
+            return math.exp(logarithm)
+        weights, spare = _weights(self.offered, np.array(self.speeds))
+        geometric = max(0, customers - len(weights) + 1)
+        share = weights[min(customers, len(weights) - 1)] * (1 - spare) ** geometric
+        return float(share / (weights[:-1].sum() + weights[-1] / spare))
 
-    @property
-    def response_time(self) -> Floats:
-        """R_c, from arrival to departure, (C)."""
-        return np.asarray(self.residence_time.sum(axis=0))
+
+@dataclass(frozen=True)
+class OpenSolution(ClassSolution):
+    """The solution of an open network. Its throughputs are X_c = λ_c. A class without arrivals has the residence times
+    of a single customer that comes in addition."""
+
+    def __getitem__(self, station: str) -> OpenStation:
+        """A station by name, for all classes together. Raises ArgumentError for an unknown one."""
+        index = index_of(station, self.stations)
+        point = super().__getitem__(station)
+        return OpenStation(
+            point.name,
+            point.residence_time,
+            point.queue_length,
+            point.utilisation,
+            float(self.network.demands[index] @ self.throughput),
+            self.network.stations[index].speeds(UNBOUNDED),
+        )
 
 
 def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
@@ -58,12 +68,13 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
     Parameters
     ----------
     arrival_rates
-        λ_c above 0, for all classes or for each, per unit of time.
+        λ_c from 0, for all classes or for each, per unit of time.
 
     Raises
     ------
     ArgumentError
-        For rates that are not above 0 and finite.
+        For rates that are negative or not finite; if a queue serves first come, first served with another service time
+        for each class.
     UnstableError
         For the first station whose arrivals exceed its capacity.
 
@@ -73,6 +84,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
     Bolch, Greiner, de Meer & Trivedi (2006), ch. 7.
     """
     rates = checked_rates("arrival_rates", arrival_rates, network.classes)
+    refuse_unequal_service(network)
     demands = network.demands
     offered = demands @ rates
     residence_time = demands.copy()
@@ -88,7 +100,7 @@ def solve_open(network: Network, arrival_rates: PerClass) -> OpenSolution:
             utilisation[index] = offered[index] / station.servers
         elif isinstance(station, LoadDependent):
             utilisation[index] = busy
-    return OpenSolution(network.names, tuple(network.classes), rates, residence_time, utilisation)
+    return OpenSolution(network, rates, residence_time, utilisation)
 
 
 def alone(offered: float, speeds: Floats) -> tuple[float, float]:
@@ -98,16 +110,21 @@ def alone(offered: float, speeds: Floats) -> tuple[float, float]:
     """
     if offered == 0:
         return 1 / speeds[0], 0.0
-    logarithms = np.concatenate(([0.0], np.cumsum(np.log(offered / speeds[:-1]))))
-    weights = np.exp(logarithms - logarithms.max())
-    # A difference of exact values: near saturation, 1 − ρ would lose digits.
-    spare = (speeds[-1] - offered) / speeds[-1]
+    weights, spare = _weights(offered, speeds)
     last = len(speeds)
     total = weights[:-1].sum() + weights[-1] / spare
     taken = (weights[:-1] * np.arange(1, last) / speeds[:-1]).sum()
     taken += weights[-1] / speeds[-1] * (last + (1 - spare) / spare) / spare
     busy = weights[1:-1].sum() + weights[-1] / spare if last > 1 else offered / speeds[0] / spare
     return float(taken / total), float(busy / total)
+
+
+def _weights(offered: float, speeds: Floats) -> tuple[Floats, float]:
+    """Weights of 0, …, L − 1 customers, for all further ones the last times ρ, ρ², …; and 1 − ρ."""
+    with np.errstate(divide="ignore"):
+        logarithms = np.concatenate(([0.0], np.cumsum(np.log(offered / speeds[:-1]))))
+    # A difference of exact values: near saturation, 1 − ρ would lose digits.
+    return np.exp(logarithms - logarithms.max()), (speeds[-1] - offered) / speeds[-1]
 
 
 def refuse_unstable(station: str, offered: float, speed: float) -> None:
@@ -122,6 +139,6 @@ def checked_rates(argument: str, rates: PerClass, classes: Sequence[str]) -> Flo
     if given.ndim and given.shape != (len(classes),):
         raise ArgumentError(argument, f"expected one number, or one for each of {list(classes)}, not {rates}")
     each = np.broadcast_to(given, len(classes)).copy()
-    if not (np.isfinite(each) & (each > 0)).all():
-        raise ArgumentError(argument, f"expected finite rates above 0, not {rates}")
+    if not (np.isfinite(each) & (each >= 0)).all():
+        raise ArgumentError(argument, f"expected finite rates from 0, not {rates}")
     return each

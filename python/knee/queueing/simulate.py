@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 
 from knee import _kernels
 from knee.queueing.arguments import checked_number, checked_whole, is_whole
-from knee.queueing.closed import checked_population, servers
+from knee.queueing.closed import checked_population
 from knee.queueing.errors import ArgumentError, QueueingError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
 from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
 from knee.queueing.rounds import Forks, Rounds, per_class, plan_rounds
 from knee.queueing.shapes import Exponential, KernelShape, Shape
 from knee.queueing.simulation import Estimates, Simulation
+from knee.queueing.solution import servers
 from knee.stats.intervals import LEVEL
 from knee.stats.mser5 import mser5
 
@@ -65,15 +66,16 @@ def simulate(
     """Simulates a network in independent replications, on all processors.
 
     A round of a customer visits the network's stations in their order, each ⌊V⌋ times, and once more with probability
-    V − ⌊V⌋; or it follows `routing`. Queues and load-dependent stations serve first come, first served.
-    Closed customers start thinking, and stations empty.
+    V − ⌊V⌋; or it follows `routing`. Queues serve by their discipline, and load-dependent stations first come, first
+    served. Closed customers start thinking, and stations empty. A class without customers or arrivals has no
+    throughput, and NaN for its times.
 
     Parameters
     ----------
     populations
-        N_c of each closed class, None for an open one; one number for the only class.
+        N_c from 0 of each closed class, None for an open one; one number for the only class.
     arrival_rates
-        λ_c of each open class, None for a closed one; one number for the only class.
+        λ_c from 0 of each open class, None for a closed one; one number for the only class.
     service
         By station, the distribution of service times; exponential by default. At load-dependent stations it is the
         distribution of the work, which is served at the current rate.
@@ -126,7 +128,7 @@ def simulate(
     _refuse_timeless(network, customers)
     if time is None:
         _refuse_overload(network, rates, limits)
-    observed = _length(rounds, time)
+    observed, in_time = _length(rounds, time), time is not None
     _refuse_run(warmup, time, replications, seed, level)
 
     stations = [_station(station, limit) for station, limit in zip(network.stations, limits, strict=True)]
@@ -143,7 +145,7 @@ def simulate(
                 replications=count,
                 warmup=cut,
                 observed=observed,
-                in_time=time is not None,
+                in_time=in_time,
                 has_series=has_series,
             )
         except _kernels.LostError as error:
@@ -155,8 +157,12 @@ def simulate(
         except ValueError as error:
             raise QueueingError(str(error)) from None
 
+    if not any(customers) and not rates.any():
+        # No customer ever comes, so any time shows the same.
+        observed, in_time = 1.0, True
+        return _simulation(network, 0.0, run(0, int(replications), 0.0, has_series=False), level)
     if warmup is None:
-        warmup = _found_warmup(run(PILOTS_FIRST_STREAM, PILOTS, 0.0, has_series=True), time is not None)
+        warmup = _found_warmup(run(PILOTS_FIRST_STREAM, PILOTS, 0.0, has_series=True), in_time)
     result = _simulation(network, warmup, run(0, int(replications), warmup, has_series=False), level)
     _refuse_coarse(network, float(result.duration.max()) * (1 + warmup / observed))
     return result
@@ -239,24 +245,24 @@ def _classes(
     times = per_class(network, [station.service_time for station in network.stations])
     classes: list[_kernels.Class] = []
     for index, population in enumerate(populations):
-        if population is None:
+        if rates[index] > 0:
             outside = (1 / float(rates[index]), arrival_shapes[index])
         else:
-            outside = (float(network.think_times[index]), think_shapes[index])
+            outside, population = (float(network.think_times[index]), think_shapes[index]), population or 0
         at_stations = [(float(row[index]), each[index]) for row, each in zip(times, shapes, strict=True)]
         route = way.routes[index]
         classes.append((population, outside, at_stations, route.steps, route.ways))
     return classes
 
 
-def _station(station: Station, limit: int) -> tuple[int, list[float], int]:
+def _station(station: Station, limit: int) -> tuple[int, list[float], int, bool]:
     match station:
         case Queue():
-            return station.servers, [], limit
+            return station.servers, [], limit, station.discipline == "ps"
         case Delay():
-            return 0, [], limit
+            return 0, [], limit, False
         case LoadDependent():
-            return 1, station.speeds(UNBOUNDED) or [], limit
+            return 1, station.speeds(UNBOUNDED) or [], limit, False
         case _:
             raise ArgumentError("network", f"{station.name!r}: expected a Queue, Delay or LoadDependent station")
 

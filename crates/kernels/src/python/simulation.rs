@@ -16,8 +16,8 @@ use crate::simulate::{
     Station, Tier, Time,
 };
 
-/// Servers, 0 for a delay; speeds, empty unless they vary; places.
-type StationArgument = (u32, Vec<f64>, u32);
+/// Servers, 0 for a delay; speeds, empty unless they vary; places; whether customers share the servers.
+type StationArgument = (u32, Vec<f64>, u32, bool);
 /// Name; parameters; the probabilities of quantiles.
 type ShapeArgument = (String, Vec<f64>, Vec<f64>);
 type TimeArgument = (f64, ShapeArgument);
@@ -168,9 +168,10 @@ fn in_other_threads<T: Send>(
     })
 }
 
-fn station((servers, speeds, places): StationArgument) -> Station {
+fn station((servers, speeds, places, is_shared): StationArgument) -> Station {
     let service = match (servers, speeds.is_empty()) {
         (0, true) => Service::Delay,
+        (servers, true) if is_shared => Service::Sharing(servers),
         (servers, true) => Service::Servers(servers),
         (_, false) => Service::Varying(speeds),
     };

@@ -64,11 +64,16 @@ struct Line {
     last: u32,
     /// ∫ busy servers dt.
     busy: f64,
-    /// The time up to which `busy` and `work` are computed.
+    /// The time up to which `busy`, `work` and `attained` are computed.
     changed: f64,
     /// At varying speeds: the remaining time of the current service, at speed 1.
     work: f64,
-    /// At varying speeds: when the current service ends, if no customer arrives.
+    /// With processor sharing: the service that a customer has got that was there since the station was last empty.
+    /// All customers get equal service, so each leaves once `attained` is this at its arrival plus its service time.
+    attained: f64,
+    /// With processor sharing: the customers, by `attained` at their departure.
+    sharing: Events,
+    /// At varying speeds and with processor sharing: when the next service ends, if no customer arrives.
     done: f64,
 }
 
@@ -82,9 +87,9 @@ pub(super) struct Engine<'a> {
     tokens: Vec<Token>,
     free: u32,
     lines: Vec<Line>,
-    /// Stations with varying speeds. Each arrival and departure moves their next event, so `lines` has this event, not
-    /// `events`.
-    varying: Vec<usize>,
+    /// Stations with varying speeds or processor sharing. Each arrival and departure moves their next event, so `lines`
+    /// has this event, not `events`.
+    moving: Vec<usize>,
     /// The next end of service at these stations, and its station.
     soonest: (f64, usize),
     rounds: Vec<Rounds>,
@@ -110,10 +115,13 @@ impl<'a> Engine<'a> {
             busy: 0.0,
             changed: 0.0,
             work: 0.0,
+            attained: 0.0,
+            sharing: Events::default(),
             done: f64::INFINITY,
         };
-        let is_varying =
-            |&station: &usize| matches!(model.stations[station].service, Service::Varying(_));
+        let is_moving = |&station: &usize| {
+            matches!(model.stations[station].service, Service::Varying(_) | Service::Sharing(_))
+        };
         let mut engine = Engine {
             model,
             cancelled,
@@ -123,7 +131,7 @@ impl<'a> Engine<'a> {
             tokens: Vec::new(),
             free: NONE,
             lines: vec![line; model.stations.len()],
-            varying: (0..model.stations.len()).filter(is_varying).collect(),
+            moving: (0..model.stations.len()).filter(is_moving).collect(),
             soonest: (f64::INFINITY, 0),
             rounds: vec![Rounds::default(); model.classes.len()],
             visits: vec![Visits::default(); model.stations.len() * model.classes.len()],
@@ -226,7 +234,8 @@ impl<'a> Engine<'a> {
         if self.soonest.0 <= self.events.next_time() && self.soonest.0 < f64::INFINITY {
             let (time, station) = self.soonest;
             self.now = time;
-            let token = self.lines[station].first;
+            let line = &mut self.lines[station];
+            let token = line.sharing.pop().map_or(line.first, |(_, token)| token);
             return self.leave(station, token);
         }
         let Some((time, token)) = self.events.pop() else {
@@ -377,6 +386,12 @@ impl<'a> Engine<'a> {
                 self.serve(station, customer);
             }
             Service::Servers(_) => self.queue(station, customer),
+            Service::Sharing(_) => {
+                let service = self.service_time(station, customer);
+                let line = &mut self.lines[station];
+                line.sharing.push(line.attained + service, customer);
+                self.set_clock(station);
+            }
             Service::Varying(_) => {
                 self.queue(station, customer);
                 if self.lines[station].first == customer {
@@ -408,6 +423,12 @@ impl<'a> Engine<'a> {
                     let next = self.unqueue(station);
                     self.serve(station, next);
                 }
+            }
+            Service::Sharing(_) => {
+                if self.lines[station].present == 0 {
+                    self.lines[station].attained = 0.0;
+                }
+                self.set_clock(station);
             }
             Service::Varying(_) => {
                 self.unqueue(station);
@@ -455,7 +476,7 @@ impl<'a> Engine<'a> {
         first
     }
 
-    /// Updates `busy` and `work` of a station up to now.
+    /// Updates `busy`, `work` and `attained` of a station up to now.
     #[inline]
     fn settle(&mut self, station: usize) {
         let line = &mut self.lines[station];
@@ -466,7 +487,12 @@ impl<'a> Engine<'a> {
             Service::Servers(servers) => {
                 line.busy += f64::from(line.present.min(*servers)) * passed
             }
-            Service::Varying(_) if line.present == 0 => {}
+            Service::Varying(_) | Service::Sharing(_) if line.present == 0 => {}
+            Service::Sharing(servers) => {
+                let busy = f64::from(line.present.min(*servers)) * passed;
+                line.busy += busy;
+                line.attained += busy / f64::from(line.present);
+            }
             Service::Varying(speeds) => {
                 line.busy += passed;
                 line.work -= passed * speed(speeds, line.present);
@@ -474,17 +500,21 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Computes the end of the current service anew, after a change of the speed.
+    /// Computes the end of the next service anew, after a change of the speed.
     fn set_clock(&mut self, station: usize) {
         let line = &mut self.lines[station];
         line.done = match &self.model.stations[station].service {
             Service::Varying(speeds) if line.present > 0 => {
                 self.now + line.work.max(0.0) / speed(speeds, line.present)
             }
+            Service::Sharing(servers) if line.present > 0 => {
+                let share = f64::from(line.present.min(*servers)) / f64::from(line.present);
+                self.now + (line.sharing.next_time() - line.attained).max(0.0) / share
+            }
             _ => f64::INFINITY,
         };
         self.soonest = (f64::INFINITY, 0);
-        for &station in &self.varying {
+        for &station in &self.moving {
             if self.lines[station].done < self.soonest.0 {
                 self.soonest = (self.lines[station].done, station);
             }

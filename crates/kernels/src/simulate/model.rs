@@ -34,6 +34,8 @@ pub enum Service {
     Delay,
     /// This number of servers; first come, first served.
     Servers(u32),
+    /// This number of servers; processor sharing. Each of n customers is served at the speed min(n, servers) / n.
+    Sharing(u32),
     /// One customer at a time; first come, first served. With n customers present, the speed is the n-th entry, or the
     /// last one.
     Varying(Vec<f64>),
@@ -205,7 +207,7 @@ impl Station {
     fn check(&self) -> Result<(), Error> {
         let works = match &self.service {
             Service::Delay => true,
-            Service::Servers(servers) => *servers > 0,
+            Service::Servers(servers) | Service::Sharing(servers) => *servers > 0,
             Service::Varying(speeds) => {
                 !speeds.is_empty() && speeds.iter().all(|&speed| is_time(speed) && speed > 0.0)
             }
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn endless_or_inconsistent_model_is_refused() {
         assert_eq!(model().check(), Ok(()));
-        let wrong: [fn(&mut Model); 13] = [
+        let wrong: [fn(&mut Model); 14] = [
             |model| model.classes.clear(),
             |model| model.steps[0] = vec![1],
             |model| model.steps.clear(),
@@ -275,6 +277,7 @@ mod tests {
             },
             |model| model.stations[0].places = 0,
             |model| model.stations[0].service = Service::Servers(0),
+            |model| model.stations[0].service = Service::Sharing(0),
             |model| model.stations[0].service = Service::Varying(vec![]),
             |model| model.stations[0].service = Service::Varying(vec![1.0, 0.0]),
             |model| model.classes[0].service.clear(),

@@ -21,6 +21,12 @@ def check_rate(argument: str, value: float) -> None:
         raise ArgumentError(argument, f"expected a rate from {1 / _MAGNITUDE_MAX:g} to {_MAGNITUDE_MAX:g}, not {value}")
 
 
+def check_arrivals(argument: str, value: float) -> None:
+    """A rate of arrivals may also be 0."""
+    if checked_number(argument, value) != 0:
+        check_rate(argument, value)
+
+
 def check_scv(argument: str, value: float) -> None:
     """A squared coefficient of variation must not be negative."""
     if not 0 <= checked_number(argument, value) <= _MAGNITUDE_MAX:

@@ -26,7 +26,7 @@ def erlang_b(servers: int, offered_load: float) -> float:
     servers
         m, from 1.
     offered_load
-        a = λ S in erlangs, positive.
+        a = λ S in erlangs, from 0.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def erlang_c(servers: int, offered_load: float) -> float:
     servers
         m, from 1.
     offered_load
-        a = λ S in erlangs, positive and below m.
+        a = λ S in erlangs, from 0 and below m.
 
     Raises
     ------
@@ -89,5 +89,5 @@ def occupancy_weights(offered_load: float, servers: int, most: int) -> Floats:
 
 def _check(servers: int, offered_load: float) -> None:
     check_count("servers", servers, 1)
-    if not 0 < checked_number("offered_load", offered_load) <= STATES_MAX:
-        raise ArgumentError("offered_load", f"expected a positive number, at most {STATES_MAX:,}, not {offered_load}")
+    if not 0 <= checked_number("offered_load", offered_load) <= STATES_MAX:
+        raise ArgumentError("offered_load", f"expected a number from 0, at most {STATES_MAX:,}, not {offered_load}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from knee.queueing.single.arguments import check_count, check_rate, check_scv
+from knee.queueing.single.arguments import check_arrivals, check_count, check_rate, check_scv
 from knee.queueing.single.mmm import MMm
 from knee.queueing.single.station import SingleStation
 
@@ -21,7 +21,7 @@ class GGm(SingleStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rate
         μ = 1 / S of each server, per unit of time.
     servers
@@ -46,7 +46,7 @@ class GGm(SingleStation):
     service_scv: float
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         check_count("servers", self.servers, 1)
         check_scv("arrival_scv", self.arrival_scv)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import check_rate, check_scv
+from knee.queueing.single.arguments import check_arrivals, check_rate, check_scv
 from knee.queueing.single.station import SingleStation
 
 
@@ -21,7 +21,7 @@ class MG1(SingleStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rate
         μ = 1 / S, per unit of time.
     service_scv
@@ -45,7 +45,7 @@ class MG1(SingleStation):
     servers: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         check_scv("service_scv", self.service_scv)
         if self.service_skewness is not None:

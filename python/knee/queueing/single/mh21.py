@@ -10,7 +10,7 @@ from functools import cached_property
 
 from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import check_customers, check_rate, check_time
+from knee.queueing.single.arguments import check_arrivals, check_customers, check_rate, check_time
 from knee.queueing.single.station import SolvedStation
 
 
@@ -24,7 +24,7 @@ class MH21(SolvedStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rates
         μ₁ and μ₂, per unit of time.
     first_probability
@@ -44,7 +44,7 @@ class MH21(SolvedStation):
     servers: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         if not isinstance(self.service_rates, Sequence) or len(self.service_rates) != 2:
             raise ArgumentError("service_rates", f"expected two rates, not {self.service_rates!r}")
         for rate in self.service_rates:
@@ -87,6 +87,8 @@ class MH21(SolvedStation):
         r₁ and r₂ solve r² − (μ₁ + μ₂ − λ) r + μ₁ μ₂ (1 − ρ) = 0. With μ₁ > μ₂ they are distinct, r₁ < μ₂ < r₂ < μ₁, and
         products of distances are (μ₁ − r₁) (μ₁ − r₂) = λ p (μ₁ − μ₂) and (μ₂ − r₁) (r₂ − μ₂) = λ (1 − p) (μ₁ − μ₂).
         """
+        if self.arrival_rate == 0:
+            return (0.0, self.service_rates[0]), (0.0, self.service_rates[1])
         shares = self.first_probability, 1 - self.first_probability
         (slow, rarely), (fast, often) = sorted(zip(self.service_rates, shares, strict=True))
         apart = fast - slow
@@ -110,6 +112,8 @@ class MH21(SolvedStation):
     def probability(self, customers: int) -> float:
         """p(n) = Σ w_i (r_i / λ) (λ / (λ + r_i))ⁿ, the arrivals during a customer's response time."""
         check_customers(customers)
+        if self.arrival_rate == 0:
+            return float(customers == 0)
         rate = self.arrival_rate
         return float(sum(weight * pole / rate * (rate / (rate + pole)) ** customers for weight, pole in self._terms))
 
@@ -141,5 +145,8 @@ class MH21(SolvedStation):
     def response_tail(self, time: float) -> float:
         """P(R > t) = Σ w_i (1 + r_i / λ) exp(−r_i t)."""
         check_time(time)
+        if self.arrival_rate == 0:
+            shares = self.first_probability, 1 - self.first_probability
+            return sum(share * math.exp(-mu * time) for share, mu in zip(shares, self.service_rates, strict=True))
         rate = self.arrival_rate
         return sum(weight * (1 + pole / rate) * math.exp(-pole * time) for weight, pole in self._terms)

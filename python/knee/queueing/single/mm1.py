@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from knee.queueing.single.arguments import check_customers, check_rate, check_share, check_time
+from knee.queueing.single.arguments import check_arrivals, check_customers, check_rate, check_share, check_time
 from knee.queueing.single.station import SolvedStation
 
 
@@ -17,14 +17,14 @@ class MM1(SolvedStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rate
         μ, per unit of time.
 
     Raises
     ------
     ArgumentError
-        If a rate is not positive and finite.
+        If a rate is not positive and finite (λ may be 0).
     UnstableError
         If ρ = λ / μ is 1 or more.
     """
@@ -34,7 +34,7 @@ class MM1(SolvedStation):
     servers: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         self._idle()
 
@@ -86,6 +86,8 @@ class MM1(SolvedStation):
     def waiting_quantile(self, share: float) -> float:
         """max(0, ln(ρ / (1 − q)) / (μ − λ)) (Jain 1991, box 31.1)."""
         check_share(share)
+        if self.utilisation <= 1 - share:
+            return 0.0
         return max(0.0, (math.log(self.utilisation) - math.log1p(-share)) * self.service_time / self._idle())
 
     def response_quantile(self, share: float) -> float:

@@ -8,7 +8,14 @@ from fractions import Fraction
 from functools import cached_property
 
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import STATES_MAX, check_customers, check_rate, check_share, check_time
+from knee.queueing.single.arguments import (
+    STATES_MAX,
+    check_arrivals,
+    check_customers,
+    check_rate,
+    check_share,
+    check_time,
+)
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
@@ -23,14 +30,14 @@ class MMInfinity(SolvedStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rate
         μ of each server, per unit of time; λ / μ at most STATES_MAX.
 
     Raises
     ------
     ArgumentError
-        If a rate is not positive and finite.
+        If a rate is not positive and finite (λ may be 0).
     """
 
     arrival_rate: float
@@ -38,7 +45,7 @@ class MMInfinity(SolvedStation):
     servers: float = field(default=math.inf, init=False)
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         if self.arrival_rate / self.service_rate > STATES_MAX:
             raise ArgumentError("arrival_rate", f"expected at most {STATES_MAX:,} times the service rate")

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from knee.queueing.single.arguments import check_count, check_customers, check_rate, check_share, check_time
+from knee.queueing.single.arguments import (
+    check_arrivals,
+    check_count,
+    check_customers,
+    check_rate,
+    check_share,
+    check_time,
+)
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
@@ -24,7 +31,7 @@ class MMm(SolvedStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time.
+        λ from 0, per unit of time.
     service_rate
         μ of each server, per unit of time.
     servers
@@ -33,7 +40,7 @@ class MMm(SolvedStation):
     Raises
     ------
     ArgumentError
-        If a rate is not positive and finite or `servers` is not a whole number from 1.
+        If a rate is not positive and finite (λ may be 0), or `servers` is not a whole number from 1.
     UnstableError
         If ρ = λ / (m μ) is 1 or more.
     """
@@ -43,7 +50,7 @@ class MMm(SolvedStation):
     servers: int
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         check_count("servers", self.servers, 1)
         self._idle()

@@ -12,7 +12,14 @@ import numpy as np
 from scipy import special
 
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import STATES_MAX, check_count, check_customers, check_rate, check_time
+from knee.queueing.single.arguments import (
+    STATES_MAX,
+    check_arrivals,
+    check_count,
+    check_customers,
+    check_rate,
+    check_time,
+)
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
@@ -26,7 +33,7 @@ class MMmK(SolvedStation):
     Parameters
     ----------
     arrival_rate
-        λ, per unit of time, lost customers included.
+        λ from 0, per unit of time, lost customers included.
     service_rate
         μ of each server, per unit of time.
     servers
@@ -37,7 +44,7 @@ class MMmK(SolvedStation):
     Raises
     ------
     ArgumentError
-        If a rate is not positive and finite, or a number not whole or out of its range.
+        If a rate is not positive and finite (λ may be 0), or a number not whole or out of its range.
     """
 
     arrival_rate: float
@@ -46,7 +53,7 @@ class MMmK(SolvedStation):
     capacity: int
 
     def __post_init__(self) -> None:
-        check_rate("arrival_rate", self.arrival_rate)
+        check_arrivals("arrival_rate", self.arrival_rate)
         check_rate("service_rate", self.service_rate)
         check_count("servers", self.servers, 1)
         check_count("capacity", self.capacity, 1)

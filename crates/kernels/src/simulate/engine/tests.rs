@@ -54,6 +54,7 @@ fn station() -> impl Strategy<Value = Station> {
     let service = prop_oneof![
         Just(Service::Delay),
         (1_u32..4).prop_map(Service::Servers),
+        (1_u32..4).prop_map(Service::Sharing),
         prop::collection::vec(0.2..3.0_f64, 1..4).prop_map(Service::Varying),
     ];
     let places = prop_oneof![Just(u32::MAX), 1_u32..5];
@@ -168,7 +169,7 @@ proptest! {
         for (station, &busy) in model.stations.iter().zip(&observed.busy) {
             let most = match station.service {
                 Service::Delay => 0.0,
-                Service::Servers(servers) => f64::from(servers),
+                Service::Servers(servers) | Service::Sharing(servers) => f64::from(servers),
                 Service::Varying(_) => 1.0,
             };
             prop_assert!(busy >= 0.0 && busy <= most * observed.duration * (1.0 + 1e-12));
@@ -207,6 +208,28 @@ fn service_continues_at_the_current_speed() {
     assert!((observed.duration - 5.0).abs() < 1e-12);
     // The first customer did not wait and stayed 0.5. The other nine waited for a service, and stayed 1.
     assert!((observed.visits[0].stay - 9.5).abs() < 1e-12);
+}
+
+/// Two customers that are always present, with services of 1 and 3: one server gives each half its speed, two servers
+/// give each a whole one.
+#[test]
+fn sharing_serves_every_customer_at_an_equal_speed() {
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    for (servers, slowdown) in [(1, 2.0), (2, 1.0)] {
+        let station = Station { service: Service::Sharing(servers), places: u32::MAX };
+        let source = Source::Closed { population: 1, think: constant(0.0) };
+        let mut model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
+        model.classes.push(model.classes[0].clone());
+        model.classes[1].service[0].mean = 3.0;
+        let mut engine = engine(&model, 0);
+        engine.run(Length::Time(12.5)).expect("it ends");
+        let observed = engine.end();
+        for (rounds, service) in observed.rounds.iter().zip([1.0, 3.0]) {
+            assert_eq!(rounds.completed as f64, 12.0 / service / slowdown);
+            assert!((rounds.response - 12.0).abs() < 1e-9);
+        }
+        assert!((observed.busy[0] - 12.5 * 2.0 / slowdown).abs() < 1e-9);
+    }
 }
 
 #[test]
