@@ -32,10 +32,10 @@ from bench.table import Plan, StoreKind, Table
 
 STORE_KINDS: tuple[StoreKind, ...] = ("memcached", "knee-kv")
 STORE_COUNTS = (1, 3)
-# Keys of the comparison of memory, and how fast a store takes them, for the estimate of the time.
+# The keys of the comparison of memory, and the rate of storing them, for the estimate of the time.
 RESIDENT_KEYS = 10_000_000
 KEYS_PER_S = 150_000
-# What fits into the memory that the stores are given.
+# The most keys that fit the stores' memory.
 RESIDENT_KEYS_MAX = 30_000_000
 
 
@@ -48,9 +48,9 @@ class Measurement:
 
 
 def main() -> int:
-    """Measures, prints, and returns the exit code: 1 when something could not be measured."""
+    """Measures, prints, and returns the exit code: 1 if a part could not be measured."""
     arguments = _parse_arguments()
-    # So that a terminated run ends its servers as an interrupted one does.
+    # A terminated run ends its servers, like an interrupted one.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     cells = [cell for cell in CELLS if _is_named(cell, arguments.cell)]
@@ -141,7 +141,7 @@ def _is_named(cell: Cell, wanted: list[str]) -> bool:
 
 
 def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measurement]:
-    """What to measure, by name. Raises BenchError when the driver is missing."""
+    """The measurements, by name. Raises BenchError if the driver is missing."""
     cores, servers = Cores.of_this_machine(), Servers(arguments.programs)
     driver = DRIVERS[arguments.driver](arguments.programs, cores)
     disk, keys, programs = arguments.disk, arguments.resident_keys, arguments.programs

@@ -1,4 +1,4 @@
-"""What removing the top message takes, whatever lies behind it."""
+"""The cost of removing the first message of a backlog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.queue_load import CHARACTERS, before, load, summary
 from bench.table import Plan, Row, Table, median_of, range_of, ratio_of
 
 BACKLOGS = (10, 300_000, 1_000_000)
-# A percentile needs more requests than a mean: of a second's, eleven decide. Stretches of so many of the plan's.
+# A percentile needs more requests than a mean: in a second, only eleven decide it. So stretches are this much longer.
 STRETCH = 3.0
 RATIO_MAX = 1.2
 OURS, PGMQ = "knee-queue", "pgmq"
@@ -30,14 +30,14 @@ _CONTENT = "m" * CHARACTERS
 
 @dataclass(frozen=True)
 class Times:
-    """One stretch of removes."""
+    """Times of a stretch of removes."""
 
     p50_us: float
     p99_us: float
 
 
 def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
-    """All backlogs are there at once, in databases of one cluster, and are asked in turns."""
+    """Compares backlogs, in turns. Each has its own database in one cluster."""
     table, plan = _table(), replace(plan, seconds=STRETCH * plan.seconds)
     try:
         with (
@@ -68,7 +68,7 @@ def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Tabl
 
 
 def estimate_s(plan: Plan) -> float:
-    """How long it takes."""
+    """The time of :func:`compare_backlogs`."""
     stored_s = 2 * sum(BACKLOGS) / STORED_PER_S
     return stored_s + 2 * len(BACKLOGS) * (plan.rounds + 1) * (STRETCH * plan.seconds + 0.3)
 
@@ -116,7 +116,7 @@ def _pgmq(
         f"""SELECT now(), '"{_CONTENT}"'::jsonb FROM generate_series(1, {backlog})""",
     )
     cluster.sql(database, "VACUUM ANALYZE pgmq.q_q")
-    # One file for both, as pgbench times transactions and not statements: every other one is a pop.
+    # pgbench times transactions, not statements, so a single file alternates sends and pops.
     turns = files / "turns.sql"
     send = f"""SELECT * FROM pgmq.send('q', '"{_CONTENT}"'::jsonb);"""
     turns.write_text(f"\\set pops 1 - :pops\n\\if :pops\nSELECT * FROM pgmq.pop('q');\n\\else\n{send}\n\\endif\n")

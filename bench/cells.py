@@ -8,14 +8,14 @@ from typing import Literal
 Operation = Literal["get", "set", "multiget"]
 
 CONNECTIONS = 50
-# As long as those that knee-load stores, so that all programs move the same bytes.
+# These flags are as long as knee-load's, so that all programs move the same bytes.
 FLAGS = 32768
 MULTIGET_KEYS = 10
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One workload; all its requests are of one kind and one size."""
+    """A workload. All its requests have the same kind and size."""
 
     operation: Operation
     value_bytes: int
@@ -28,7 +28,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """As it stands in a table: ``get 32 B, depth 16``."""
+        """The name in tables: ``get 32 B, depth 16``."""
         operation = f"get of {MULTIGET_KEYS}" if self.operation == "multiget" else self.operation
         return f"{operation}, {self.value_bytes} B, depth {self.depth}"
 

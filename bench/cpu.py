@@ -11,7 +11,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class CpuTime:
-    """What a process has used since it began (or, as a difference, in between).
+    """The CPU time of a process since it began (or, as a difference, in between).
 
     `total_s` and `waited_s` (runnable, but another process had the core) come from the scheduler in
     nanoseconds; user and system time are counted in ticks of the clock and serve for their ratio only.

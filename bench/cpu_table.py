@@ -57,7 +57,7 @@ class CpuTable(Table):
         )
 
     def row(self, cell: Cell, samples: dict[str, list[Sample]]) -> Row:
-        """What this table has of a cell."""
+        """The table's row for a cell."""
         row = Row(cell.name, {name: samples[name] for name in self.names if name in samples})
         ratios = {name: row.ratio(self.names[0], name, "cpu_us") for name in self.names[1:] if name in samples}
         row.facts.update(
@@ -69,7 +69,7 @@ class CpuTable(Table):
         return row
 
     def is_less(self, row: Row) -> bool | None:
-        """Whether ours takes less CPU per request; None where the peer cannot do the cell."""
+        """Whether our program takes less CPU per request; None if the peer cannot do the cell."""
         ours, peer, *_ = self.names
         return row.ratio(ours, peer, "cpu_us").median < 1 if peer in row.samples else None
 
@@ -93,7 +93,7 @@ class CpuTable(Table):
         return [cells + [""] * (len(self.columns) + 1 - len(cells))]
 
     def _warnings(self, rows: list[Row]) -> list[str]:
-        """What limits the table's meaning, one sentence each."""
+        """The limits of the table's meaning, a sentence each."""
         found = []
         waits = {(row.name, name): row.median(name, "waited") for row in rows for name in row.samples}
         if disturbed := {cell for (cell, _), share in waits.items() if share > WAITED_SHARE_MAX}:

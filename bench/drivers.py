@@ -16,17 +16,17 @@ from bench.programs import BenchError, Cores, Program, find_program
 
 KEYS = 10_000
 KEY_PREFIX = "bench:"
-# As knee-load names its keys: the prefix and ten digits.
+# The length of knee-load's keys: the prefix and ten digits.
 KEY_BYTES = len(KEY_PREFIX) + 10
 FIRST_KEY = f"{KEY_PREFIX}{0:010}".encode()
 SLACK_S = 20.0
-# Ten million keys, each of them safe before the next ones.
+# A time limit for ten million keys that are synced in small groups.
 POPULATED_S = 600.0
 
 
 @dataclass(frozen=True)
 class Driven:
-    """What one run of the load did: requests answered, over how long, with how much CPU of its own."""
+    """The result of a load: answered requests, their time, and the load's own CPU time."""
 
     requests: int
     seconds: float
@@ -42,14 +42,14 @@ class Driver(Protocol):
         """Makes every key of `cell` a hit in every store."""
 
     def choosing(self, keys: str) -> Driver:
-        """The same with another choice of keys, as in knee-load's flag `--key-choice`."""
+        """This driver with another choice of keys, as in knee-load's flag `--key-choice`."""
 
     def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
         """Loads `address` from all connections in a closed loop. Raises BenchError on any wrong answer."""
 
 
 def run_generator(command: list[str], core: int | None, seconds: float) -> tuple[dict[str, Any], float]:
-    """Runs a generator to its end; its last line, and the CPU seconds it took."""
+    """Runs a generator to its end. Returns its last line and its CPU seconds."""
     with Program(command, core) as program:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         output = program.read_to_end(seconds + SLACK_S)
@@ -72,7 +72,7 @@ class KneeLoad:
         self._key_choice = "uniform"
 
     def choosing(self, keys: str) -> Self:
-        """The same with another choice of keys, as in the flag `--key-choice`."""
+        """This driver with another choice of keys, as in the flag `--key-choice`."""
         other = copy(self)
         other._key_choice = keys
         return other
@@ -85,7 +85,7 @@ class KneeLoad:
         ]
 
     def load_command(self, address: str, cell: Cell, seconds: float) -> list[str]:
-        """The command line that loads `address` for so long."""
+        """The command line that loads `address` for this time."""
         return self.command(
             address,
             cell,
@@ -100,7 +100,7 @@ class KneeLoad:
             run_generator(self.command(store, cell, "--clients", "4", "--populate", "1"), self._core, POPULATED_S)
 
     def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
-        """Raises BenchError when a request failed or missed: then contestants did not do the same work."""
+        """Raises BenchError if a request failed or missed, because contestants then did different work."""
         summary, cpu_s = run_generator(self.load_command(address, cell, seconds), self._core, seconds)
         operations = summary["ops"].values()
         wrong = sum(operation["errors"] + operation["misses"] for operation in operations)
@@ -110,7 +110,7 @@ class KneeLoad:
 
 
 class FloorSend:
-    """`floor-send`: one key, one prepared request; takes the least CPU from what is measured."""
+    """`floor-send`: one key, one prepared request. It takes the least CPU from the measured program."""
 
     name = "floor-send (one key)"
 
@@ -119,11 +119,11 @@ class FloorSend:
         self._core = cores.others
 
     def choosing(self, keys: str) -> Self:
-        """There is no choice of one key."""
+        """This driver: it has a single key."""
         return self
 
     def populate(self, stores: list[str], cell: Cell) -> None:
-        """Sets the one key in every store."""
+        """Sets its key in every store."""
         entry = Cell("set", cell.value_bytes, 1)
         for store in stores:
             host, port = store.split(":")
@@ -133,14 +133,14 @@ class FloorSend:
                     raise BenchError(f"{store} does not store {FIRST_KEY.decode()}")
 
     def load_command(self, address: str, cell: Cell, seconds: float, request: Path) -> list[str]:
-        """The command line that loads `address` for so long with the content of the file `request`."""
+        """The command line that loads `address` for this time, with the content of the file `request`."""
         return [
             *(self._program, "--server", address, "--connections", str(CONNECTIONS), "--depth", str(cell.depth)),
             *("--request", str(request), "--reply-bytes", str(len(cell.reply(FIRST_KEY))), "--seconds", str(seconds)),
         ]
 
     def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
-        """Raises BenchError when a reply had another length than a hit has."""
+        """Raises BenchError if a reply has not the length of a hit."""
         with tempfile.NamedTemporaryFile() as request:
             request.write(cell.request(FIRST_KEY))
             request.flush()

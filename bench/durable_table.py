@@ -1,4 +1,4 @@
-"""What it costs to have every put on the disk before it is answered."""
+"""The cost of puts that are answered only once they are on the disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PUTS = {STORE: MEMCACHED_PUT, FLOOR: MEMCACHED_PUT, REDIS: REDIS_PUT}
 
 
 class Writers:
-    """`floor-send`: so many connections, each with one put in flight, keys drawn evenly."""
+    """`floor-send`: connections with one put in flight each, and uniformly drawn keys."""
 
     def __init__(self, directory: Path | None, cores: Cores, files: Path) -> None:
         self._program = find_program("floor-send", directory)
@@ -51,7 +51,7 @@ class Writers:
         self._request = files / "request"
 
     def drive(self, server: Server, put: Put, writers: int, seconds: float) -> Driven:
-        """Raises BenchError, with the server's name, when an answer had another length than it should."""
+        """Raises BenchError, with the server's name, if an answer has a wrong length."""
         self._request.write_bytes(put.request)
         command = [
             *(self._program, "--server", server.address, "--connections", str(writers), "--seconds", str(seconds)),

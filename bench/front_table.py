@@ -1,4 +1,4 @@
-"""The middleware of messages without a database: what a request and a connection cost."""
+"""The middleware of messages without a database: the cost of a request and of a connection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bench.table import Plan, Row, Table, median_of
 LOOPS = ("send", "send-list-read-remove")
 CLIENTS = 64
 CONNECTIONS = 10_000
-# So many load generators have them: one does not wait long for all of its connections.
+# The connections are divided among this many load generators, so that none waits long for its connections.
 LOADS = 10
-# Longer than the measurement, so that connections stay and ask nothing.
+# A think time beyond the measurement, so that connections stay silent.
 THINK_MS = 600_000
 SETTLED_S = 2.0
 OURS = "knee-queue"
@@ -74,7 +74,7 @@ def measure_alone(plan: Plan, cores: Cores, programs: Path | None) -> list[Table
 
 
 def estimate_s(plan: Plan) -> float:
-    """How long :func:`measure_alone` takes."""
+    """The time of :func:`measure_alone`."""
     return len(LOOPS) * (plan.rounds + 1) * (plan.seconds + 0.3)
 
 

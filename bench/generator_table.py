@@ -1,7 +1,7 @@
-"""Load generators, each on a store of its own.
+"""Load generators, each with its own store.
 
-They are started once a cell and stopped (SIGSTOP) while it is another's turn: memaslap fills its
-store for seconds before it begins, which is neither to be measured nor to be waited for every round.
+A generator is started once a cell, and stopped (SIGSTOP) outside its turns. memaslap fills its store for seconds before
+it begins. This must not be measured, nor repeated in each round.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Running:
             os.kill(self.program.pid, signal.SIGSTOP)
 
     def warm_up(self) -> None:
-        """Waits until it sends what it is to send. Raises BenchError when that does not come."""
+        """Waits until it sends its requests. Raises BenchError if none come."""
         with self.turn():
             before = self.requests.count()
             until = time.monotonic() + FILLED_S

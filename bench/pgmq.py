@@ -1,4 +1,4 @@
-"""pgmq, a message queue in PostgreSQL's own language, which its crate carries."""
+"""pgmq, a message queue in PostgreSQL's language, from its crate."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pgmq = {{ version = "={VERSION}", default-features = false }}
 
 
 def install(cluster: Cluster, database: str, files: Path) -> None:
-    """A new database with pgmq in it. Raises BenchError when its SQL cannot be had."""
+    """Creates a database with pgmq. Raises BenchError if pgmq's SQL is not available."""
     cluster.create(database)
     cluster.sql(database, "CREATE SCHEMA pgmq;\n" + _sql(files / "pgmq").read_text())
 
 
 def _sql(directory: Path) -> Path:
-    """Cargo downloads the crate, unless it has it, and says where it is."""
+    """pgmq's SQL, in the crate that cargo downloads if necessary."""
     directory.mkdir(exist_ok=True)
     (directory / "Cargo.toml").write_text(_MANIFEST)
     (directory / "lib.rs").touch()

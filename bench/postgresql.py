@@ -22,14 +22,14 @@ CONNECTIONS_MAX = 200
 # Connecting and preparing is no part of a request.
 CONNECTED_S = 0.4
 SLACK_S = 60.0
-# So long pgbench goes on behind the second look at what PostgreSQL uses: its sessions end with it.
+# pgbench continues for this time after the second reading of CPU times, because its sessions end with it.
 STILL_THERE_S = 1
 READINGS_MAX = 100
 USER = "knee"
 
 
 class Cluster(Server):
-    """A PostgreSQL of its own in an empty directory, whose commits wait for the disk or do not (`fsync`)."""
+    """A private PostgreSQL in an empty directory. `durable`: commits wait for the disk (`fsync`)."""
 
     def __init__(self, directory: Path, *, durable: bool) -> None:
         """Raises BenchError when PostgreSQL is not installed or does not start."""
@@ -54,28 +54,28 @@ class Cluster(Server):
         self._await_answer()
 
     def stop(self) -> str:
-        """Without writing what is in memory, which is no longer needed."""
+        """Ends PostgreSQL without writing its memory to the disk."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGQUIT)
         return super().stop()
 
     def url(self, database: str) -> str:
-        """As the middleware and PostgreSQL's own programs take it."""
+        """The address of a database, for the middleware and PostgreSQL's own programs."""
         return f"postgresql://{USER}@{self.address}/{database}?sslmode=disable"
 
     def sql(self, database: str, text: str) -> str:
-        """What some SQL answers. Raises BenchError when it fails."""
+        """The answer to some SQL. Raises BenchError if it fails."""
         flags = ["--no-psqlrc", "--quiet", "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1"]
         return _run([_program("psql"), *flags, "--dbname", self.url(database)], text)
 
     def create(self, database: str) -> None:
-        """A new database, without anything in it."""
+        """Creates an empty database."""
         self.sql("postgres", f"CREATE DATABASE {database}")
 
     def cpu_s(self) -> float:
-        """What all of its processes have used, those that have ended as well, to some ticks of the clock.
+        """The CPU time of all its processes, including ended ones, exact to some ticks of the clock.
 
-        Raises BenchError when sessions begin and end all the time.
+        Raises BenchError if sessions begin and end all the time.
         """
         for _ in range(READINGS_MAX):
             children = self._children()
@@ -83,8 +83,8 @@ class Cluster(Server):
             for child in children:
                 with suppress(ProcessLookupError):
                     total_s += CpuTime.of(child).total_s
-            # Of those that have ended, after those that have not: one that ends in between is in both, but in the list
-            # no more. The other way round it would be in neither.
+            # Read ended processes after running ones. A process that ends in between is then counted twice, and the
+            # changed list shows this. In the other order it would not be counted at all.
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
             total_s += CpuTime.of(self.pid).total_s + (int(fields[13]) + int(fields[14])) / TICKS_PER_S
             if self._children() == children:
@@ -106,7 +106,7 @@ class Cluster(Server):
 
 @dataclass(frozen=True)
 class Stretch:
-    """So long a time of load: requests per second, and the CPU time of one, of the middleware and of PostgreSQL."""
+    """A stretch of load: requests per second, and CPU times per request of the middleware and of PostgreSQL."""
 
     per_second: float
     middleware_us: float
@@ -115,7 +115,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Script:
-    """A script of pgbench in a database: how many requests it makes, and with which settings of the session."""
+    """A script of pgbench in a database, with its number of requests and the settings of its session."""
 
     database: str
     file: Path
@@ -124,9 +124,9 @@ class Script:
 
 
 def metered(cluster: Cluster, middleware: Program | None, load: Callable[[], float], seconds: float) -> Stretch:
-    """What load of at least so many seconds costs that has just been started.
+    """Measures a load that has just started, and lasts at least `seconds`.
 
-    `load` waits for its end and answers its requests per second.
+    `load` waits for the end of the load, and returns its requests per second.
     """
     time.sleep(CONNECTED_S)
     began, postgresql_s, middleware_s = time.monotonic(), cluster.cpu_s(), _cpu_s(middleware)
@@ -149,7 +149,7 @@ def pgbench(cluster: Cluster, script: Script, connections: int, seconds: float, 
 
 
 def pgbench_stretch(cluster: Cluster, script: Script, connections: int, seconds: float) -> Stretch:
-    """The script again and again. Raises BenchError when one failed."""
+    """Repeats the script. Raises BenchError if it failed once."""
     whole_s = math.ceil(seconds)
     with pgbench(cluster, script, connections, whole_s + STILL_THERE_S) as program:
 

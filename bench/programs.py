@@ -28,7 +28,7 @@ DEBIAN_PACKAGES = {
     "redis-server": "redis-server",
 }
 READY_S = 10.0
-# Far before what is started as usual, and, added to it, behind that.
+# The niceness of started programs, and the addition that puts a program behind ordinary ones.
 NICENESS, GIVING_WAY = -15, 25
 
 _PORTS = Ports()
@@ -45,12 +45,12 @@ if sys.argv[2]:
 
 
 class BenchError(Exception):
-    """The comparison cannot go on; the message says what to do."""
+    """The comparison cannot continue; the message has the remedy."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """What runs where: the program under test has a core to itself where there are two."""
+    """The cores of the programs. With two cores, the program under test has one to itself."""
 
     tested: int | None
     others: int | None
@@ -82,19 +82,19 @@ def find_program(name: str, directory: Path | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What is started inherits all but what libpq reads: databases that are asked here are all the comparison's own.
+    """The environment for started programs, without libpq's variables: all databases are the comparison's own.
 
-    libpq heeds some of it, as PGHOSTADDR, also where an address says otherwise.
+    libpq prefers some variables, such as PGHOSTADDR, to an address.
     """
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
 @contextmanager
 def before_others() -> Iterator[bool]:
-    """What is started has the processors before whatever else runs on this machine; whether the user may have it so.
+    """Gives started programs priority over all other programs of the machine. Yields whether the user may do so.
 
-    A kernel without preemption leaves a processor to a process for milliseconds. So a process that only spins, behind
-    everything that is started, takes what is left of every processor. That also keeps processors from sleeping.
+    A kernel without preemption leaves a processor to a process for milliseconds. So a process with low priority spins
+    on each processor, and takes the remaining time. It also keeps the processor from sleeping.
     """
     usual, of_session = os.getpriority(os.PRIO_PROCESS, 0), _session_niceness()
     try:
@@ -108,21 +108,21 @@ def before_others() -> Iterator[bool]:
 
 
 def spinner(core: int, of_session: int | None) -> Program:
-    """Takes what is left of a processor until this process ends, however it does; then the session has its niceness."""
+    """Takes the remaining time of a processor until this process ends, and then restores the session's niceness."""
     rest = "" if of_session is None else str(of_session)
     spins = [sys.executable, "-c", _SPINS, str(os.getpid()), rest]
     return Program(["nice", "-n", str(2 * GIVING_WAY), *spins], core, quiet=True)
 
 
 def _session_niceness() -> int | None:
-    """By it sessions share the processors, where the kernel groups processes by session (sched(7)); else None."""
+    """The niceness by which sessions share processors (sched(7)); None if the kernel does not group by session."""
     with suppress(OSError):
         return int(_SESSION.read_text().split()[-1])
     return None
 
 
 def _set_niceness(own: int, of_session: int | None) -> bool:
-    """Whether both may be so."""
+    """Sets the niceness of the process and its session. Returns whether the system permits both."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, own)
         if of_session is not None:
@@ -141,7 +141,7 @@ class Program:
     """A running program; leaving the context ends it, by its process id."""
 
     def __init__(self, command: Sequence[str], core: int | None, quiet: bool = False, gives_way: bool = False) -> None:
-        """`gives_way`: others of the same comparison that want its core have it at once."""
+        """`gives_way`: other programs of the comparison get its core at once."""
         self.name = Path(command[0]).name
         pin = [] if core is None else ["taskset", "-c", str(core)]
         if gives_way:
@@ -169,7 +169,7 @@ class Program:
         return self.process.pid
 
     def read_to_end(self, timeout_s: float) -> str:
-        """Standard output of a program that ends by itself. Raises BenchError when it does not in time."""
+        """Standard output of a program that ends by itself. Raises BenchError if it does not end in time."""
         try:
             output, _ = self.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -177,7 +177,7 @@ class Program:
         return output.decode()
 
     def await_line(self, within_s: float = READY_S) -> None:
-        """Waits for the line that says it is ready. Raises BenchError when none comes."""
+        """Waits for the line that reports readiness. Raises BenchError if none comes."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -185,12 +185,12 @@ class Program:
                 raise BenchError(f"{self.name} is not ready after {within_s:.0f} s: {self.messages()}")
 
     def messages(self) -> str:
-        """The last of what the program wrote to standard error."""
+        """The last lines of the program's standard error."""
         self._messages.seek(0)
         return self._messages.read().decode(errors="replace").strip()[-2000:]
 
     def summary(self) -> dict[str, Any]:
-        """Ends the program; the last line that it printed. Raises BenchError when it was no summary."""
+        """Ends the program. Returns its last line. Raises BenchError if that is no summary."""
         lines = self.stop().splitlines()
         line = json.loads(lines[-1]) if lines else {}
         if line.get("type") != "summary":
@@ -199,11 +199,11 @@ class Program:
         return summary
 
     def stop(self) -> str:
-        """Asks the program to end; kills it when it does not within some seconds. What it had printed."""
+        """Asks the program to end, and kills it after some seconds. Returns its output."""
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
-                # A program that was stopped cannot hear it.
+                # A stopped program would not get the signal.
                 self.process.send_signal(signal.SIGCONT)
         try:
             output, _ = self.process.communicate(timeout=READY_S)
@@ -217,7 +217,7 @@ class Server(Program):
     """A program that listens on a port of this machine; it is ready when the constructor returns."""
 
     def __init__(self, command: Sequence[str], core: int | None, port: int, *, announces: bool) -> None:
-        """`announces`: it prints one line when it is ready, and little more, which is read at its end."""
+        """`announces`: the program prints a line when it is ready, and little more, which is read at its end."""
         super().__init__(command, core, quiet=not announces)
         self.port = port
         try:
@@ -225,7 +225,7 @@ class Server(Program):
                 self.await_line()
             self._await()
         except BaseException:
-            # An end of the benchmark now has no context yet to leave.
+            # The benchmark ends before the caller has entered the context.
             self.__exit__()
             raise
 

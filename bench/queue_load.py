@@ -25,7 +25,7 @@ class Middleware(Server):
 def before(
     programs: Path | None, cluster: Cluster, database: str, connections: int, clients: int, combine: int = 1
 ) -> Middleware:
-    """A middleware with so many connections to PostgreSQL, which lets so many requests at a time wait for them."""
+    """A middleware with this many connections to PostgreSQL, and a worker for each client."""
     flags = ("--connections", str(connections), "--workers", str(max(clients, connections)), "--combine", str(combine))
     return Middleware(programs, cluster.url(database), *flags)
 
@@ -56,7 +56,7 @@ def load(
 
 
 def summary(program: Program, seconds: float) -> dict[str, Any]:
-    """What a load has to say at its end. Raises BenchError when a request failed."""
+    """The summary of a load. Raises BenchError if a request failed."""
     output = program.read_to_end(seconds + SLACK_S)
     if program.process.returncode != 0:
         raise BenchError(f"{program.name} ended with {program.process.returncode}: {program.messages()}")
@@ -76,6 +76,6 @@ def per_second(found: dict[str, Any], operations: Sequence[str] | None = None) -
 def stretch(
     programs: Path | None, cluster: Cluster, server: Server, loop: str, clients: int, seconds: float
 ) -> Stretch:
-    """The loop again and again, by each of so many clients."""
+    """A stretch in which each of the clients repeats the loop."""
     with load(programs, server, loop, clients, seconds) as program:
         return metered(cluster, server, lambda: per_second(summary(program, seconds)), seconds)

@@ -14,13 +14,13 @@ from bench.queue_load import CHARACTERS, before, stretch
 from bench.table import Plan, Row, Table, median_of, range_of, ratio_of
 from knee.lab.deploy import pgbench
 
-# More clients than connections: what waits for a connection is put together.
+# More clients than connections, so that requests wait for connections and are combined.
 CLIENTS_MANY = 64
 COMBINE = 64
 OURS, COMBINED, PGBENCH, PGMQ = "knee-queue", "combined", "pgbench", "pgmq"
 OF_PGBENCH_MIN, OF_PGBENCH_COMBINED = 0.9, 1.0
 OF_PGMQ_MIN = 2.5
-# Connecting, registering, and what pgbench does before it begins.
+# Time to connect and register, and for pgbench to begin.
 OVERHEAD_S = 0.6
 
 TITLE_PGBENCH = "knee-queue against pgbench calling the same functions"
@@ -28,7 +28,7 @@ TITLE_PGMQ = "knee-queue against pgmq"
 
 _CONTENT = "m" * CHARACTERS
 _SEND = pgbench.SEND.format(content=_CONTENT)
-#: What a client of knee-load does in a loop, as pgbench does it: as the client, and in the queue, of its number.
+#: The loops of knee-load's clients, as scripts of pgbench. Each client and its queue have the client's number.
 LOOPS = {
     "send": [_SEND],
     "send-remove": [_SEND, pgbench.REMOVE],
@@ -81,7 +81,7 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
 
 
 def estimate_s(plan: Plan, cells: int) -> float:
-    """How long so many cells take, each of three contestants, one of them pgbench."""
+    """The time of this many cells with three contestants, one of them pgbench."""
     return cells * 3 * (plan.rounds + 1) * (plan.seconds + OVERHEAD_S + STILL_THERE_S / 3) + 15
 
 
@@ -102,7 +102,7 @@ def _ours(cluster: Cluster, database: str, programs: Path | None) -> None:
 
 
 def script_of_pgmq(files: Path) -> Script:
-    """What pgbench asks pgmq for in a loop, written to a file there."""
+    """Writes pgbench's script for pgmq to a file."""
     return _script(files, "pgmq", "pgmq", [pgbench.ME], _PAIR_OF_PGMQ, "")
 
 

@@ -1,4 +1,4 @@
-"""How long exact solutions take, beside the recursions that textbooks print.
+"""The time of exact solutions, compared with textbooks' recursions.
 
 python -m bench.queueing
 """

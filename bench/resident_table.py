@@ -1,4 +1,4 @@
-"""What many small keys take of memory."""
+"""The memory that many small keys take."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from bench.servers import Servers
 from bench.table import Column, Plan, Row, Table
 
 VALUE_BYTES = 32
-# More than ten million keys take; no store reserves it.
+# The stores' limit, above the memory of ten million keys. No store reserves it.
 MEMORY_MB = 8192
 TITLE = "Resident memory"
-# Redis gets so many sets at a time, and then is waited for.
+# The number of sets that Redis gets before it must answer.
 BATCH = 10_000
 ANSWER_S = 60.0
 
 
 @dataclass(frozen=True)
 class Resident:
-    """What a process has in memory, in bytes."""
+    """The resident memory of a process, in bytes."""
 
     anonymous: int
-    #: Pages of mapped files, which the system takes back where others need them.
+    #: Pages of mapped files, which the system can reclaim.
     file: int
 
     @classmethod
@@ -41,12 +41,12 @@ class Resident:
 
     @property
     def total(self) -> int:
-        """Both kinds."""
+        """The memory of both kinds."""
         return self.anonymous + self.file
 
 
 def memory_row(name: str, empty: Resident, full: Resident) -> Row:
-    """A process before and after it was filled."""
+    """The memory of a store before and after it was filled."""
     return Row(
         name,
         {},
@@ -100,7 +100,7 @@ def compare_resident(plan: Plan, cores: Cores, servers: Servers, disk: Path, key
         _populate_redis(server, keys)
 
     with tempfile.TemporaryDirectory(prefix="knee-bench-", dir=disk) as files:
-        # A million keys need not wait for the disk: when it is written changes nothing about what is in memory.
+        # The time of writes to the disk does not change the memory.
         on_disk, redis = ["--data", f"{files}/data", "--durability", "interval:100"], Path(files)
         stores: list[tuple[str, Callable[[], Server], Callable[[Server], None]]] = [
             ("knee-kv", lambda: servers.knee_kv(cores.tested, memory_mb=MEMORY_MB), by_knee_load),

@@ -1,4 +1,4 @@
-"""One contestant measured once, and what several rounds of it come to."""
+"""Samples of contestants, and comparisons over several rounds."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Sample:
 
     @property
     def waited(self) -> float:
-        """The share of the time for which the program could have run and something else did."""
+        """The share of the time in which the program waited for its core."""
         return self.cpu.waited_s / self.seconds
 
 
 def drive(server: Server, driver: Driver, cell: Cell, seconds: float) -> Driven:
-    """Loads a server. Raises BenchError, with its name, when it answers wrongly."""
+    """Loads a server. Raises BenchError, with the server's name, if an answer is wrong."""
     try:
         return driver.drive(server.address, cell, seconds)
     except BenchError as error:
@@ -56,7 +56,7 @@ def drive(server: Server, driver: Driver, cell: Cell, seconds: float) -> Driven:
 
 
 def measure_server(server: Server, load: Callable[[], Driven]) -> Sample:
-    """A server while `load` runs; its connections' coming and going is part of the bill."""
+    """A sample of a server while `load` runs, including the opening and closing of connections."""
     before = CpuTime.of(server.pid)
     driven = load()
     cpu = CpuTime.of(server.pid) - before
@@ -64,7 +64,7 @@ def measure_server(server: Server, load: Callable[[], Driven]) -> Sample:
 
 
 class Requests:
-    """What a store has been asked for, by its own account.
+    """A store's own counts of requests.
 
     All generators are measured by what arrived, at two instants well after their start: some spend
     their first seconds on filling the store, and none is to be charged or credited for that.
@@ -81,7 +81,7 @@ class Requests:
 
 
 def measure_generator(generator: Program, requests: Requests, seconds: float) -> Sample:
-    """A generator that runs already, between now and `seconds` later."""
+    """A sample of a running generator over `seconds`."""
     began, store_before, before, first = (
         time.monotonic(),
         CpuTime.of(requests.store.pid),

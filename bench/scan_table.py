@@ -1,4 +1,4 @@
-"""What a put waits while a client scans the whole store."""
+"""The response time of puts while a client scans the whole store."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from bench.table import WARM_UP_S, Plan, Row, Table, median_of
 KEYS = 200_000
 VALUE_BYTES = 100
 CLIENTS = 16
-# Of what the store can take, and puts a second at most: so few that they wait for scans, if for anything, and not for
-# each other, and that two cores suffice for everything.
+# A share of the store's capacity, and a limit in puts a second. So few puts do not wait for each other, and leave enough
+# of two cores for the scans.
 LOAD = 0.1
 RATE_MAX = 1500.0
-# A percentile needs more requests than a mean, and what disturbs one is seldom: stretches of two of the plan's, and
-# several pairs of them a round.
+# A percentile needs more requests than a mean, and disturbances are rare. So stretches are twice the plan's, with
+# several pairs in a round.
 STRETCH = 2.0
 PAIRS = 3
-# Fewer pairs in which the load generator was not late say nothing, nor does less than half of them.
+# The result needs this many pairs, and half of all pairs, in which the load generator was not late.
 PAIRS_MIN = 5
-# So many standard deviations of a difference of counts are more than chance.
+# A difference of counts above this many standard deviations is more than chance.
 DEVIATIONS = 2.0
 RATIO_MAX = 1.5
 POPULATED_S = 120.0
@@ -41,7 +41,7 @@ TITLE = "Puts during full snapshot scans"
 
 @dataclass(frozen=True)
 class PutTimes:
-    """One stretch of puts in an open loop, from when each was due."""
+    """A stretch of puts in an open loop. A response time begins when the put is due."""
 
     p50_us: float
     p99_us: float
@@ -52,14 +52,14 @@ class PutTimes:
 
 
 def pairs_of(row: Row) -> list[tuple[PutTimes, PutTimes]]:
-    """Stretches during scans and alone that followed each other, but for those with a late one: their p99 says more of
-    the load generator, which had no processor, than of the store."""
+    """Pairs of successive stretches with and without scans. Pairs with a late load generator are left out: their p99
+    shows the generator's wait for a processor."""
     pairs = zip(row.samples[SCANNED], row.samples[ALONE], strict=True)
     return [pair for pair in pairs if not any(sample.late for sample in pair)]
 
 
 def why_unknown(row: Row) -> str | None:
-    """Why the pairs do not show what scans do; None when they do.
+    """Why the pairs do not show the effect of scans; None if they do.
 
     A scan may also keep the load generator from running: then just the worst stretches are those that are left out.
     """
@@ -73,7 +73,7 @@ def why_unknown(row: Row) -> str | None:
 
 
 def slowdown(row: Row) -> Ratio | None:
-    """The p99 during scans over that alone, pair by pair; None when the pairs do not show it."""
+    """The p99 with scans divided by the p99 without, pair by pair; None if the pairs do not show it."""
     if why_unknown(row) is not None:
         return None
     return Ratio.of(*([sample.p99_us for sample in several] for several in zip(*pairs_of(row), strict=True)))
@@ -119,20 +119,20 @@ class Load:
         return float(summary["ops"]["set"]["count"] / summary["seconds"])
 
     def puts(self, rate: float, seconds: float) -> PutTimes:
-        """One stretch. Raises BenchError when a put failed."""
+        """A stretch without scans. Raises BenchError if a put failed."""
         summary = self._set(seconds, "--rate", str(rate), "--arrivals", "poisson")
         (times,) = (one for one in summary["histograms"] if one["op"] == "set" and one["stage"] == "response")
         return PutTimes(times["p50"] / 1e3, times["p99"] / 1e3, summary["bottleneck"] is not None)
 
     def puts_during_scans(self, rate: float, seconds: float) -> PutTimes:
-        """The same, while one client scans everything again and again. Raises BenchError when a scan missed a key."""
+        """A stretch while a client repeats scans of all keys. Raises BenchError if a put failed or a scan missed keys."""
         command = [
-            # From the only key that there is to choose, over all keys of the store.
+            # A scan begins at the only key of the key space, and covers all keys of the store.
             *(self._program, "kv", "--server", self._scan_address, "--key-prefix", KEY_PREFIX, "--keys", "1"),
             *("--mix", "atomic_scan:1", "--scan-keys", str(KEYS), "--clients", "1", "--threads", "1"),
             *("--think-ms", "0", "--seconds", str(10 * (seconds + WARM_UP_S))),
         ]
-        # Its client is not to keep the other one, or the store, from a core.
+        # The scanning client must not take a core from the puts or the store.
         with Program(command, None, gives_way=True) as scanner:
             scanner.await_line()
             times = self.puts(rate, seconds)
@@ -179,16 +179,15 @@ def compare_scans(plan: Plan, servers: Servers, disk: Path) -> list[Table]:
 
 
 def estimate_s(plan: Plan) -> float:
-    """How long it takes."""
+    """The time of the comparison."""
     return 2 * (2 * PAIRS * plan.rounds * (STRETCH * plan.seconds + WARM_UP_S) + 5)
 
 
 def _row(plan: Plan, servers: Servers, store: str, flags: list[str]) -> Row:
     grpc = f"127.0.0.1:{free_port()}"
-    # A p99 that waited for others' processors would be theirs. Of what writes to the disk, the kernel's part would wait
-    # as well.
+    # Otherwise waits for a processor would determine the p99, also in the kernel's part of disk writes.
     held = before_others() if store == IN_MEMORY else nullcontext(False)
-    # Nothing is pinned: puts, scans and both their clients would wait for each other's core.
+    # No program is pinned: puts, scans and their clients would otherwise wait for each other's cores.
     with held as first, servers.knee_kv(None, "--grpc", grpc, *flags) as server:
         load = Load(servers, server.address, grpc)
         load.populate()

@@ -1,4 +1,4 @@
-"""Proxies and stores under one and the same load."""
+"""Proxies and stores under the same load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.samples import drive, measure_server
 from bench.servers import Servers
 from bench.table import WARM_UP_S, Plan, StoreKind
 
-# How unevenly keys are requested: as in the seed of the store.
+# The distribution of requested keys, as in the store's seed.
 ZIPF_THETA = 0.8
 
 
@@ -73,7 +73,7 @@ def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -
 
 
 def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cell]:
-    """The cells, each once the stores hold values of its size."""
+    """The cells. Before each, the stores are filled with values of its size."""
     size = None
     for cell in sorted(plan.cells, key=lambda cell: cell.value_bytes):
         if cell.value_bytes != size:
@@ -93,7 +93,7 @@ def _add_rows(plan: Plan, driver: Driver, tables: list[CpuTable], cell: Cell, co
             lambda server: measure_server(server, lambda: drive(server, driver, cell, plan.seconds)),
         )
     except BenchError as error:
-        # One that fails in one cell says nothing against the others.
+        # A failure in one cell does not concern the other cells.
         for table in tables:
             table.failures.append(f"{table.title}: {cell.name}: {error}")
     else:

@@ -1,4 +1,4 @@
-"""How every server of a comparison is started."""
+"""Starts the servers of a comparison."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Servers:
         return Server([*command, "--memory-mb", str(memory_mb), *flags], core, port, announces=True)
 
     def redis(self, core: int | None, directory: Path, *, durable: bool) -> Server:
-        """Debian's Redis; `durable`, every answer waits for fdatasync. It neither dumps nor rewrites its log."""
+        """Debian's Redis. If `durable`, every answer waits for fdatasync. It neither dumps nor rewrites its log."""
         port = free_port()
         always = ["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]
         command = [find_program("redis-server", None), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]

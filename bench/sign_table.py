@@ -1,4 +1,4 @@
-"""How long the transform of a sign table takes, beside the product with the table where that still fits.
+"""The time of the transform of a sign table, compared with the product with the table, if the table fits the memory.
 
 python -m bench.sign_table
 """

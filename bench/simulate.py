@@ -1,4 +1,4 @@
-"""How long the simulator takes for one replication.
+"""The simulator's time for a replication.
 
 python -m bench.simulate
 """

@@ -31,14 +31,14 @@ class Plan:
     progress: Callable[[str], None]
 
     def estimate_s(self, cells: int, contestants: int) -> float:
-        """How long so many cells take of a table of so many contestants."""
+        """The time of this many cells of a table with this many contestants."""
         per_contestant = WARM_UP_S + OVERHEAD_S + self.rounds * (self.seconds + OVERHEAD_S)
         return cells * contestants * per_contestant
 
     def in_turns(
         self, contestants: dict[str, Contestant], measure: Callable[[Contestant], Measured]
     ) -> dict[str, list[Measured]]:
-        """Every contestant once a round; another one begins each round."""
+        """All contestants in each round; each round begins with another contestant."""
         names = list(contestants)
         samples: dict[str, list[Measured]] = {name: [] for name in names}
         for number in range(self.rounds):
@@ -57,7 +57,7 @@ class Row:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def median(self, name: str, attribute: str) -> float:
-        """Of a contestant's samples."""
+        """The median of a contestant's samples."""
         return float(median(getattr(sample, attribute) for sample in self.samples[name]))
 
     def ratio(self, ours: str, peer: str, attribute: str) -> Ratio:
@@ -70,7 +70,7 @@ Column = tuple[str, Callable[[Row], str]]
 
 
 def median_of(header: str, name: str, attribute: str, form: str = ",.0f", unit: str = "") -> Column:
-    """The median of a contestant's samples; a dash where it cannot do the row."""
+    """The median of a contestant's samples; a dash if it cannot do the row."""
     return header, lambda row: f"{row.median(name, attribute):{form}}{unit}" if name in row.samples else "-"
 
 
@@ -113,11 +113,11 @@ class Table:
     below: Callable[[Row], list[list[str]]] = lambda _: []
     warnings: Callable[[list[Row]], list[str]] = lambda _: []
     rows: list[Row] = field(default_factory=list)
-    #: What could not be measured, with the reason.
+    #: Failed measurements, with their reasons.
     failures: list[str] = field(default_factory=list)
 
     def add(self, plan: Plan, name: str, measure: Callable[[], dict[str, list[Any]] | Row]) -> None:
-        """Measures a row, or its samples. A contestant that fails in one row says nothing against the others."""
+        """Measures a row, or its samples. A contestant's failure in one row does not concern other rows."""
         plan.progress(f"{self.title}: {name}")
         try:
             found = measure()
