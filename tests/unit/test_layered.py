@@ -17,7 +17,7 @@ from knee.errors import FitError
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, fit_layered, layered_system
 from knee.fit.setups import _setup
-from knee.queueing import ArgumentError, Delay, Network, Queue, solve_closed
+from knee.queueing import ArgumentError, Delay, Network, Queue, layered, solve_closed
 from knee.queueing.layered import Layered, Stage, Tier, solve_layered
 
 LITTLE = 1e-9
@@ -95,6 +95,39 @@ def test_one_store_behind_slots_is_near_its_exact_solution(slots: int, clients: 
     network = Layered({"far": 1.0}, tiers, Stage({}, delay=1.0), Stage({"store": 1.0}), 3.0, 1, slots)
     exact = solve_closed(Network([Queue("store", 0.5), Delay("outside", 1.0)], 3.0), clients)
     assert solve_layered(network, clients).throughput[0] == pytest.approx(exact.throughput[-1], rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("customers", "slots", "cores", "line"),
+    [
+        (5, 2, (1, 1), 2.1085),
+        (20, 2, (2, 2), 7.9822),
+        (20, 4, (2, 1), 5.0),
+        (50, 4, (4, 4), 18.469),
+        (50, 8, (4, 2), 10.0),
+        (20, 20, (2, 2), 7.9822),
+    ],
+)
+def test_two_layers_are_as_near_the_exact_solution_as_lines(
+    monkeypatch: pytest.MonkeyPatch, customers: int, slots: int, cores: tuple[int, int], line: float
+) -> None:
+    # Clients with processors of their own call a server with some threads; `line` is by LINE 3.0.8 (solver LN).
+    monkeypatch.setattr(layered, "TOGETHER", 0.0)
+    tiers = [Tier("client", "P1", customers, 0.1), Tier("server", "P2", slots, 0.2, by_slot=True)]
+    hosts = {"P1": float(cores[0]), "P2": float(cores[1])}
+    network = Layered(hosts, tiers, Stage({"client": 1.0}), Stage({"server": 1.0}), 2.0, 1, slots)
+    queues = [Queue("client", 0.1, servers=cores[0]), Queue("server", 0.2, servers=min(slots, cores[1]))]
+    exact = solve_closed(Network(queues, 2.0), customers).throughput[-1]
+    assert line == pytest.approx(exact, rel=0.04)
+    assert solve_layered(network, customers).throughput[0] == pytest.approx(exact, rel=0.04)
+
+
+def test_many_threads_are_hardly_correlated() -> None:
+    # LINE's example lqn_basic: 125 threads on 2 and 3 cores, 13.33 requests/s in the exact solution.
+    tiers = [Tier("T1", "P1", 50, 0.1), Tier("T2", "P1", 50, 0.05), Tier("T3", "P2", 25, 0.1, by_slot=True)]
+    stages = Stage({"T1": 1.0, "T2": 1.0}), Stage({"T3": 1.0})
+    network = Layered({"P1": 2.0, "P2": 3.0}, tiers, *stages, 2.0, 1, 25)
+    assert solve_layered(network, 50).throughput[0] == pytest.approx(13.33, rel=0.05)
 
 
 def test_cores_that_are_full_bound_the_throughput() -> None:

@@ -163,6 +163,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
     """Least squares of relative errors: processor times over idleness, then times over residence at the processors."""
     threads = _Threads.of(data) if threads is None else threads
     ones = np.ones(len(data))
+    queues = np.array([not data.backends or i < len(data.tiers) - 1 for i in range(len(data.tiers))], dtype=np.float64)
     laws = np.array([_law(data.cpu[:, i], threads.asleep[:, i]) for i in range(len(data.tiers))])
     share_out = 0.0
     if "middleware" in data.tiers:
@@ -173,7 +174,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
         if not shares:
             return 0.0, 1.0
         others = 1 - 1 / np.maximum(1, np.fmin(there, data.customers))
-        gap = np.maximum(threads.speed - threads.used * others[:, np.newaxis], _LEAST_GAP)
+        gap = np.maximum(threads.speed - threads.used * queues * others[:, np.newaxis], _LEAST_GAP)
         work = np.array([shares.get(tier, 0.0) for tier in data.tiers]) * data.cpu
         delay, stretch = nnls(np.stack([ones, (work / gap).sum(axis=1)], axis=1) / times[:, np.newaxis], ones)[0]
         return float(delay), float(stretch)

@@ -37,6 +37,9 @@ TOGETHER = 0.15
 """Correlation of the threads' activity: one event often wakes several threads. In the runs of eight systems, the
 predicted wait for a core is 57 % of the measured one in the median, and 26 % with 0: see docs/methods/layered.md."""
 
+TOGETHER_MOST = 0.75
+"""Threads that an event wakes together with a thread, at most: the correlation falls with the number of threads."""
+
 _FULL = 0.999
 """Largest probability that a thread is active."""
 
@@ -49,7 +52,7 @@ class Tier:
     threads  number of threads
     work     processor time of a request, in all threads together
     wakeup   additional processor time if each event finds its thread asleep
-    by_slot  whether each slot has its own thread
+    by_slot  whether each slot has its own thread, where no other request waits
     """
 
     name: str
@@ -113,7 +116,8 @@ class Layered:
     @property
     def structure(self) -> tuple[object, ...]:
         """The parts that must be equal in networks that are solved together."""
-        return (dict(self.cores), [(t.name, t.host, t.threads) for t in self.tiers], self.pools, self.slots)
+        tiers = [(t.name, t.host, t.threads, t.by_slot) for t in self.tiers]
+        return (dict(self.cores), tiers, self.pools, self.slots)
 
     def shares(self, stage: Stage) -> Floats:
         """The share of each tier's work in a stage."""
@@ -217,6 +221,7 @@ class _Rows:
         first = networks[0]
         self.size = len(customers)
         self.pools, self.slots, self.threads = first.pools, first.slots, first.threads
+        self._queues = np.array([not tier.by_slot for tier in first.tiers], dtype=np.float64)
         self.customers = customers
         self._groups = [(float(count), customers == count) for count in np.unique(customers)]
         # One network stands for all rows.
@@ -265,7 +270,7 @@ class _Rows:
         for delay, stretch, shares, there in self._stages:
             # An arriving request finds only the other requests.
             others = 1 - 1 / np.maximum(1.0, np.minimum(there, self.customers))
-            gap = np.maximum(speed - busy * others[:, np.newaxis], 1e-9)
+            gap = np.maximum(speed - busy * self._queues * others[:, np.newaxis], 1e-9)
             found.append(delay + stretch * (shares * demand / gap).sum(axis=1))
         inside, outside = found
         return inside, outside
@@ -343,8 +348,9 @@ def settle(
 def _speed(active: Floats, threads: NDArray[np.int64], hosts: Sequence[str], cores: Floats) -> Floats:
     """Speed of an active thread, (rows, tiers): its share of a core among the active threads of its host."""
     speed = np.empty_like(active)
-    others = active + TOGETHER * (1 - active)
     for i, host in enumerate(hosts):
+        count = sum(own for own, there in zip(threads.tolist(), hosts, strict=True) if there == host) - 1
+        others = active + min(TOGETHER, TOGETHER_MOST / max(1, count)) * (1 - active)
         # Row n: the probability that n of the others are active.
         chances = np.ones((1, len(active)))
         for j, count in enumerate(threads.tolist()):
