@@ -19,8 +19,8 @@ from bench.table import WARM_UP_S, Plan, Row, Table, median_of
 KEYS = 200_000
 VALUE_BYTES = 100
 CLIENTS = 16
-# A share of the store's capacity, and a limit in puts a second. So few puts do not wait for each other, and leave enough
-# of two cores for the scans.
+# A share of the store's capacity, and a limit in puts a second. So few puts do not wait for each other, and leave
+# enough of two cores for the scans.
 LOAD = 0.1
 RATE_MAX = 1500.0
 # A percentile needs more requests than a mean, and disturbances are rare. So stretches are twice the plan's, with
@@ -125,7 +125,7 @@ class Load:
         return PutTimes(times["p50"] / 1e3, times["p99"] / 1e3, summary["bottleneck"] is not None)
 
     def puts_during_scans(self, rate: float, seconds: float) -> PutTimes:
-        """A stretch while a client repeats scans of all keys. Raises BenchError if a put failed or a scan missed keys."""
+        """A stretch while a client repeats scans of all keys. Raises BenchError if a put or scan failed."""
         command = [
             # A scan begins at the only key of the key space, and covers all keys of the store.
             *(self._program, "kv", "--server", self._scan_address, "--key-prefix", KEY_PREFIX, "--keys", "1"),
