@@ -146,8 +146,9 @@ def accused(tables: Tables, given: tuple[str, ...]) -> bool:
 
 
 def violated(report: LawReport) -> bool:
-    """Whether any check of the laws is violated."""
-    return "violated" in {check.verdict for check in report.interactive} | {check.verdict for check in report.stations}
+    """Whether a law is violated at a point or at all together, or a repetition departs from its others."""
+    verdicts = [check.verdict for checks in (report.interactive, report.stations, report.pooled) for check in checks]
+    return "violated" in verdicts or bool(report.outliers)
 
 
 def main() -> None:

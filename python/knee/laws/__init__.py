@@ -5,6 +5,7 @@ system. Symbols: N clients, X throughput, R response time, Z think time, Q mean 
 service time, U utilisation, V visits, D = V S demand, m servers.
 
     residual     measured against predicted values, with the uncertainty of both, and the verdict
+    scatter      variances that borrow strength from other points, and repetitions that depart from others
     interactive  X = N / (R + Z), for all requests and per type, from both views
     stations     Little's law, the utilisation law, the forced flow law
     flow         arrivals equal completions
@@ -12,6 +13,7 @@ service time, U utilisation, V visits, D = V S demand, m servers.
     bounds       bounds on throughput from the busiest station, and N*
     demands      D = V S, and the bottleneck
     causes       why a law may be violated
+    pooled       each law over all points together, and the smallest violation that the data could show
     findings     all laws for a table
     tables       converts a run folder's windows to the input tables of the laws
     foreign      converts a foreign CSV to the same tables
@@ -26,10 +28,11 @@ from knee.laws.flow import ConservationCheck
 from knee.laws.foreign import laws_of_measurements
 from knee.laws.interactive import InteractiveCheck
 from knee.laws.listing import render_text
+from knee.laws.pooled import PooledCheck
 from knee.laws.residual import TOLERANCE, Comparison, Verdict, judge
 from knee.laws.stations import STATIONS, StationCheck
 from knee.laws.tables import laws_of_run
-from knee.laws.text import sentences
+from knee.laws.text import outliers, sentences
 from knee.queueing import Bounds, throughput_bounds
 
 __all__ = [
@@ -43,12 +46,14 @@ __all__ = [
     "DemandReport",
     "InteractiveCheck",
     "LawReport",
+    "PooledCheck",
     "StationCheck",
     "Verdict",
     "check_laws",
     "judge",
     "laws_of_measurements",
     "laws_of_run",
+    "outliers",
     "render_text",
     "sentences",
     "service_demands",

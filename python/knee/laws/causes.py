@@ -119,6 +119,14 @@ def slower_middleware(excess: float) -> str:
     )
 
 
+def shorter_than_stages(excess: float) -> str:
+    """Why a middleware's queueing and service times may exceed its response time by the share `excess`."""
+    return (
+        f"the middlewares' queueing and service times are {excess:.1%} above their response times, which contain both: "
+        "the stages counted different requests"
+    )
+
+
 def _losses(left: Traces) -> Iterator[str]:
     """Evidence of clients that were idle for part of the run."""
     if left.outages > 0:

@@ -12,7 +12,8 @@ from knee.data.trim import RUN
 from knee.laws.demands import DemandReport, service_demands
 from knee.laws.flow import ConservationCheck, conserved
 from knee.laws.interactive import USABLE, InteractiveCheck, interactive_law
-from knee.laws.residual import TOLERANCE
+from knee.laws.pooled import FAMILIES, PooledCheck, pooled_checks
+from knee.laws.residual import TOLERANCE, Rule
 from knee.laws.stations import StationCheck, station_laws
 from knee.stats.intervals import LEVEL
 
@@ -27,6 +28,7 @@ class LawReport:
     labels     name by point: the levels of its factors other than the clients; empty if only the clients varied
     open_loop  whether no point has a think time, so that the interactive law does not apply
     notes      sentences on assumptions
+    pooled     each law over all points together
     """
 
     interactive: tuple[InteractiveCheck, ...]
@@ -40,6 +42,21 @@ class LawReport:
     tolerance: float
     open_loop: bool
     notes: tuple[str, ...] = ()
+    pooled: tuple[PooledCheck, ...] = ()
+
+    @property
+    def outliers(self) -> dict[tuple[int, int], tuple[str, float]]:
+        """By point and repetition, the law whose residual departs most from the point's other repetitions, and by how
+        much."""
+        found: dict[tuple[int, int], tuple[str, float]] = {}
+        compared = [(check.point, check.law, check.comparison) for check in self.stations]
+        for check in self.interactive:
+            judged = (check.throughput, check.response_ms) if check.judges_response else (check.throughput,)
+            compared += [(check.point, check.law, one) for one in judged]
+        for point, law, one in compared:
+            if (run := one.outlier) and abs(run.apart) > abs(found.get((point, run.repetition), ("", 0.0))[1]):
+                found[point, run.repetition] = law, run.apart
+        return found
 
 
 def check_laws(
@@ -78,9 +95,12 @@ def check_laws(
     runs = runs.sort(RUN)
     firsts = runs.unique("point", keep="first", maintain_order=True).select("point", *by)
     labels = {point: label_of(dict(zip(by, levels, strict=True))) for point, *levels in firsts.iter_rows()}
+    rule = Rule(tolerance, level, _tests(runs, types, stations))
+    interactive = interactive_law(runs, types, rule)
+    of_stations = [] if stations is None else station_laws(runs, stations, rule)
     return LawReport(
-        interactive=tuple(interactive_law(runs, types, tolerance=tolerance, level=level)),
-        stations=() if stations is None else tuple(station_laws(runs, stations, tolerance=tolerance, level=level)),
+        interactive=tuple(interactive),
+        stations=tuple(of_stations),
         conservation=tuple(conserved(runs, level=level)),
         demands=()
         if stations is None
@@ -91,7 +111,20 @@ def check_laws(
         labels=labels,
         tolerance=tolerance,
         open_loop="think_ms" in runs.columns and is_open_loop(runs),
+        pooled=tuple(pooled_checks(interactive, of_stations, rule)),
     )
+
+
+def _tests(runs: pl.DataFrame, types: pl.DataFrame | None, stations: pl.DataFrame | None) -> int:
+    """Number of comparisons of all laws: of each view and request type, and of each law of a station."""
+    views = 2 if "middleware_throughput" in runs.columns else 1
+    count = views * runs["point"].n_unique()
+    if types is not None:
+        count += views * types.select("point", "request_type").n_unique()
+    if stations is not None:
+        laws = [pl.col(name).is_not_null().any() for name in ("queue_length", "utilization", "visits")]
+        count += int(stations.group_by("point", "station").agg(pl.sum_horizontal(laws).alias("laws"))["laws"].sum())
+    return FAMILIES * max(count, 1)
 
 
 def _absent(types: pl.DataFrame) -> dict[int, tuple[str, ...]]:

@@ -16,19 +16,21 @@ import polars as pl
 
 from knee.data.measurements import ROUNDING
 from knee.data.trim import RUN
-from knee.laws.causes import MIX, SUM, likely_causes, slower_middleware, traces
+from knee.laws.causes import MIX, SUM, likely_causes, shorter_than_stages, slower_middleware, traces
 from knee.laws.residual import (
-    TOLERANCE,
     Comparison,
+    Law,
+    Rule,
     Starts,
     Verdict,
     compare,
     grouped,
     judge,
     measured_throughout,
+    tolerated,
     worst,
 )
-from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, mean_intervals
+from knee.stats.intervals import Floats, Interval, mean_interval, mean_intervals
 
 View = Literal["client", "middleware"]
 
@@ -56,6 +58,9 @@ class InteractiveCheck:
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`: the
     experiment declares the visits of each type, so a type's law adds a test to the law for all requests. `clients` may
     be None in an open loop.
+
+    `hidden`: the share by which the middlewares' response times could be too long, and if their stages are known, too
+    short, without more than the clients' response times or less than the stages.
     """
 
     point: int
@@ -68,6 +73,12 @@ class InteractiveCheck:
     response_ms: Comparison
     verdict: Verdict
     causes: tuple[str, ...]
+    hidden: tuple[float, ...] = ()
+
+    @property
+    def law(self) -> str:
+        """The law's name in a sentence."""
+        return "the interactive law" + (" of single request types" if self.request_type else "")
 
     @property
     def judges_response(self) -> bool:
@@ -82,9 +93,7 @@ class InteractiveCheck:
         return max(filter(math.isfinite, known), default=math.nan)
 
 
-def interactive_law(
-    runs: pl.DataFrame, types: pl.DataFrame | None = None, *, tolerance: float = TOLERANCE, level: float = LEVEL
-) -> list[InteractiveCheck]:
+def interactive_law(runs: pl.DataFrame, types: pl.DataFrame | None, rule: Rule) -> list[InteractiveCheck]:
     """The law at every point, for all requests and, with two or more types, for each type; ordered by point. With
     pipelining each request in flight counts as a customer: N is clients · pipeline. In an open loop the law has no N
     and does not apply.
@@ -104,9 +113,9 @@ def interactive_law(
     known = runs.filter(USABLE).sort(RUN)
     closed = known.filter(pl.col("think_ms").is_not_null()).with_columns(pl.col("think_ms").alias("rest_ms"))
     opened = known.join(closed, on="point", how="anti")
-    together = _explained(_views(closed, tolerance, level), closed)
-    of_types = [] if types is None else _of_types(types, closed, together, tolerance, level)
-    return sorted([*together, *of_types, *_open_loops(opened, level)], key=lambda check: check.point)
+    together = _explained(_views(closed, rule), closed)
+    of_types = [] if types is None else _of_types(types, closed, together, rule)
+    return sorted([*together, *of_types, *_open_loops(opened, rule.level)], key=lambda check: check.point)
 
 
 USABLE = (pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & pl.col("response_ms").is_finite()).fill_null(
@@ -128,7 +137,7 @@ def _explained(checks: list[InteractiveCheck], closed: pl.DataFrame) -> list[Int
 
 
 def _of_types(
-    types: pl.DataFrame, closed: pl.DataFrame, together: list[InteractiveCheck], tolerance: float, level: float
+    types: pl.DataFrame, closed: pl.DataFrame, together: list[InteractiveCheck], rule: Rule
 ) -> list[InteractiveCheck]:
     """The checks of single types, at points with two types or more; `together` are the checks of all requests."""
     shared = [name for name in _OF_ALL_TYPES if name in closed.columns]
@@ -136,13 +145,13 @@ def _of_types(
     whole = whole.filter(pl.col("request_type").n_unique().over("point") >= 2)
     declared = pl.col("visits").is_not_null().all().over("point") if "visits" in whole.columns else pl.lit(value=False)
     whole = _with_rest(whole.with_columns(declared.alias("declared")))
-    checks = _views(whole, tolerance, level)
+    checks = _views(whole, rule)
     roundings = {(check.point, check.view): check.throughput.rounding for check in together}
     broken: dict[int, tuple[str, ...]] = {}
     for check in together:
         if check.verdict == "violated":
             broken.setdefault(check.point, check.causes)
-    apart = _apart_from_all(whole, closed, level)
+    apart = _apart_from_all(whole, closed, rule.level)
 
     def causes(check: InteractiveCheck) -> tuple[str, ...]:
         if found := check.causes or broken.get(check.point):
@@ -150,7 +159,7 @@ def _of_types(
         # A wrong mix explains only a type's difference to the residual of all requests.
         rounding = check.throughput.rounding + roundings.get((check.point, check.view), 0.0)
         own = apart.get((check.point, check.view, check.request_type))
-        if own is None or judge(own, tolerance, rounding) != "violated":
+        if own is None or judge(own, rule.tolerance, rounding) != "violated":
             return ()
         return (MIX if check.visits_declared else SUM,)
 
@@ -209,44 +218,61 @@ def _with_rest(types: pl.DataFrame) -> pl.DataFrame:
     return types.with_columns(columns)
 
 
-def _views(rows: pl.DataFrame, tolerance: float, level: float) -> list[InteractiveCheck]:
+def _views(rows: pl.DataFrame, rule: Rule) -> list[InteractiveCheck]:
     """The checks in both views for every point and request type, without causes."""
     keys = ["request_type"] if "request_type" in rows.columns and "declared" in rows.columns else []
     rows, starts = grouped(rows, *keys)
-    checks = _checks(rows, starts, "client", keys, tolerance, level)
+    checks = _checks(rows, starts, "client", keys, rule)
     seen, starts = grouped(measured_throughout(rows, *_COLUMNS["middleware"], by=["point", *keys]), *keys)
-    for check, excess in zip(
-        _checks(seen, starts, "middleware", keys, tolerance, level),
-        _excesses(seen, starts, tolerance, level),
-        strict=True,
-    ):
-        # The law cannot show an excess, because the round trip is the same difference.
-        causes = () if excess is None else (slower_middleware(excess),)
-        checks.append(check if excess is None else replace(check, verdict="violated", causes=causes))
+    for check, limits in zip(_checks(seen, starts, "middleware", keys, rule), _limits(seen, starts, rule), strict=True):
+        # The law cannot show these, because the round trip is a difference to the same response time.
+        causes = tuple(
+            _REASONS[of](one.residual.estimate)
+            for of, one in limits.items()
+            if one.residual.estimate > 0 and one.verdict(rule) == "violated"
+        )
+        hidden = tuple(
+            tolerated(one.residual, rule, one.freedom) + one.rounding - one.residual.estimate for one in limits.values()
+        )
+        check = replace(check, hidden=hidden)
+        checks.append(replace(check, verdict="violated", causes=causes) if causes else check)
     if not keys:
         return checks
     order = {group: number for number, group in enumerate((check.point, check.request_type) for check in checks)}
     return sorted(checks, key=lambda check: order[check.point, check.request_type])
 
 
-def _excesses(rows: pl.DataFrame, starts: Starts, tolerance: float, level: float) -> list[float | None]:
-    """The share by which the middlewares' response time significantly exceeds the clients'; None if it does not."""
-    if not starts.size:
-        return []
-    names = ("response_ms", "middleware_response_ms")
-    rounded = [name + ROUNDING for name in names if name + ROUNDING in rows.columns]
-    table = rows.select(*names, *rounded)
-    return [
-        seen.residual.estimate
-        if seen.residual.estimate > 0 and judge(seen.residual, tolerance, seen.rounding) == "violated"
-        else None
-        for seen in compare(table, starts, "response_ms", lambda of: of["middleware_response_ms"], level)
-    ]
+def _sum_of(parts: Sequence[str]) -> Law:
+    return lambda of: np.sum([of[name] for name in parts], axis=0)
 
 
-def _checks(
-    rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str], tolerance: float, level: float
-) -> list[InteractiveCheck]:
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "response_ms": ("middleware_response_ms",),
+    "middleware_response_ms": ("queueing_ms", "service_ms"),
+}
+"""Response times, each with the parts of it that cannot take longer."""
+
+_REASONS = {"response_ms": slower_middleware, "middleware_response_ms": shorter_than_stages}
+
+
+def _limits(rows: pl.DataFrame, starts: Starts, rule: Rule) -> list[dict[str, Comparison]]:
+    """By group, the sum of the parts against each response time of _LIMITS with columns for both."""
+    found: list[dict[str, Comparison]] = [{} for _ in starts]
+    for whole, parts in _LIMITS.items():
+        names = (whole, *parts)
+        if set(names) <= set(rows.columns):
+            rounded = [name + ROUNDING for name in names if name + ROUNDING in rows.columns]
+            table = rows.select("repetition", *names, *rounded)
+            for group, one in zip(
+                found,
+                compare(table, starts, whole, _sum_of(parts), rule),
+                strict=True,
+            ):
+                group[whole] = one
+    return found
+
+
+def _checks(rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str], rule: Rule) -> list[InteractiveCheck]:
     if not starts.size:
         return []
     throughput, response_ms = _COLUMNS[view]
@@ -256,6 +282,7 @@ def _checks(
         names["client_r"] = "response_ms"
     table = rows.select(
         customers.alias("n"),
+        "repetition",
         *(pl.col(column).alias(name) for name, column in names.items()),
         *(
             pl.col(column + ROUNDING).alias(name + ROUNDING)
@@ -289,7 +316,7 @@ def _checks(
             response_ms=of_response,
             verdict=worst(
                 *(
-                    judge(one.residual, tolerance, one.rounding)
+                    one.verdict(rule)
                     for one in (
                         (of_throughput, of_response)
                         if _judges_response(of_response, interval, view, request_type)
@@ -301,9 +328,9 @@ def _checks(
         )
         for (point, clients, request_type, declared), interval, of_throughput, of_response in zip(
             first.iter_rows(),
-            mean_intervals(think_ms, starts, level),
-            compare(table, starts, "x", _throughput, level),
-            compare(table, starts, "r", _response_ms, level),
+            mean_intervals(think_ms, starts, rule.level),
+            compare(table, starts, "x", _throughput, rule),
+            compare(table, starts, "r", _response_ms, rule, _cycles),
             strict=True,
         )
     ]
@@ -325,6 +352,11 @@ def _think_ms(of: Mapping[str, Floats]) -> Floats:
 
 def _throughput(of: Mapping[str, Floats]) -> Floats:
     return 1000 * of["n"] / (of["r"] + _think_ms(of))
+
+
+def _cycles(of: Mapping[str, Floats]) -> Floats:
+    """(R + Z) / R: the residual of R is that of X times this factor."""
+    return (of["r"] + _think_ms(of)) / of["r"]
 
 
 def _response_ms(of: Mapping[str, Floats]) -> Floats:

@@ -26,8 +26,8 @@ import polars as pl
 
 from knee.data.measurements import ROUNDING
 from knee.data.trim import RUN
-from knee.laws.residual import TOLERANCE, Comparison, Law, Starts, Verdict, compare, grouped, judge
-from knee.stats.intervals import LEVEL, Floats
+from knee.laws.residual import VISIBLE_MAX, Comparison, Law, Rule, Starts, Verdict, compare, grouped
+from knee.stats.intervals import Floats
 
 STATIONS = pl.Schema(
     {
@@ -62,14 +62,19 @@ UTILIZATION_RESOLUTION = 0.005
 
 @dataclass(frozen=True)
 class StationCheck:
-    """One law at one station and point. `clients` is None if unknown."""
+    """One law at one station and point, as a verdict on the `quantity`. `clients` is None if unknown.
+
+    is_below_resolution  whether so little was there that counting could hide a violation of VISIBLE_MAX
+    """
 
     point: int
     clients: int | None
     station: str
     law: str
+    quantity: str
     comparison: Comparison
     verdict: Verdict
+    is_below_resolution: bool
 
 
 def _littles(of: Mapping[str, Floats]) -> Floats:
@@ -101,9 +106,7 @@ Q_k = X_k W_k (Little 1961), U_k = X_k S_k / m_k, X_k = V_k X (Denning & Buzen 1
 """
 
 
-def station_laws(
-    runs: pl.DataFrame, stations: pl.DataFrame, *, tolerance: float = TOLERANCE, level: float = LEVEL
-) -> list[StationCheck]:
+def station_laws(runs: pl.DataFrame, stations: pl.DataFrame, rule: Rule) -> list[StationCheck]:
     """Every law that the columns allow at every station, ordered by point.
 
     `runs` has a row per point and repetition, and `stations` is a table as above. A law ignores runs that are not in
@@ -132,11 +135,11 @@ def station_laws(
             pl.when(pl.col(name).is_not_null().all().over("group")).then(name) for name in rounded
         )
         known, starts = grouped(known, "station")
-        comparisons = compare(known.select(*names, *rounded), starts, quantity, predict, level)
-        verdicts = _verdicts(comparisons, known, starts, quantity, resolution, tolerance)
+        comparisons = compare(known.select("repetition", *names, *rounded), starts, quantity, predict, rule)
+        verdicts = _verdicts(comparisons, known, starts, quantity, resolution, rule)
         checks += [
-            (group, StationCheck(point, clients, station, law, comparison, verdict))
-            for (group, point, clients, station), comparison, verdict in zip(
+            (group, StationCheck(point, clients, station, law, quantity.replace("_", " "), comparison, verdict, below))
+            for (group, point, clients, station), comparison, (verdict, below) in zip(
                 known.select("group", "point", "clients", "station")[starts].iter_rows(),
                 comparisons,
                 verdicts,
@@ -152,8 +155,8 @@ def _verdicts(
     starts: Starts,
     quantity: str,
     resolution: float,
-    tolerance: float,
-) -> list[Verdict]:
+    rule: Rule,
+) -> list[tuple[Verdict, bool]]:
     if not comparisons:
         return []
     most = np.fmax.reduceat(known[quantity].to_numpy(), starts)
@@ -162,21 +165,24 @@ def _verdicts(
         halves = known[quantity + ROUNDING].to_numpy()
         rounded = np.nan_to_num(np.fmax.reduceat(halves, starts))
     return [
-        _verdict(comparison, largest, half, resolution, tolerance)
+        _verdict(comparison, largest, half, resolution, rule)
         for comparison, largest, half in zip(comparisons, most.tolist(), rounded.tolist(), strict=True)
     ]
 
 
-def _verdict(comparison: Comparison, most: float, rounded: float, resolution: float, tolerance: float) -> Verdict:
-    """The verdict on a quantity; `most` is its largest measurement, and `rounded` the rounding error of
-    measurements."""
+def _verdict(
+    comparison: Comparison, most: float, rounded: float, resolution: float, rule: Rule
+) -> tuple[Verdict, bool]:
+    """The verdict on a quantity, and whether it is below its resolution; `most` is its largest measurement, and
+    `rounded` the rounding error of measurements."""
     apart = abs(comparison.predicted.estimate - comparison.measured.estimate)
+    below = resolution > VISIBLE_MAX * comparison.measured.estimate
     if apart <= resolution:
-        return "holds"
+        return ("cannot tell" if below and apart > 0 else "holds"), below
     if most == 0:
         # A relative residual to zero is undefined, but a measured zero may be a rounded value.
-        return "violated" if apart > resolution + rounded else "cannot tell"
-    return judge(comparison.residual, tolerance, comparison.rounding)
+        return ("violated" if apart > resolution + rounded else "cannot tell"), below
+    return comparison.verdict(rule), below
 
 
 def _with_flow(stations: pl.DataFrame) -> pl.DataFrame:

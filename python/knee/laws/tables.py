@@ -217,9 +217,11 @@ def _host(dataset: Dataset) -> pl.DataFrame:
 
 
 def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Throughput of all middlewares and of all stores, and the mean visits of a client request there.
+    """Throughput of all middlewares, of all stores and of each of several stores, and the mean visits of a client
+    request there.
 
-    A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores.
+    A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores. It asks
+    the stores in turn, so each has an equal share of the visits.
     """
     sharded, keys = dataset.setting("middleware.multiget"), dataset.setting("workload.multiget")
     parts = (
@@ -240,22 +242,28 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
         .agg(
             (pl.col("count") * pl.col("_parts")).sum().alias("_stores"),
             pl.col("count").sum().alias("_requests"),
+            pl.col("middlewares").first(),
             pl.col("_parts").is_null().any().alias("_unknown"),
         )
     )
-    tiers = flows.filter(pl.col("role") != "load").group_by(*RUN, "role").agg(pl.col("throughput").sum())
+    served = flows.filter(pl.col("role") != "load").with_columns(
+        ("the " + pl.col("role") + "s").alias("station"), pl.len().over(*RUN, "role").alias("_equal")
+    )
+    each = served.filter((pl.col("role") == "store") & (pl.col("_equal") > 1)).with_columns(station="process")
+    tiers = served.group_by(*RUN, "role", "station").agg(pl.col("throughput").sum(), _equal=1)
     return (
-        tiers.join(asked, on=RUN)
+        pl.concat([tiers, each.select(tiers.columns)], how="vertical_relaxed")
+        .join(asked, on=RUN)
         .with_columns(
             pl.when(pl.col("role") == "middleware")
             .then(1.0)
-            .when(~pl.col("_unknown"))
-            .then(pl.col("_stores") / pl.col("_requests"))
+            .when(~pl.col("_unknown") & ((pl.col("middlewares") > 0) | (pl.col("_equal") == 1)))
+            .then(pl.col("_stores") / pl.col("_requests") / pl.col("_equal"))
             .alias("visits")
         )
         .select(
             *RUN,
-            ("the " + pl.col("role") + "s").alias("station"),
+            "station",
             pl.lit(True).alias("software"),
             "throughput",
             "visits",

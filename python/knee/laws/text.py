@@ -11,7 +11,8 @@ from knee.laws.demands import Demand, DemandReport
 from knee.laws.findings import LawReport
 from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
 from knee.laws.interactive import InteractiveCheck
-from knee.laws.residual import Comparison
+from knee.laws.pooled import STAGES, PooledCheck
+from knee.laws.residual import VISIBLE_MAX, Comparison
 from knee.laws.stations import StationCheck
 from knee.stats.intervals import clients_about, counted, listed, number, quantity
 
@@ -26,8 +27,10 @@ def sentences(report: LawReport) -> list[str]:
     checks = [check for check in report.interactive if check.verdict != "does not apply"]
     return [
         *([_in_open_loop(report)] if report.open_loop else _interactive(report, checks)),
+        *outliers(report),
         *_left_out(report, checks),
         *_types(report, checks),
+        *_of_middlewares(report),
         *_stations(report),
         *_conservation(report),
         *_demands(report.demands),
@@ -39,21 +42,51 @@ def _finding(
 ) -> str:
     """The sentence of a law: `at` names the places of some checks, `worst` the largest error, `holds` all places."""
     allowed = f"{report.tolerance:.0%}"
+    pooled = [check for check in report.pooled if check.law == checks[0].law]
+    visible = _visible(pooled)
     if broken := [check for check in checks if check.verdict == "violated"]:
-        return f"{_capital(law)} is violated {at(broken)} ({worst}; allowed {allowed})."
+        return f"{_capital(law)} is violated {at(broken)} ({worst}; allowed {allowed}).{visible}"
+    if of_all := [check for check in pooled if check.verdict == "violated"]:
+        errors = [
+            f"{check.quantity} of {check.subject} {abs(check.residual.estimate):.1%} ± "
+            f"{check.residual.half_width or 0.0:.1%} {'higher' if check.residual.estimate > 0 else 'lower'}"
+            for check in of_all
+        ]
+        return (
+            f"{_capital(law)} is violated over all {of_all[0].points} points together: it makes "
+            f"{listed(errors, ', or ')} than measured (allowed {allowed}).{visible}"
+        )
     if unsure := [check for check in checks if check.verdict == "cannot tell"]:
-        why = _why_unsure(map(_comparison, unsure))
-        return f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {why} ({worst})."
-    return f"{_capital(law)} holds within {allowed} {holds} ({worst})."
+        together = " Over all points together it holds." * all(check.verdict == "holds" for check in pooled)
+        why = _why_unsure(unsure)
+        return (
+            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {why} ({worst})."
+            f"{together if len(unsure) < len(checks) else ''}{visible}"
+        )
+    if any(check.verdict == "cannot tell" for check in pooled):
+        return f"Cannot tell whether {law} holds within {allowed}: too few runs, or they scatter too much.{visible}"
+    return f"{_capital(law)} holds within {allowed} {holds} ({worst}).{visible}"
+
+
+def _visible(pooled: Sequence[PooledCheck]) -> str:
+    """The smallest violation of all points that the data could have shown, for each quantity that may be wrong."""
+    largest: dict[str, float] = {}
+    for check in pooled:
+        largest[check.quantity] = max(check.visible, largest.get(check.quantity, 0.0))
+    parts = [f"{share:.1%}" + f" of {name}" * (len(largest) > 1) for name, share in largest.items()]
+    unknown = " if the runs have no noise, which needs repetitions" * any(c.residual.low is None for c in pooled)
+    return f" Smallest violation visible here: {listed(parts)}{unknown}." if parts else ""
 
 
 def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
     return check.comparison if isinstance(check, StationCheck) else check.throughput
 
 
-def _why_unsure(comparisons: Iterable[Comparison]) -> str:
-    """The larger of two causes: scatter of repetitions, or rounding."""
-    known = [comparison for comparison in comparisons if math.isfinite(comparison.residual.estimate)]
+def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> str:
+    """The largest of three causes: too little to count, scatter of repetitions, or rounding."""
+    if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
+        return f"so little is there that counting could hide a violation of {VISIBLE_MAX:.0%}. Measure with more load"
+    known = [one for one in map(_comparison, checks) if math.isfinite(one.residual.estimate)]
     if not known:
         return "the measured value is zero there, and may have been rounded to zero"
     rounded = max(comparison.rounding for comparison in known)
@@ -61,6 +94,15 @@ def _why_unsure(comparisons: Iterable[Comparison]) -> str:
         remedy = "Record more digits, or measure longer"
         return f"rounding, or the short counting time, causes an error of ±{rounded:.1%}. {remedy}"
     return "the repetitions scatter too much. Measure longer, on a quieter machine"
+
+
+def outliers(report: LawReport) -> list[str]:
+    """The repetitions that contradict a law unlike the others of their point; empty without one."""
+    places = [
+        f"repetition {repetition} at {_points(report, [point])} ({apart:+.1%} in {law})"
+        for (point, repetition), (law, apart) in report.outliers.items()
+    ]
+    return [f"Single repetitions depart from the others of their point: {listed(places, '; ')}."] if places else []
 
 
 def _in_open_loop(report: LawReport) -> str:
@@ -94,6 +136,16 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     )
     apart = f" The law does not apply to the open loop at {_places(report, opened)}." if opened else ""
     return [finding + apart, *_causes(report, broken)]
+
+
+def _of_middlewares(report: LawReport) -> list[str]:
+    """How far the middlewares' response times could be wrong without contradicting their stages and the clients."""
+    return [
+        "Stages, middlewares and clients allow the middlewares' response times an error of "
+        + ("any size: no stage was measured." if math.isinf(check.visible) else f"up to {check.visible:.1%}.")
+        for check in report.pooled
+        if check.law == STAGES
+    ]
 
 
 def _opened(report: LawReport) -> list[InteractiveCheck]:
@@ -174,12 +226,13 @@ def _stations(report: LawReport) -> list[str]:
         checks = [check for check in report.stations if check.law == law]
         doubtful = [check for check in checks if check.verdict == "violated"]
         doubtful = doubtful or [check for check in checks if check.verdict == "cannot tell"]
-        if not doubtful:
+        if not doubtful and not any(c.law == law and c.verdict != "holds" for c in report.pooled):
             names, points = dict.fromkeys(check.station for check in checks), len({check.point for check in checks})
             where = (
                 next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with the necessary measurements"
             )
-            found.append(f"{_capital(law)} holds at {where}, at {counted(points, 'point')}.")
+            visible = _visible([check for check in report.pooled if check.law == law])
+            found.append(f"{_capital(law)} holds at {where}, at {counted(points, 'point')}.{visible}")
             continue
         found.append(
             _finding(
@@ -187,7 +240,7 @@ def _stations(report: LawReport) -> list[str]:
                 law,
                 checks,
                 lambda some: f"at {', '.join(dict.fromkeys(c.station for c in some))}, at {_places(report, some)}",
-                _largest(check.comparison for check in doubtful),
+                _largest(check.comparison for check in doubtful or checks),
                 "",
             )
         )

@@ -51,14 +51,18 @@ def model_lines(findings: Findings) -> list[str]:
 
 
 def law_lines(found: LawReport) -> list[str]:
-    """Whether the interactive law holds, which other laws are violated, and which request types are missing."""
-    others = [check.law for check in found.stations if check.verdict == "violated"]
-    of_types = (check for check in found.interactive if check.request_type is not None)
-    if any(check.verdict == "violated" for check in of_types):
-        others.insert(0, "the interactive law of single request types")
+    """Whether the interactive law holds, which runs depart from others, which other laws are violated, and which
+    request types are missing."""
+    of_types = [check for check in found.interactive if check.request_type is not None]
+    others = [
+        check.law
+        for checks in (of_types, found.stations, found.pooled)
+        for check in checks
+        if check.verdict == "violated" and check.law != "the interactive law"
+    ]
     for tier in dict.fromkeys(check.tier for check in found.conservation if check.verdict == "violated"):
         others.append(f"the balance of requests between clients and {tier}")
-    lines = list(laws.sentences(found)[:1])
+    lines = [*laws.sentences(found)[:1], *laws.outliers(found)]
     if others:
         lines.append(f"Other violated laws: {', '.join(dict.fromkeys(others))}.")
     if absent := dict.fromkeys(name for names in found.absent.values() for name in names):
