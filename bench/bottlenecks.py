@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from knee.data import csv
+from knee.data.measurements import StationKind
 from knee.queueing import Network, Queue, solve_closed
 from knee.stats.intervals import Floats
 from knee.verdict import analyse
@@ -74,9 +75,11 @@ def outcome_of(draw: Draw, rng: np.random.Generator) -> str:
     return outcome(system, diagnosed(system, table(system, rng)))
 
 
-def diagnosed(_system: System, text: str) -> Bottleneck:
+def diagnosed(system: System, text: str) -> Bottleneck:
     """The verdict on a table."""
-    (verdict,) = analyse(csv.parse(text, "table.csv")).verdicts
+    kinds: dict[str, StationKind] = dict.fromkeys(system.generators, "generator")
+    kinds |= dict.fromkeys(system.software, "software")
+    (verdict,) = analyse(csv.parse(text, "table.csv").with_kinds(kinds)).verdicts
     return verdict.bottleneck
 
 
@@ -181,6 +184,11 @@ def load_by_flag(rng: np.random.Generator) -> System:
     return with_truth(found, by_load=True, generators=("injector",))
 
 
+def load_tie(rng: np.random.Generator) -> System:
+    """A station limits, and the load generator is 90 to 99 % as busy; naming both is half right."""
+    return with_truth(network(rng, {"disk": 1.0, "client": rng.uniform(0.9, 0.99)}), "disk")
+
+
 def unsaturated(rng: np.random.Generator) -> System:
     """No load near the knee."""
     return network(rng, {"disk": 1.0, "cpu": rng.uniform(0.1, 0.8)}, low=0.2, high=0.6, thinking=(50.0, 200.0))
@@ -247,6 +255,7 @@ FAMILIES: dict[str, Draw] = {
     "exact tie": exact_tie,
     "load generator, by name": load_by_name,
     "load generator, by flag": load_by_flag,
+    "load generator nearly limits (0.90–0.99)": load_tie,
     "no saturation": unsaturated,
     "hidden limit, busiest station 40–90 %": hidden(0.4, 0.9),
     "hidden limit, busiest station 91–97 %": hidden(0.91, 0.97),

@@ -290,6 +290,24 @@ def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> Non
     assert "Cannot look for a knee without the number of clients" in said
 
 
+def test_flags_declare_the_kinds_of_stations(knee: Knee, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    rows = [
+        f"{n},{r},{min(n, 8) * 100 + r},{max(n, 8) * 10},{min(n, 8) / 8}" for n in (1, 4, 16, 64) for r in (1, 2, 3)
+    ]
+    table.write_text("\n".join(["clients,repetition,throughput,response_ms,utilization_injector", *rows]))
+    assert "The bottleneck is station injector" in knee("diagnose", str(table)).stdout
+    for command in ("diagnose", "report"):
+        done = knee(command, str(table), "--generator", "injector", cwd=tmp_path)
+        said = done.stdout if command == "diagnose" else (tmp_path / "table.html").read_text()
+        assert "The load generator itself is the limit" in said
+    refused = knee("diagnose", str(table), "--software", "gate")
+    assert refused.returncode == 2
+    assert "has no columns of a station gate: expected injector" in refused.stderr
+    folder = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"))
+    assert "--generator: declares a station of a CSV" in knee("diagnose", str(folder), "--generator", "load").stderr
+
+
 def test_a_report_replaces_only_a_report(knee: Knee, tmp_path: Path) -> None:
     csv = str(DATA / "seed001_figure4.csv")
     page = tmp_path / "seed001_figure4.html"

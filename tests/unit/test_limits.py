@@ -10,7 +10,8 @@ from tests.unit.test_layered import CALIBRATION, runs, setup
 from knee.fit.layered import CORES, SLOTS, layered_system
 from knee.stats.intervals import mean_interval
 from knee.verdict import words
-from knee.verdict.bottleneck import Bottleneck, Candidate
+from knee.verdict.bottleneck import Bottleneck
+from knee.verdict.candidates import Candidate
 from knee.verdict.knee import Knee
 from knee.verdict.limits import Limits, by_limits, limits_of
 

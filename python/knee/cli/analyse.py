@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from knee import spec
 from knee.data import Dataset, csv, measurements, writing
-from knee.data.measurements import Measurements
+from knee.data.measurements import Measurements, StationKind
 from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, StorageError
 
 if TYPE_CHECKING:
@@ -34,21 +34,23 @@ def write_report(findings: Findings, path: Path) -> None:
         report.write(findings, path)
 
 
-def print_report(path: Path, renames: list[str] | None, out: Path | None) -> None:
+def print_report(
+    path: Path, renames: list[str] | None, out: Path | None, generators: Sequence[str], software: Sequence[str]
+) -> None:
     """Write the page and print its path."""
     from knee import verdict
 
-    source = _opened(path, renames, maybe_empty=True)
+    source = _with_kinds(_opened(path, renames, maybe_empty=True), generators, software)
     page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
     write_report(verdict.analyse(source), page)
     print(page)
 
 
-def print_diagnosis(path: Path, renames: list[str] | None) -> None:
+def print_diagnosis(path: Path, renames: list[str] | None, generators: Sequence[str], software: Sequence[str]) -> None:
     """Print the knee and the bottleneck."""
     from knee import verdict
 
-    findings = verdict.analyse(_opened(path, renames, maybe_empty=True))
+    findings = verdict.analyse(_with_kinds(_opened(path, renames, maybe_empty=True), generators, software))
     _note(*findings.laws.notes)
     print(verdict.render_text(findings))
 
@@ -358,6 +360,20 @@ def _opened(
     found = csv.read(path, renames or [], factors=factors, responses=responses)
     _note(*found.notes)
     return found
+
+
+def _with_kinds(
+    source: Dataset | Measurements, generators: Sequence[str], software: Sequence[str]
+) -> Dataset | Measurements:
+    """The source with the kinds of stations that the flags declare."""
+    kinds: dict[str, StationKind] = {**dict.fromkeys(software, "software"), **dict.fromkeys(generators, "generator")}
+    if isinstance(source, Measurements):
+        return source.with_kinds(kinds)
+    if kinds:
+        raise MeasurementsError(
+            f"--{next(iter(kinds.values()))}: declares a station of a CSV, and does not apply to a run folder"
+        )
+    return source
 
 
 def _note(*notes: str) -> None:

@@ -52,6 +52,18 @@ _TablePath = Annotated[
 _Renames = Annotated[
     list[str] | None, typer.Option("--map", metavar="THEIRS=OURS", help="Rename a column of the CSV to a known name.")
 ]
+_Generators = Annotated[
+    list[str] | None,
+    typer.Option("--generator", metavar="STATION", help="A station of the CSV that is the load generator's own."),
+]
+_Software = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--software",
+        metavar="STATION",
+        help="A station of the CSV that is also busy while it waits for another one, such as a pool.",
+    ),
+]
 _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 
 
@@ -118,11 +130,13 @@ def report_command(
             help="Path of the page; by default in the run folder, or for a CSV in the current folder.",
         ),
     ] = None,
+    generators: _Generators = None,
+    software: _Software = None,
 ) -> None:
     """Write the report of a run or a CSV: a page that opens without a network."""
     from knee.cli import analyse
 
-    analyse.print_report(path, renames, out)
+    analyse.print_report(path, renames, out, generators or (), software or ())
 
 
 @app.command("laws")
@@ -193,11 +207,13 @@ def _names(given: list[str] | None) -> list[str]:
 
 
 @app.command("diagnose")
-def diagnose_command(path: _TablePath, renames: _Renames = None) -> None:
+def diagnose_command(
+    path: _TablePath, renames: _Renames = None, generators: _Generators = None, software: _Software = None
+) -> None:
     """Find the knee and the bottleneck. Print the evidence as well."""
     from knee.cli import analyse
 
-    analyse.print_diagnosis(path, renames)
+    analyse.print_diagnosis(path, renames, generators or (), software or ())
 
 
 @app.command("predict")

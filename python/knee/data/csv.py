@@ -12,6 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -416,7 +417,21 @@ def _measurements(source: str, table: pl.DataFrame, given: Sequence[str], own: S
     elif "clients" in table.columns and "rate" not in table.columns and (empty := table["think_ms"].null_count()):
         notes.append(f"think_ms is empty in {empty} of {table.height} rows: these count as an open loop.")
     responses = (*own, *(name for name in RESPONSES if name in table.columns and name not in factors))
-    return Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
+    found = Measurements(source, table, tuple(factors), responses, tuple(notes), constant)
+    return replace(found, notes=(*notes, *_kinds_in_words(found)))
+
+
+def _kinds_in_words(found: Measurements) -> list[str]:
+    """A note on each kind of stations that Knee recognises by their names."""
+    named = {
+        kind: [name for name in found.stations if found.kind_of(name) == kind] for kind in ("generator", "software")
+    }
+    words = {"generator": "resources of the load generator", "software": "software"}
+    return [
+        f"By their names, these stations count as {words[kind]}: {', '.join(names)}."
+        for kind, names in named.items()
+        if names
+    ]
 
 
 def _is_level(name: str, given: Sequence[str], own: Sequence[str]) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from knee.data.observations import observations
 from knee.data.trim import RUN
+from knee.errors import MeasurementsError
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -55,6 +56,19 @@ RESPONSES = ("throughput", "response_ms", "queueing_ms", "service_ms", "queue_le
 CLIENTS = "load.clients"
 """The load factor of a knee analysis; every combination of the other factors is a configuration."""
 
+StationKind = Literal["station", "generator", "software"]
+"""A physical resource, the load generator's own resource, or software that is also busy while it waits for another
+station, such as a pool."""
+
+_GENERATOR = re.compile(
+    r"(load|loads|client|clients|generators?|load_?gen|load_generators?|load_clients?)"
+    r"(_?(cpus?|cores?|threads?|hosts?|machines?|network|net|nic|link))*_?\d*"
+)
+"""Stations that are the load generator's by their name, in lower case with underscores."""
+
+_SOFTWARE = re.compile(r"(.*_)?(slots?|pools?|workers?|connections?)(_?\d+)?")
+"""Stations that are software by the last word of their name."""
+
 _STATION = re.compile(rf"({'|'.join(STATION_QUANTITIES)})_(.+)")
 
 
@@ -68,6 +82,7 @@ class Measurements:
     factors    columns with two levels or more: unknown ones, and `rate`, `clients`, `pipeline` and `request_type` if
                other factors do not determine these; in the file's order
     responses  which of RESPONSES were measured
+    declared   kinds of stations that a flag declares; the others have a kind by their name
     constant   settings that are equal in every row, with their values: constant columns, and settings of an experiment
                file
     notes      sentences on assumptions and omissions
@@ -79,6 +94,27 @@ class Measurements:
     responses: tuple[str, ...]
     notes: tuple[str, ...]
     constant: Mapping[str, object]
+    declared: Mapping[str, StationKind] = field(default_factory=dict)
+
+    @property
+    def stations(self) -> tuple[str, ...]:
+        """The stations of a file, in the order of its columns."""
+        found = (station_column(name) for name in self.table.columns)
+        return tuple(dict.fromkeys(each[1] for each in found if each is not None))
+
+    def kind_of(self, station: str) -> StationKind:
+        """The kind of a station: as declared, or by its name."""
+        return self.declared.get(station) or kind_by_name(station)
+
+    def with_kinds(self, declared: Mapping[str, StationKind]) -> Measurements:
+        """The measurements with declared kinds of stations. Raises MeasurementsError for an unknown station."""
+        for station, kind in declared.items():
+            if station not in self.stations:
+                raise MeasurementsError(
+                    f"--{kind}: {self.source} has no columns of a station {station}: expected "
+                    f"{' or '.join(self.stations) or 'a table with columns such as utilization_disk'}"
+                )
+        return replace(self, declared={**self.declared, **declared})
 
 
 def of_run(dataset: Dataset) -> Measurements:
@@ -128,6 +164,14 @@ def station_column(name: str) -> tuple[str, str] | None:
     """The quantity and the station of a column of a station; None for every other column."""
     found = None if name in KNOWN or name.endswith(ROUNDING) else _STATION.fullmatch(name)
     return (found[1], found[2]) if found else None
+
+
+def kind_by_name(station: str) -> StationKind:
+    """The kind of a station by its name: `client_cpu` is the load generator's, and `db_pool` is software."""
+    plain = re.sub(r"\W+", "_", station.lower())
+    if _GENERATOR.fullmatch(plain):
+        return "generator"
+    return "software" if _SOFTWARE.fullmatch(plain) else "station"
 
 
 def is_known(name: str) -> bool:

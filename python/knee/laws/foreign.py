@@ -42,7 +42,7 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
         keys = [name for name in points.columns if name != "point"]
         types = types.join(points, on=keys, how="left", nulls_equal=True) if keys else types.join(points, how="cross")
         types = types.drop("clients", "think_ms", strict=False)
-    stations, notes = _stations(table)
+    stations, notes = _stations(found, table)
     notes = [*_single_type(found), *notes]
     report = check_laws(table, types=types, stations=stations, by=by, tolerance=tolerance, level=level)
     return replace(report, notes=tuple(notes))
@@ -127,12 +127,12 @@ def _with_points(table: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, pl.D
     return unnumbered.join(points, on=keys, how="left", maintain_order="left", nulls_equal=True), points
 
 
-def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
+def _stations(found: Measurements, table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
     """The columns of stations as rows, and notes on assumptions."""
     columns: dict[str, dict[str, str]] = {}
     for name in table.columns:
-        if (found := station_column(name)) is not None:
-            columns.setdefault(found[1], {})[found[0]] = name
+        if (column := station_column(name)) is not None:
+            columns.setdefault(column[1], {})[column[0]] = name
     notes: list[str] = []
     frames = []
     if {"queue_length", "queueing_ms"} <= set(table.columns):
@@ -148,7 +148,8 @@ def _stations(table: pl.DataFrame) -> tuple[pl.DataFrame | None, list[str]]:
             for end in ("", ROUNDING)
             if column + end in table.columns
         ]
-        frame = table.select(*RUN, pl.lit(station).alias("station"), pl.lit(False).alias("software"), *own)
+        software = pl.lit(found.kind_of(station) == "software").alias("software")
+        frame = table.select(*RUN, pl.lit(station).alias("station"), software, *own)
         per_visit = {"service_ms", "response_ms"} & quantities.keys()
         if per_visit and not {"visits", "throughput"} & quantities.keys():
             frame = frame.with_columns(pl.lit(1.0).alias("visits"))

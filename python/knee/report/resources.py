@@ -22,7 +22,11 @@ def _of_part(sheet: Sheet) -> str:
     usage = sheet.findings.utilizations.filter(points)
     if usage.is_empty():
         return ""
-    named = (pl.col("role") + " " + pl.col("resource")).str.replace("host host", "host").str.strip_suffix(" station")
+    named = (
+        (pl.col("role") + " " + pl.col("resource"))
+        .str.replace("host host", "host")
+        .str.replace(r" (station|generator|software)$", "")
+    )
     means = _by_load(
         sheet,
         usage.group_by("point", "repetition", "role", "resource")

@@ -17,59 +17,26 @@ import polars as pl
 from knee.data.trim import RUN
 from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED
 from knee.laws import Demand
-from knee.stats.intervals import LEVEL, Interval, difference_interval, mean_interval
+from knee.stats.intervals import LEVEL, mean_interval
+from knee.verdict.candidates import CLOSE, FULL, SLOTS, SOFT, Candidate, candidates_of, limits_among
+from knee.verdict.components import Component, components_of
 from knee.verdict.knee import OPEN_LOOP, Confidence, Doubt, Knee, confidence_of
-
-CLOSE = 0.05
-"""If the utilisations of two saturated resources differ by less than this, both are bottlenecks."""
-
-Resource = Literal["worker slots", "connections", "commits", "thread", "CPU share", "host CPU", "station"]
-"""A "station" comes from a table, and counts as a physical resource."""
-
-_SLOTS = ("worker slots", "connections")
-"""From the client inwards: a request holds one of these while it waits for the resource behind."""
-
-SOFT = (*_SLOTS, "commits")
-"""Resources that are busy whenever the resource behind them is: slots wait for a store, and a commit takes all waiting
-writes."""
 
 BottleneckStatus = Literal["found", "load generator", "cannot tell", "none"]
 
 CannotTell = Literal[
-    "nothing measured", "no utilisation", "no knee", "still rising", "nothing saturated", "other programs"
+    "nothing measured",
+    "no utilisation",
+    "no knee",
+    "still rising",
+    "nothing saturated",
+    "not explained",
+    "waits",
+    "other programs",
 ]
 
 _REPETITIONS_SURE = 3
 """With fewer repetitions, confidence in the verdict is lower."""
-
-_ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store", "host": "host"}
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A resource with the utilisation of its busiest process.
-
-    `first_saturated` is the smallest client count at which it was saturated; None if never.
-    """
-
-    name: str
-    resource: Resource
-    role: str
-    process: str
-    at_knee: Interval
-    at_most: Interval
-    first_saturated: int | None
-
-
-@dataclass(frozen=True)
-class Component:
-    """A part of the response time, at the knee and at the largest client count. `share` is of the whole growth."""
-
-    name: str
-    at_knee_ms: Interval
-    at_most_ms: Interval
-    growth_ms: Interval
-    share: float
 
 
 @dataclass(frozen=True)
@@ -96,6 +63,9 @@ class Bottleneck:
         Full slots and connections that only wait for the chosen resources.
     later
         A resource that saturates only beyond the knee.
+    unexplained
+        The station of a table that is busy but does not explain the plateau, for the causes "not explained" and
+        "waits".
     load_limit
         A load generator's report that it was the bottleneck; empty without one.
     unmeasured
@@ -117,6 +87,7 @@ class Bottleneck:
     shares_host: bool = False
     waiting: tuple[Candidate, ...] = ()
     later: Candidate | None = None
+    unexplained: Candidate | None = None
     load_limit: str = ""
     unmeasured: tuple[str, ...] = ()
     by_demand: Demand | None = None
@@ -161,14 +132,21 @@ def find_bottleneck(
     unmeasured
         Unmeasured parts that may be the bottleneck.
     """
-    clients = observations.select(*RUN, "clients")
+    clients = observations.select(*RUN, "clients", "throughput")
     if not knee.levels:
         return Bottleneck("cannot tell", "nothing measured")
     most = knee.levels[-1].clients
     at_knee = knee.level.clients if knee.level else most
-    candidates = _candidates(utilization.join(clients, on=RUN), at_knee, most, level)
+    rising = knee.status == "not reached" or knee.clients is None
+    candidates = candidates_of(
+        utilization.join(clients, on=RUN),
+        at_knee,
+        most,
+        level,
+        knee=None if rising or knee.clients is None else knee.clients.estimate,
+    )
     from_clients = at_knee if at_knee < most else knee.levels[0].clients
-    components = _components(observations, from_clients, most, level)
+    components = components_of(observations, from_clients, most, level)
     owners = _owners(shares.join(clients, on=RUN).filter(pl.col("clients") == most))
     return _Decision(
         knee, candidates, components, owners, load_limits, load_waited, unmeasured, from_clients=from_clients
@@ -191,8 +169,8 @@ def find_bottleneck_at_rate(
     The parameters are those of :func:`find_bottleneck`, for runs at this rate. `keeps_up` is whether throughput follows
     the rate; None if unknown. `repetitions` is the number of repetitions behind `keeps_up`.
     """
-    alone = observations.select(*RUN, pl.lit(1).alias("clients"))
-    candidates = _candidates(utilization.join(alone, on=RUN), 1, 1, level)
+    alone = observations.select(*RUN, pl.lit(1).alias("clients"), pl.lit(1.0).alias("throughput"))
+    candidates = candidates_of(utilization.join(alone, on=RUN), 1, 1, level)
     owners = _owners(shares.join(alone, on=RUN))
     knee = Knee("cannot tell", (), OPEN_LOOP)
     decision = _Decision(
@@ -209,94 +187,10 @@ def find_bottleneck_at_rate(
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
 
 
-def _candidates(utilization: pl.DataFrame, at_knee: int, most: int, level: float) -> tuple[Candidate, ...]:
-    """One candidate per role and resource: the process that is busiest at the largest client count."""
-    found: list[Candidate] = []
-    for (role, resource), rows in utilization.sort("role", "resource").group_by(
-        "role", "resource", maintain_order=True
-    ):
-        means = rows.group_by("clients", "process").agg(pl.col("utilization").mean())
-        last = means.filter(pl.col("clients") == most).sort("utilization", "process")
-        if last.is_empty():
-            continue
-        process = str(last["process"][-1])
-        own = rows.filter(pl.col("process") == process)
-        saturated = means.filter((pl.col("process") == process) & (pl.col("utilization") >= SATURATED))[
-            "clients"
-        ].to_list()
-
-        def at(count: int, own: pl.DataFrame = own) -> Interval:
-            values = own.filter(pl.col("clients") == count)["utilization"].to_numpy()
-            return mean_interval(values, level)
-
-        found.append(
-            Candidate(
-                name=_name(str(role), str(resource)),
-                resource=str(resource),  # type: ignore[arg-type]
-                role=str(role),
-                process=process,
-                at_knee=at(at_knee),
-                at_most=at(most),
-                first_saturated=min(saturated, default=None),
-            )
-        )
-    return tuple(sorted(found, key=lambda candidate: -candidate.at_most.estimate))
-
-
 def _owners(shares: pl.DataFrame) -> dict[str, float]:
     """Each owner's mean share of the CPU time, the largest first."""
     means = shares.group_by("owner").agg(pl.col("share").mean()).sort("share", descending=True)
     return {str(owner): float(share) for owner, share in means.iter_rows()}
-
-
-def _name(role: str, resource: str) -> str:
-    if role == "host":
-        return "the host's CPU"
-    if resource == "station":
-        return f"station {role}"
-    what = {"commits": "commits to disk", "thread": "busiest thread"}.get(resource, resource)
-    return f"the {_ROLE_NAMES[role]}'s {what}"
-
-
-def _components(observations: pl.DataFrame, from_clients: int, to_clients: int, level: float) -> tuple[Component, ...]:
-    """Client response = (client − middleware) + queueing + service + the rest of the middleware's response time. If the
-    middlewares report the wait for a connection, it is separate from service.
-    """
-    rows = observations
-    needed = {"middleware_response_ms", "queueing_ms", "service_ms"}
-    if not needed <= set(rows.columns) or rows["middleware_response_ms"].null_count():
-        return ()
-    pooled = "connection_ms" in rows.columns and not rows["connection_ms"].null_count()
-    waiting_ms = pl.col("connection_ms") if pooled else pl.lit(0.0)
-    parts = {
-        "queueing in the middleware": pl.col("queueing_ms"),
-        **({"waiting for a connection": waiting_ms} if pooled else {}),
-        "service beyond the middleware": pl.col("service_ms") - waiting_ms,
-        "between client and middleware": pl.col("response_ms") - pl.col("middleware_response_ms"),
-        "reply inside the middleware": pl.col("middleware_response_ms") - pl.col("queueing_ms") - pl.col("service_ms"),
-    }
-    start = rows.filter(pl.col("clients") == from_clients)
-    end = rows.filter(pl.col("clients") == to_clients)
-    if from_clients == to_clients or start.is_empty() or end.is_empty():
-        return ()
-    whole = float(end["response_ms"].mean()) - float(start["response_ms"].mean())  # type: ignore[arg-type]
-    components: list[Component] = []
-    for name, expression in parts.items():
-        before = start.select(expression).to_series().drop_nulls().to_numpy()
-        after = end.select(expression).to_series().drop_nulls().to_numpy()
-        if not before.size or not after.size:
-            continue
-        growth = difference_interval(after, before, level)
-        components.append(
-            Component(
-                name,
-                mean_interval(before, level),
-                mean_interval(after, level),
-                growth,
-                growth.estimate / whole if whole > 0 else 0.0,
-            )
-        )
-    return tuple(sorted(components, key=lambda component: -component.growth_ms.estimate))
 
 
 def without_knee(utilization: pl.DataFrame) -> Bottleneck:
@@ -340,11 +234,13 @@ class _Decision:
     def bottleneck(self) -> Bottleneck:
         if not self.candidates:
             return self._cannot_tell("no utilisation")
+        if any(c.plateau is not None for c in self.candidates):
+            return self._of_stations()
         if self.knee.status == "not reached":
             return self._cannot_tell("still rising")
         saturated = [c for c in self.candidates if c.at_most.estimate >= SATURATED]
         chosen = _first_saturated(saturated)
-        generators = tuple(c for c in chosen if c.role == "load")
+        generators = tuple(c for c in chosen if c.generates)
         if generators or (self.load_limits and not chosen):
             return self._verdict(Bottleneck("load generator", chosen=generators))
         if not chosen:
@@ -352,7 +248,7 @@ class _Decision:
         on_host = any(c.resource == "host CPU" for c in chosen)
         if on_host and self.owners.get("others", 0.0) >= OUTSIDERS_DECISIVE:
             return self._verdict(Bottleneck("cannot tell", "other programs", shares_host=True))
-        waiting = tuple(c for c in saturated if c not in chosen and c.resource in _SLOTS)
+        waiting = tuple(c for c in saturated if c not in chosen and c.resource in SLOTS)
         if not any(c.resource != "worker slots" for c in chosen):
             waiting = ()
         later = None
@@ -360,6 +256,29 @@ class _Decision:
             later = next((c for c in saturated if c not in chosen), None)
         found = Bottleneck("found", chosen=tuple(chosen), shares_host=on_host, waiting=waiting, later=later)
         return self._verdict(found, *self._doubts_of_load(on_host=on_host))
+
+    def _of_stations(self) -> Bottleneck:
+        """The verdict on a table: a station that is full limits, even if throughput still rises a little."""
+        chosen = limits_among(self.candidates)
+        if chosen:
+            ends = [(c.plateau.share.low or 0.0, c.name) for c in chosen if c.plateau is not None]
+            doubts = [Doubt("hardly full", low, name) for low, name in sorted(ends)[:1] if low < FULL]
+            doubts += [Doubt("may wait", name=c.name) for c in chosen if c.may_wait]
+            if all(c.generates for c in chosen):
+                return self._verdict(Bottleneck("load generator", chosen=chosen), *doubts)
+            if any(c.generates for c in chosen):
+                doubts.append(Doubt("load limited"))
+            waiting = tuple(c for c in self.candidates if c not in chosen and c.is_full and (c.is_soft or c.waits))
+            return self._verdict(Bottleneck("found", chosen=chosen, waiting=waiting), *doubts)
+        if self.knee.status == "not reached":
+            return self._cannot_tell("still rising")
+        full = next((c for c in self.candidates if c.is_full), None)
+        if full is not None:
+            return self._verdict(Bottleneck("cannot tell", "waits", unexplained=full))
+        busiest = self.candidates[0]
+        if busiest.at_most.estimate >= SATURATED:
+            return self._verdict(Bottleneck("cannot tell", "not explained", unexplained=busiest))
+        return self._cannot_tell("nothing saturated")
 
     def without_bottleneck(self) -> Bottleneck:
         """The verdict for an open loop whose throughput follows the arrival rate."""

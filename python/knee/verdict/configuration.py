@@ -14,7 +14,8 @@ from knee.fit.layered import LayeredSystem
 from knee.laws import Demand, LawReport
 from knee.laws.foreign import ALL
 from knee.verdict.arrivals import Arrivals
-from knee.verdict.bottleneck import Bottleneck, Candidate, find_bottleneck, find_bottleneck_at_rate, without_knee
+from knee.verdict.bottleneck import Bottleneck, find_bottleneck, find_bottleneck_at_rate, without_knee
+from knee.verdict.candidates import Candidate
 from knee.verdict.evidence import Evidence
 from knee.verdict.knee import OPEN_LOOP, Doubt, Knee, Obstacle, find_knee
 from knee.verdict.levels import Level
@@ -136,6 +137,8 @@ def _is_station(candidate: Candidate, demand: Demand) -> bool:
         "CPU share": "'s threads",
         "host CPU": "",
         "station": "",
+        "generator": "",
+        "software": "",
     }
     of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
     return of_tier in (candidate.role + resources[candidate.resource], candidate.name)

@@ -62,15 +62,17 @@ def evidence_of_table(measurements: Measurements) -> Evidence:
         name=measurements.source.rsplit("/", 1)[-1],
         question="",
         measurements=measurements,
-        utilizations=_stations(measurements.table),
+        utilizations=_stations(measurements),
         cpu_shares=pl.Schema({**run, "owner": pl.String(), "share": pl.Float64()}).to_frame(),
         limits=pl.Schema({**run, "detail": pl.String(), "waited": pl.Boolean(), "host_full": pl.Boolean()}).to_frame(),
         unmeasured=(),
     )
 
 
-def _stations(table: pl.DataFrame) -> pl.DataFrame:
-    """The utilisations of a table in the form of :func:`knee.data.utilization.utilizations`."""
+def _stations(measurements: Measurements) -> pl.DataFrame:
+    """The utilisations of a table in the form of :func:`knee.data.utilization.utilizations`; the resource is the
+    station's kind."""
+    table = measurements.table
     columns = {
         name: found[1] for name in table.columns if (found := station_column(name)) and found[0] == "utilization"
     }
@@ -79,7 +81,7 @@ def _stations(table: pl.DataFrame) -> pl.DataFrame:
             *(pl.col(key).cast(pl.Int64) for key in RUN),
             pl.lit(station).alias("role"),
             pl.lit(station).alias("process"),
-            pl.lit("station").alias("resource"),
+            pl.lit(measurements.kind_of(station)).alias("resource"),
             pl.col(name).cast(pl.Float64).alias("utilization"),
         )
         for name, station in columns.items()

@@ -59,6 +59,8 @@ class Doubt:
         "load limited",
         "other demand",
         "other utilisation",
+        "hardly full",
+        "may wait",
     ]
     figure: float = 0.0
     name: str = ""

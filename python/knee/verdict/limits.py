@@ -16,7 +16,8 @@ from knee.data.utilization import OUTSIDERS_DECISIVE
 from knee.errors import FitError
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
 from knee.fit.setups import layered_systems
-from knee.verdict.bottleneck import SOFT, Bottleneck
+from knee.verdict.bottleneck import Bottleneck
+from knee.verdict.candidates import SOFT
 from knee.verdict.knee import Doubt, Knee, confidence_of
 
 _RESOURCES = {

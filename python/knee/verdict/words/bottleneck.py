@@ -9,7 +9,8 @@ from knee.data.utilization import SATURATED
 from knee.fit.layered import LIMITS
 from knee.laws import Demand
 from knee.stats.intervals import counted, number, quantity
-from knee.verdict.bottleneck import Bottleneck, Candidate
+from knee.verdict.bottleneck import Bottleneck
+from knee.verdict.candidates import BEYOND, FULL, Candidate
 from knee.verdict.knee import Knee
 from knee.verdict.limits import Limits
 from knee.verdict.words.knee import doubt
@@ -38,6 +39,8 @@ def bottleneck(found: Bottleneck) -> str:
             if len(found.chosen) == 1
             else f"Several resources saturate together: {named}."
         )
+    if found.unexplained is not None:
+        return f"Cannot tell the bottleneck: {_why_unexplained(found, found.unexplained)}"
     others = found.cpu_shares.get("others", 0.0)
     return {
         "nothing measured": "Cannot tell the bottleneck: no run is finished.",
@@ -111,6 +114,13 @@ def _evidence(found: Bottleneck) -> list[str]:
             f"Busiest: {busiest}.",
             "The bottleneck may be an unmeasured resource: a link, a lock, another machine.",
         ]
+    if found.unexplained is not None:
+        remedy = (
+            "Measure all that lies behind it, such as a database or a disk."
+            if found.cause == "waits"
+            else "The limit may be a link, a lock or another machine."
+        )
+        return [f"Busiest: {busiest}.", remedy]
     if found.cause == "other programs":
         return [_shared_host(found), "Stop the other programs and measure again."]
     if found.status == "load generator":
@@ -129,11 +139,34 @@ def _evidence(found: Bottleneck) -> list[str]:
     return []
 
 
+def _why_unexplained(found: Bottleneck, station: Candidate) -> str:
+    """Why a busy station of a table is not the bottleneck."""
+    plateau = station.plateau
+    assert plateau is not None
+    if found.cause == "waits":
+        follows = "throughput hardly grows while it fills" if station.waits else "no lighter load shows how it fills"
+        behind = [c for c in found.candidates if not c.is_soft and c.at_most.estimate >= SATURATED]
+        something = f"{behind[0].name} ({_busy(found, behind[0])})" if behind else "something unmeasured"
+        return f"{station.name} is full, but it may only wait for {something}: {follows}."
+    share, most = plateau.share, plateau.share.high
+    if most is None or most >= FULL:
+        return (
+            f"{station.name} is {share.estimate:.0%} busy, and a limit is at least {FULL:.0%} busy. "
+            + (f"The repetitions allow up to {min(most, 1.0):.0%}: add repetitions." if most is not None else "")
+        ).rstrip()
+    at = f" at {plateau.clients} clients{' and more' if plateau.clients < found.to_clients else ''}"
+    only = f"{station.name} is at most {most:.0%} busy{at if found.over_clients else ''}"
+    if plateau.beyond or not found.over_clients:
+        return f"{only}, so something unmeasured limits."
+    return f"{only}. Measure at {BEYOND:g} times the clients of the knee: the bottleneck is full there."
+
+
 def _evidence_found(found: Bottleneck) -> list[str]:
     lines = [_shared_host(found)] if found.shares_host else []
     if found.waiting:
         named = _capital(" and ".join(c.name for c in found.waiting))
-        lines.append(f"{named} are full as well, because they wait for the bottleneck.")
+        are, they = ("is", "it waits") if len(found.waiting) == 1 and found.waiting[0].plateau else ("are", "they wait")
+        lines.append(f"{named} {are} full as well, because {they} for the bottleneck.")
     elif found.later is not None:
         lines.append(f"{_capital(found.later.name)} becomes full only beyond the knee ({_busy(found, found.later)}).")
     if found.load_limit:

@@ -106,6 +106,10 @@ def doubt(found: Doubt) -> str:
             return f"service demands point to {found.name} instead"
         case "other utilisation":
             return "utilisation alone points to another resource"
+        case "hardly full":
+            return f"{found.name} may be only {found.figure:.0%} busy, and something unmeasured the limit"
+        case "may wait":
+            return f"{found.name} may only wait for something unmeasured"
 
 
 def _obstacle(found: Knee, why: Obstacle) -> str:
