@@ -23,6 +23,10 @@ POWER = 0.9
 """The probability with which the smallest visible violation is found."""
 
 
+_Point = tuple[Comparison, float, Verdict]
+"""Residual of a point, the share of an error by which it moves, and the point's own verdict."""
+
+
 @dataclass(frozen=True)
 class PooledCheck:
     """A law at all points together, for one view, request type or station.
@@ -51,7 +55,7 @@ def pooled_checks(
     An error of X moves the interactive law's residual e = N / (R + Z) / X − 1 by the same share at all points, an error
     of R by the share R / (R + Z), and an error of Z by Z / (R + Z).
     """
-    groups: dict[tuple[str, str, str], list[tuple[Comparison, float]]] = {}
+    groups: dict[tuple[str, str, str], list[_Point]] = {}
     for check in interactive:
         if check.verdict == "does not apply":
             continue
@@ -63,10 +67,10 @@ def pooled_checks(
         if check.view == "client" and check.request_type is None and response > 0:
             shares |= {"response time": response / (response + think), "think time": think / (response + think)}
         for quantity, share in shares.items():
-            groups.setdefault((check.law, subject, quantity), []).append((check.throughput, share))
+            groups.setdefault((check.law, subject, quantity), []).append((check.throughput, share, check.verdict))
     for one in stations:
         if not one.is_below_resolution:
-            groups.setdefault((one.law, one.station, one.quantity), []).append((one.comparison, 1.0))
+            groups.setdefault((one.law, one.station, one.quantity), []).append((one.comparison, 1.0, one.verdict))
     together = replace(rule, tests=FAMILIES * len(groups))
     found = [check for keys, of in groups.items() for check in _pooled(*keys, of, rule, together)]
     return [*found, *_of_middlewares(interactive, rule)]
@@ -87,18 +91,18 @@ def _of_middlewares(interactive: Iterable[InteractiveCheck], rule: Rule) -> Iter
 
 
 def _pooled(
-    law: str, subject: str, quantity: str, points: Sequence[tuple[Comparison, float]], rule: Rule, together: Rule
+    law: str, subject: str, quantity: str, points: Sequence[_Point], rule: Rule, together: Rule
 ) -> Iterable[PooledCheck]:
     """The check, unless no point has a residual. `rule` judges the points, and `together` all of them."""
-    points = [(one, share) for one, share in points if math.isfinite(one.residual.estimate) and share > 0]
+    points = [point for point in points if math.isfinite(point[0].residual.estimate) and point[1] > 0]
     # Without repetitions the scatter is unknown, and only the values of X can be judged.
     points = [point for point in points if point[0].freedom > 0] or [point for point in points if point[1] == 1]
     if not points:
         return
     counts, estimates, roundings, errors, freedoms = np.array(
-        [(of.residual.repetitions, of.residual.estimate, of.rounding, of.error, of.freedom) for of, _ in points]
+        [(of.residual.repetitions, of.residual.estimate, of.rounding, of.error, of.freedom) for of, _, _ in points]
     ).T
-    shares = np.array([share for _, share in points])
+    shares = np.array([share for _, share, _ in points])
     # A line through the origin. All repetitions weigh alike, because a point's own scatter is badly known.
     weights = counts * shares / np.sum(counts * shares**2)
     parts = (weights * errors) ** 2
@@ -114,12 +118,15 @@ def _pooled(
         return tolerated(around, rule, freedom, certain) + power + rounding
 
     # The median, because the least scatter of many points is least by luck.
-    at_points = [visible(of.error / share, of.freedom, of.rounding / share, rule) for of, share in points]
+    at_points = [visible(of.error / share, of.freedom, of.rounding / share, rule) for of, share, _ in points]
     least = min(visible(error, freedom, rounding, together, rule.level), float(np.median(at_points)))
     apart = abs(residual.estimate)
     verdict: Verdict = "cannot tell"
     if apart - rounding > tolerated(residual, together, freedom, rule.level):
         verdict = "violated"
-    elif apart + half_width(residual, rule.level, freedom) + rounding <= rule.tolerance and least <= VISIBLE_MAX:
+    elif least <= VISIBLE_MAX and (
+        apart + half_width(residual, rule.level, freedom) + rounding <= rule.tolerance
+        or all(at_point == "holds" for _, _, at_point in points)
+    ):
         verdict = "holds"
     yield PooledCheck(law, subject, quantity, residual, least, len(points), verdict)

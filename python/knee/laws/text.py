@@ -64,7 +64,10 @@ def _finding(
             f"{together if len(unsure) < len(checks) else ''}{visible}"
         )
     if any(check.verdict == "cannot tell" for check in pooled):
-        return f"Cannot tell whether {law} holds within {allowed}: too few runs, or they scatter too much.{visible}"
+        return (
+            f"Cannot tell whether {law} holds within {allowed}: the data could hide a violation of {VISIBLE_MAX:.0%}. "
+            f"Repeat more often, or measure longer.{visible}"
+        )
     return f"{_capital(law)} holds within {allowed} {holds} ({worst}).{visible}"
 
 
@@ -225,23 +228,17 @@ def _stations(report: LawReport) -> list[str]:
     for law in dict.fromkeys(check.law for check in report.stations):
         checks = [check for check in report.stations if check.law == law]
         doubtful = [check for check in checks if check.verdict == "violated"]
-        doubtful = doubtful or [check for check in checks if check.verdict == "cannot tell"]
-        if not doubtful and not any(c.law == law and c.verdict != "holds" for c in report.pooled):
-            names, points = dict.fromkeys(check.station for check in checks), len({check.point for check in checks})
-            where = (
-                next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with the necessary measurements"
-            )
-            visible = _visible([check for check in report.pooled if check.law == law])
-            found.append(f"{_capital(law)} holds at {where}, at {counted(points, 'point')}.{visible}")
-            continue
+        doubtful = doubtful or [check for check in checks if check.verdict == "cannot tell"] or checks
+        names, points = dict.fromkeys(check.station for check in checks), len({check.point for check in checks})
+        where = next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with the necessary measurements"
         found.append(
             _finding(
                 report,
                 law,
                 checks,
                 lambda some: f"at {', '.join(dict.fromkeys(c.station for c in some))}, at {_places(report, some)}",
-                _largest(check.comparison for check in doubtful or checks),
-                "",
+                _largest(check.comparison for check in doubtful),
+                f"at {where}, at {counted(points, 'point')}",
             )
         )
     return found
