@@ -1,5 +1,5 @@
-//! The cost of the engines alone: gets and sets of the memory engine, with data that fits the processor's caches and
-//! data that does not; and gets of each engine, with keys of unequal popularity.
+//! The cost of the engines alone. The memory engine gets and sets data that fits the processor's caches, and data that
+//! does not. Each engine gets keys of unequal popularity.
 
 use std::hint::black_box;
 

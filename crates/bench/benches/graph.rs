@@ -1,5 +1,5 @@
-//! A graph as skewed as Twitter's: the cost of making and reading it, and the best number of edges per commit of a
-//! load. Loads read lists grouped by user, and shuffled lists.
+//! A graph as skewed as Twitter's: the cost of making and reading it, and the best number of edges per commit. Loads
+//! read lists grouped by user, and shuffled lists.
 
 use std::fs;
 use std::ops::ControlFlow;

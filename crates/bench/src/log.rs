@@ -1,4 +1,4 @@
-//! The least work of a durable store: it appends the requests of a batch to a file, syncs the file, and answers them.
+//! The least work of a durable store: it appends a batch of requests to a file, syncs the file, and answers them.
 
 use std::fs::File;
 use std::io;

@@ -19,7 +19,7 @@ pub enum Error {
         /// The limit.
         values_max: u128,
     },
-    /// Numbers leave the range of 64-bit floating point. Demands and rates differ by too many orders of magnitude, or
+    /// Numbers leave the range of 64-bit floating point. Demands and rates differ by too many orders of magnitude,
     /// rates fall too far, or a station has too many servers.
     Range,
     /// The caller ended the solution early.

@@ -6,8 +6,8 @@
 //!
 //! When memory runs out, a segment is emptied:
 //!
-//! * If at least a quarter of some segment is dead, the live items of the emptiest segment move to the active segment.
-//!   So no item is evicted while there is much dead space.
+//! * If a quarter or more of some segment is dead, the emptiest segment's live items move to the active segment. So no
+//!   item is evicted while there is much dead space.
 //! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, move to the
 //!   active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
 //!   over once.
@@ -45,7 +45,7 @@ pub struct MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// The least memory for values of this size: it holds two of the largest items, so that a large item can be
+    /// The least memory for values of this size. It holds two of the largest items, so that a large item can be
     /// replaced.
     #[must_use]
     pub fn memory_bytes_min(value_bytes_max: usize) -> usize {

@@ -97,7 +97,7 @@ impl Store {
         Ok(Seen { sequence, found: view.map(Shown::from) })
     }
 
-    /// Reads a key as of this version: of the store, or of the key if versions count the writes of each key.
+    /// Reads a key as of this version of the store, or of the key if versions count the writes of each key.
     pub fn read_at(
         &self,
         key: &[u8],

@@ -12,8 +12,8 @@ use super::room::Room;
 use super::store::Store;
 use super::types::lock;
 
-/// After a search without result, writers wake the keeper only once the log has grown by this part of a segment, or the
-/// keeper has searched again. A search takes longer than a write.
+/// After a search without result, writers do not wake the keeper until the log has grown by this part of a segment.
+/// They also wake it after the keeper has searched again. A search takes longer than a write.
 const GROWN_PART: usize = 16;
 
 /// Counts a keeper that reclaims space for waiting writers, until this is dropped.

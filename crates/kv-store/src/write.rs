@@ -295,8 +295,8 @@ impl Store {
                 what: match (plan.write.action, &plan.view) {
                     (Action::Put { value, .. }, _) => What::Put(value.to_vec()),
                     (Action::Append(tail), Some(_)) => What::Appended(tail.to_vec()),
-                    // An append to a missing key is reported as a put, because watchers may not yet know that the old
-                    // value expired or was cleared.
+                    // An append to a missing key is reported as a put. Watchers may not yet know that the old value
+                    // expired or was cleared.
                     (Action::Append(tail), None) => What::Put(tail.to_vec()),
                     (Action::Delete, _) => What::Deleted,
                 },

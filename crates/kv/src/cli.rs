@@ -16,8 +16,7 @@ use knee_server::program;
 
 use crate::PROGRAM;
 
-/// A key-value store over the memcached protocol and gRPC: a cache, or a store that keeps versions, in
-/// memory or in a directory.
+/// A key-value store over the memcached protocol and gRPC: a cache, or a store that keeps versions.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version, args_conflicts_with_subcommands = true)]
 struct Flags {

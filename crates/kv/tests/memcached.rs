@@ -3,8 +3,8 @@ use crate::harness::{Client, Store, memcached, settings};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A part of a request. Tokens differ between servers, so a cas token is symbolic: the last token that the server sent
-/// for a key, or a token that it never sent.
+/// A part of a request. Tokens differ between servers, so a cas token is symbolic. It is the last token that the server
+/// sent for a key, or a token that it never sent.
 #[derive(Debug, Clone)]
 enum Part {
     Text(String),

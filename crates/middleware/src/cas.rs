@@ -11,8 +11,8 @@ use crate::opaque::Opaque;
 
 /// The common token for the servers' own tokens, in the order of the command line.
 ///
-/// It depends only on the servers' tokens. So all middlewares in front of the same servers give and understand the same
-/// tokens, in all threads and after a restart. Different sets of tokens have the same common token with probability
+/// It depends only on the servers' tokens. So all middlewares in front of the same servers have the same tokens, in all
+/// threads and after a restart. Different sets of tokens have the same common token with probability
 /// 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
 pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
     fold(0x6b6e_6565, servers)

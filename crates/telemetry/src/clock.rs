@@ -25,7 +25,7 @@ impl Moment {
 
     /// When the next window is due: the coming wall-clock second, on the monotonic clock.
     ///
-    /// If a timer for this time fires a little early, the next call returns the following second, not the same one.
+    /// If a timer for this time fires a little early, the next call still returns the following second.
     pub fn next_second(&self) -> Instant {
         let early = self.unix_ns() + EARLY_NS;
         let wait_ns = NS_PER_S - early % NS_PER_S + EARLY_NS;

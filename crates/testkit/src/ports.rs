@@ -1,6 +1,6 @@
 //! Ports for servers that take their port from the command line.
 //!
-//! If the system chose a port and a test closes it, the system may soon give the port to another program. These ports
+//! If the system chose a port and a test closes it, another program may soon get the port. These ports
 //! are below the range of the system's choice. An abstract socket with the port's name leases the port to one process,
 //! and disappears with the process. `python/knee/lab/hosts/ports.py` does the same.
 

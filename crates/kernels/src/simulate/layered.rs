@@ -1,8 +1,8 @@
-//! A simulator of layered networks: a request holds a slot while threads behind it work, and the threads of a host share
+//! A simulator of layered networks. A request holds a slot while threads behind it work. The threads of a host share
 //! its cores.
 //!
-//! A customer thinks, passes the outside stage, waits for a slot of its pool, and holds it through the inside stage. A
-//! stage is work at the threads of some tiers, one after the other, and then a pause. A thread serves first come, first
+//! A customer thinks and passes the outside stage. It waits for a slot of its pool, and holds it through the inside
+//! stage. A stage is work at the threads of some tiers, in order, and then a pause. A thread serves first come, first
 //! served. The active threads of a host share its cores equally, each at most one core.
 
 use std::collections::VecDeque;

@@ -39,10 +39,10 @@ pub(super) struct Load {
     #[arg(long, value_name = "B", default_value_t = 1 << 30,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// When a write is on the disk: as the server's flag.
+    /// The time at which a write is on the disk, like the server's flag.
     #[arg(long, value_name = "WHEN", default_value = "always", value_parser = durability)]
     durability: Durability,
-    /// What versions order: as the server's flag. [default: linearizable]
+    /// The order that versions show, like the server's flag. [default: linearizable]
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
 }

@@ -58,27 +58,27 @@ pub(super) struct Serve {
     /// Keep versions in this directory, which is made if it is missing; nothing is evicted.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// When a write is on the disk: `always`, before its answer; `interval:MS`, at most MS milliseconds
-    /// later; `none`, when the system writes its cache.
+    /// The time at which a write is on the disk. `always`: before its answer; `interval:MS`: at most MS milliseconds
+    /// later; `none`: when the system writes its cache.
     #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
           value_parser = durability)]
     durability: Durability,
-    /// What versions order: all writes (linearizable, the default), or those of each key. Keeps versions
-    /// also without --data.
+    /// The order that versions show: of all writes (linearizable, the default), or of each key's writes. The store
+    /// keeps versions also without --data.
     #[arg(long, value_name = "ORDER")]
     consistency: Option<Order>,
-    /// Serve the gRPC interfaces, knee.kv.v1 and honu's, at this address, or at 127.0.0.1:3264. Keeps
+    /// Serve the gRPC interfaces, knee.kv.v1 and honu's, at this address, or at 127.0.0.1:3264. The store keeps
     /// versions also without --data.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
           value_parser = address)]
     grpc: Option<SocketAddr>,
-    /// Memory for the messages of all gRPC calls, in MiB. One connection takes at most what it leaves free;
+    /// Memory for the messages of all gRPC calls, in MiB. A connection takes at most as much as it leaves free;
     /// further calls are refused. [default: 256, or four of the largest]
     #[arg(long, value_name = "M", requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     grpc_memory_mb: Option<u64>,
-    /// How long old versions can be read: a number of seconds, as long as there is space, or `all`, until a
-    /// compaction. [default: 60]
+    /// The time for which old versions can be read, in seconds, if space permits. `all` keeps them until a compaction.
+    /// [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
     history_s: Option<History>,
     /// Open the directory without its damaged records and segments.

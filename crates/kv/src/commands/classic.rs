@@ -283,8 +283,8 @@ impl<E: Engine> Commands<E> {
     /// Adds to or subtracts from a counter. Unless `cas` is 0, it must be the counter's token. Sets a new expiry if one
     /// is given.
     ///
-    /// Sums wrap at 2^64, differences stop at 0. Unless the result is longer than the old value, blanks pad it to the
-    /// old length, and the item is changed in place.
+    /// Sums wrap at 2^64, differences stop at 0. Blanks pad a shorter result to the old length. Unless the result
+    /// is longer, the item is changed in place.
     pub(super) fn add_delta(
         &mut self,
         verb: ArithVerb,

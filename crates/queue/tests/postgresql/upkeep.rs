@@ -145,7 +145,7 @@ const QUEUES: i32 = 1000;
 const FOUND_MAX: i64 = 100;
 
 /// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all
-/// messages. So does a query that skips leased or foreign messages, or a plan from a time with few leases or queues.
+/// messages. So does a query that skips leased or foreign messages, or a plan made for few leases or queues.
 #[tokio::test]
 async fn no_call_scans_all_messages() {
     let cluster = Cluster::shared();

@@ -210,8 +210,8 @@ fn service_continues_at_the_current_speed() {
     assert!((observed.visits[0].stay - 9.5).abs() < 1e-12);
 }
 
-/// Two customers that are always present, with services of 1 and 3: one server gives each half its speed, two servers
-/// give each a whole one.
+/// Two customers are always present, with services of 1 and 3. A single server gives each customer half its speed; two
+/// servers give each customer full speed.
 #[test]
 fn sharing_serves_every_customer_at_an_equal_speed() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
