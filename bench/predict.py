@@ -1,4 +1,4 @@
-"""Predictions of the layered model, held back and measured, on fifteen systems.
+"""Predictions of the layered model, held back and measured, on seventeen systems.
 
     python -m bench.predict [FOLDER]
 
@@ -23,13 +23,15 @@ import polars as pl
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.trim import RUN
+from knee.fit.between import amount, between
 from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
 from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
 from knee.stats.intervals import Floats
 
 SUITE = Path(__file__).parent / "predicted"
-"""Experiments; a comment `# fit: SETTING = LEVEL` names each level that the fit sees."""
+"""Experiments; a comment `# fit: SETTING = LEVEL` names each level that the fit sees. `# between: NAME = LEVEL` names
+the level that is predicted from its neighbours."""
 
 BUSY = 0.7
 """A host is busy above this share of its cores. Below it, N / (Z + R) is nearly N / Z, which is easy to predict."""
@@ -83,20 +85,44 @@ def measured(folder: Path) -> None:
 Part = tuple[Demands, Floats]
 
 
-def parts(folder: Path, file: Path) -> tuple[Part, Part]:
-    """The runs that the fit sees, and all others, with their quantiles."""
+def parts(folder: Path, file: Path) -> tuple[LayeredSystem, Part]:
+    """The system from the runs that the fit sees, and all others with their quantiles."""
     (run,) = (folder / tomllib.loads(file.read_text())["experiment"]["name"]).iterdir()
     dataset = Dataset.open(run)
     table = with_quantiles(dataset, with_demands(dataset, observations(dataset)))
-    seen = pl.lit(True)
+    seen, hidden = pl.lit(True), None
     for line in file.read_text().splitlines():
-        if line.startswith("# fit: "):
-            name, level = line.removeprefix("# fit: ").split(" = ")
-            setting = dataset.points.select(*RUN, dataset.setting(name).cast(pl.Float64).alias(f"_{name}"))
+        kind, _, rest = line.removeprefix("# ").partition(": ")
+        if line.startswith("# ") and kind in ("fit", "between"):
+            name, level = rest.split(" = ")
+            setting = dataset.points.select(*RUN, dataset.setting(name).cast(pl.String).alias(f"_{name}"))
             table = table.join(setting, on=RUN, maintain_order="left")
-            seen &= pl.col(f"_{name}") == float(level)
-    first, second = ((demands_of(rows), quantiles_of(rows)) for rows in (table.filter(seen), table.filter(~seen)))
-    return first, second
+            if kind == "fit":
+                seen &= pl.col(f"_{name}") == level
+            else:
+                seen, hidden = pl.col(f"_{name}") != level, (name, level)
+    others = table.filter(~seen)
+    if hidden is None:
+        return fitted(table.filter(seen)), (demands_of(others), quantiles_of(others))
+    name, level = hidden
+    wanted, levels = placed(dataset, name, level)
+    low = max(each for each in levels if each < wanted)
+    high = min(each for each in levels if each > wanted)
+    first, second = (fitted(table.filter(pl.col(f"_{name}") == str(levels[each]))) for each in (low, high))
+    return between(first, second, (wanted - low) / (high - low)), (demands_of(others), quantiles_of(others))
+
+
+def fitted(rows: pl.DataFrame) -> LayeredSystem:
+    """The model of some runs."""
+    return layered_system(demands_of(rows), level=0.95, seed=0, quantiles=quantiles_of(rows))
+
+
+def placed(dataset: Dataset, name: str, level: str) -> tuple[float, dict[float, object]]:
+    """The amount of a level, and the other levels by their amounts."""
+    found = {amount(name, each): each for each in dataset.spec.factors[name]}
+    (own,) = (key for key, each in found.items() if str(each) == level)
+    assert own is not None
+    return own, {key: each for key, each in found.items() if key is not None and key != own}
 
 
 def held_back(name: str, system: LayeredSystem, others: Demands, quantiles: Floats) -> Iterator[Held]:
@@ -157,8 +183,7 @@ def main(arguments: list[str]) -> None:
     )
     print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for file in sorted(SUITE.glob("*.toml")):
-        (fit, seen), (others, quantiles) = parts(folder, file)
-        system = layered_system(fit, level=0.95, seed=0, quantiles=seen)
+        system, (others, quantiles) = parts(folder, file)
         rows = list(held_back(file.stem, system, others, quantiles))
         print(line(file.stem, rows), flush=True)
         every += rows

@@ -222,7 +222,7 @@ def print_prediction(
         _print_sought(source, asked, sought, goal, level, seed, simulator)
         return
     why = ""
-    if isinstance(source, Dataset) and (about_quantiles or fit.needs_layers(asked)):
+    if isinstance(source, Dataset) and (about_quantiles or fit.needs_layers(asked, source)):
         try:
             forecasts = _print_layered(source, asked, goal, level, seed, simulator)
         except FitError as error:

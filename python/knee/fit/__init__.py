@@ -10,6 +10,7 @@
     forecast   predictions with intervals
     demands    measured processor times and stage times of a request, by tier
     layered    the layered model of these demands, and its forecasts
+    between    the layered model between two measured sizes or mixes
     percentiles  quantiles of response times, from a simulation of the layered network
     goals      the value of a setting that meets a goal
     setups     answers questions about workers, middlewares, think times and cores with it

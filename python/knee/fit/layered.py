@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import nnls
 
+from knee.data.utilization import OUTSIDERS_MAX
 from knee.errors import FitError
 from knee.fit.demands import TIERS, Demands
 from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
@@ -236,6 +237,7 @@ class LayeredSystem:
     draws     fits to resampled repetitions
     misfit    logarithmic errors of the response time of each run, measured / predicted
     error     median absolute relative errors of throughput and response time at the measured points
+    measured  whether the runs are of this system; False between two measured levels
     quantiles measured ones of each run's response time, (runs, :data:`knee.fit.percentiles.SHARES`), ms; None if unread
     """
 
@@ -247,6 +249,7 @@ class LayeredSystem:
     level: float
     seed: int
     quantiles: Floats | None = None
+    measured: bool = True
     _loads: dict[tuple[object, ...], list[Loads]] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
@@ -255,7 +258,7 @@ class LayeredSystem:
         throughput, response = float(solution.throughput[0]), float(solution.response_time[0])
         rng = np.random.default_rng(self.seed)
         beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
-        known = any(setup.is_system_of(setup_of(self.data, rows)) for rows in self._points)
+        known = self.measured and any(setup.is_system_of(setup_of(self.data, rows)) for rows in self._points)
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
         times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
@@ -377,9 +380,11 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     )
     x_error, r_error = np.median(np.abs(errors - 1), axis=0).tolist()
     if x_error > MISFIT:
+        reason = "another resource, such as a disk, limits them"
+        if (foreign := float(data.foreign.max())) > OUTSIDERS_MAX:
+            reason = f"other programs used up to {foreign:.0%} of the processors: stop them and measure again"
         raise FitError(
-            f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); another "
-            "resource, such as a disk, limits them"
+            f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); {reason}"
         )
     misfit = np.log(data.response / predicted[:, 1])
     return LayeredSystem(data, fit, draws, misfit, (x_error, r_error), level, seed, quantiles)

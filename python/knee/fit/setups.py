@@ -12,6 +12,7 @@ import numpy as np
 
 from knee.data.observations import observations
 from knee.errors import FitError
+from knee.fit.between import between, neighbours
 from knee.fit.configurations import configurations, rows_at
 from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
 from knee.fit.demands import TIERS, Demands, demands_of, with_demands
@@ -39,8 +40,11 @@ _OF_CURVES = (*CLIENTS, *PIPELINE)
 """Settings that do not change the measured system: a fitted curve is more accurate for these."""
 
 
-def needs_layers(asked: Mapping[str, object]) -> bool:
-    """Whether the settings change the system, not only the number of clients, or have lists of values."""
+def needs_layers(asked: Mapping[str, Setting | Sequence[Setting]], dataset: Dataset | None = None) -> bool:
+    """Whether the settings change the system, not only the number of clients, have lists of values, or lie between
+    measured levels."""
+    if dataset is not None and neighbours(dataset, asked) is not None:
+        return True
     own = {name for names in KNOWN for name in names}
     changes = any(name in own and name not in _OF_CURVES for name in asked)
     return changes or any(isinstance(value, list | tuple) for value in asked.values())
@@ -63,7 +67,8 @@ def layered_systems(
     others
         Factors besides the clients. A model covers all levels of those in KNOWN.
     asked
-        Settings of KNOWN to any values, and other factors to one of their measured levels.
+        Settings of KNOWN to any values, sizes and mixes between two measured levels, and other factors to one of their
+        measured levels.
     has_quantiles
         Whether to read the measured quantiles, which takes a second for each hundred runs.
 
@@ -73,6 +78,23 @@ def layered_systems(
         If the run is not a closed loop, lacks processor times, or has fewer than three client counts; for a level that
         was not measured; for more than `systems_max` configurations.
     """
+    if (found_between := neighbours(dataset, asked)) is not None:
+        name, low, high, place = found_between
+        first, second = (
+            layered_systems(
+                dataset,
+                others,
+                {**asked, name: each},
+                level=level,
+                seed=seed,
+                systems_max=systems_max,
+                has_quantiles=has_quantiles,
+            )
+            for each in (low, high)
+        )
+        if [label for label, _ in first] != [label for label, _ in second]:
+            raise FitError(f"{name}: {low} and {high} were measured in different configurations")
+        return [(label, between(one, other, place)) for (label, one), (_, other) in zip(first, second, strict=True)]
     table = with_demands(dataset, observations(dataset))
     if has_quantiles:
         table = with_quantiles(dataset, table)
