@@ -221,6 +221,49 @@ def test_recovering_from_a_dip_is_no_growth() -> None:
     assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 9000))).status == "not reached"
 
 
+def balanced(*clients: int, noise: float = 0.0, seed: int = 0) -> pl.DataFrame:
+    """Three equal servers of 1 ms without a delay: X(N) = N / (N + 2) requests/ms, and N* = 3."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for count in clients:
+        for repetition in range(3):
+            throughput = 1000 * count / (count + 2) * (1 + noise * rng.standard_normal())
+            rows.append((count, repetition, throughput, 1000 * count / throughput, 0.0))
+    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def test_noise_hardly_ever_makes_an_unreached_knee_found() -> None:
+    """At 12 clients X_max is 17 % higher, and each doubling still gains 14 %."""
+    clients = (1, 2, 4, 6, 9, 12)
+    assert find_knee(balanced(*clients)).status == "not reached"
+    for noise in (0.02, 0.05, 0.1):
+        found = [find_knee(balanced(*clients, noise=noise, seed=seed)).status for seed in range(40)]
+        # One in twenty is the error that the test allows.
+        assert found.count("found") <= 4, noise
+        assert "saturated from the start" not in found
+
+
+def test_growth_that_noise_cannot_exclude_is_unclear() -> None:
+    assert find_knee(balanced(1, 4, 16, 32, noise=0.02)).status == "found"
+    unclear = find_knee(balanced(1, 2, 4, 6, 9, 12, noise=0.05))
+    assert unclear.status == "cannot tell"
+    assert unclear.obstacle is not None and unclear.obstacle.kind == "unclear growth"
+    assert "Cannot tell whether throughput still rises at 12 clients: more clients may bring up to" in words.knee(
+        unclear
+    )
+
+
+def test_waiting_at_the_lightest_load_lowers_the_interval() -> None:
+    """At four clients half of the response time is waiting: the asymptotes meet at twice the true knee."""
+    knee = find_knee(balanced(4, 8, 16, 32, 64, noise=0.01))
+    assert knee.status == "found" and knee.clients is not None
+    assert knee.clients.estimate > 5
+    assert _covers(knee, 3.0)
+    alone = find_knee(balanced(1, 4, 8, 16, 32, 64, noise=0.01))
+    assert alone.clients is not None and alone.clients.low is not None and alone.clients.low > 2.7
+
+
 def test_a_fall_within_the_noise_is_not_called_retrograde() -> None:
     levels = ((4, 1000), (8, 2000), (16, 4000), (32, 4000), (64, 3400))
     assert find_knee(curve(*levels)).retrograde

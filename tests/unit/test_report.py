@@ -206,7 +206,7 @@ def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
     [
         ({1: (100, 101), 2: (190, 192), 4: (300, 302), 8: (301, 303)}, "; the band is its interval."),
         (
-            {1: (80, 130), 2: (180, 220), 4: (370, 430), 5: (370, 430)},
+            {1: (54, 56), 2: (200, 202), 4: (430, 436), 8: (431, 437)},
             "; the band is its interval, within the measured clients.",
         ),
         # More than twice of one client's throughput: the asymptotes meet beyond the last count.

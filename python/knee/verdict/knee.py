@@ -28,8 +28,8 @@ NOISE_MAX."""
 NOISE_MAX = 0.10
 """If two equal levels may differ by more than this share, growth may be noise."""
 
-RISING = 0.10
-"""X still rises if its elasticity to clients, d ln X / d ln N, exceeds this: doubling N then gains over 7 %."""
+MARGIN = 0.10
+"""The knee is found if X_max surely exceeds the largest N's throughput by less than this share."""
 
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
@@ -72,7 +72,7 @@ class Obstacle:
 
     missing  columns of a table without a value
     growth   relative growth of throughput. "noise": from the lightest load to the largest throughput; "unclear growth":
-             the last step, to the largest client count
+             from the largest client count to X_max, at most
     noise    relative difference that two equal levels may show by chance
     """
 
@@ -188,16 +188,50 @@ class _Curve:
     def tolerance(self) -> float:
         return min(max(PLATEAU, self.noise or 0.0), NOISE_MAX)
 
-    def step(self) -> tuple[float, float]:
-        """Relative rise and elasticity of throughput to the last level, from the best of the levels with at least
-        STEP_MIN times fewer clients. The nearest level is no reference, because recovery from a dip is not growth.
+    @property
+    def light_share(self) -> float:
+        """The share of R + Z at the lightest load that is not waiting, at least.
+
+        The cycle time is convex in N, so N − 1 other customers add at most what they would add beyond N, up to the next
+        level. A service of 1 / X_max is no waiting.
         """
-        last = self.clients[-1]
-        throughputs = self.throughputs
-        earlier = [i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= last] or [0]
-        before = max(earlier, key=lambda i: throughputs[i])
-        rise = float(throughputs[-1] / throughputs[before])
-        return rise - 1, math.log(rise) / math.log(last / self.clients[before])
+        cycle_ms, next_ms = (float(sample[:, 1].mean()) for sample in self.samples[:2])
+        customers, further = (clients * self.pipeline for clients in self.clients[:2])
+        added_ms = (customers - 1) * (next_ms - cycle_ms) / (further - customers)
+        service_ms = 1000 / float(self.throughputs.max())
+        return 1 - max(0.0, min(added_ms, cycle_ms - self.think_ms - service_ms)) / cycle_ms
+
+    @property
+    def _earlier(self) -> list[int]:
+        """Places of the levels with at least STEP_MIN times fewer clients than the last."""
+        return [i for i, clients in enumerate(self.clients) if clients * STEP_MIN <= self.clients[-1]] or [0]
+
+    @property
+    def rise(self) -> float:
+        """Relative rise of throughput to the last level, from the best of the earlier ones. The nearest level is no
+        reference, because recovery from a dip is not growth.
+        """
+        return float(self.throughputs[-1] / self.throughputs[self._earlier].max()) - 1
+
+    def excess(self, level: float) -> tuple[float, float]:
+        """Share by which X_max exceeds the last throughput at most: an estimate, and its upper end of this confidence.
+
+        The cycle time N / X is convex in N with the slope 1 / X_max at last, so its chord from any earlier level is
+        flatter: (N_b − N_a) / (N_b / X_b − N_a / X_a) ≥ X_max. Of all chords, with Bonferroni's correction, the
+        steepest decides. Levels in a dip are left out.
+        """
+        throughputs, counts = self.throughputs, np.array([len(sample) for sample in self.samples])
+        best = np.maximum.accumulate(throughputs)
+        usable = [i for i in self._earlier if throughputs[i] >= (1 - self.tolerance) * best[i]]
+        cycles = np.array(self.clients) / throughputs
+        rest = np.maximum(cycles[-1] - cycles[usable], 1e-12 * cycles[-1])
+        chords = (self.clients[-1] - np.array(self.clients)[usable]) / rest / throughputs[-1]
+        variance, freedom = _scatter(self.samples)
+        quantile = float(special.stdtrit(freedom, 1 - (1 - level) / len(usable))) if freedom else 0.0
+        errors = np.sqrt(variance * (1 / counts[usable] + 1 / counts[-1])) * cycles[usable] / rest
+        # In logarithms: a chord is positive.
+        upper = chords * np.exp(np.minimum(quantile * errors, 50.0))
+        return float(chords.min()) - 1, float(upper.min()) - 1
 
 
 def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0) -> Knee:
@@ -263,13 +297,20 @@ def _noise(samples: Sequence[Floats], level: float) -> float | None:
     The least significant difference from a relative variance that is pooled over the levels (Jain 1991, §20.5),
     with Bonferroni's correction because every level is compared with the largest. None without repetitions.
     """
-    freedom = sum(sample.shape[0] - 1 for sample in samples)
+    variance, freedom = _scatter(samples)
     if freedom == 0:
         return None
-    squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
     repetitions = len(samples) / sum(1 / sample.shape[0] for sample in samples)
     quantile = float(special.stdtrit(freedom, 1 - (1 - level) / 2 / max(1, len(samples) - 1)))
-    return quantile * math.sqrt(squares / freedom * 2 / repetitions)
+    return quantile * math.sqrt(variance * 2 / repetitions)
+
+
+def _scatter(samples: Sequence[Floats]) -> tuple[float, int]:
+    """The relative variance of throughput, pooled over the levels, with its degrees of freedom; zero without
+    repetitions."""
+    freedom = sum(sample.shape[0] - 1 for sample in samples)
+    squares = sum(float(((s[:, 0] / s[:, 0].mean() - 1) ** 2).sum()) for s in samples)
+    return squares / max(1, freedom), freedom
 
 
 def _plateau(throughputs: Floats, tolerance: float) -> slice:
@@ -294,6 +335,8 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     on_plateau = curve.samples[plateau]
     throughput_max = mean_interval(np.concatenate([s[:, 0] for s in on_plateau]), level)
 
+    excess, surely = curve.excess(level)
+
     counts = np.array([[sample.shape[0]] for sample in curve.samples])
     starts = np.cumsum(counts) - counts[:, 0]
     tolerance = curve.tolerance
@@ -307,9 +350,11 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     clients = _widened(
         pooled_bootstrap(curve.samples, intersection, positive=True, level=level, seed=seed),
         throughputs[plateau] / throughputs[plateau].mean(),
+        max(1.0, (1 + excess) * throughputs[-1] / throughput_max.estimate),
+        curve.light_share,
     )
     between = _neighbours(curve.clients, clients.estimate)
-    status, obstacle = _status(curve, plateau)
+    status, obstacle = _status(curve, plateau, excess, surely)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     if status != "found":
         at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
@@ -321,7 +366,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         status=status,
         levels=levels,
         obstacle=obstacle,
-        rise=curve.step()[0],
+        rise=curve.rise,
         confidence=confidence if status != "cannot tell" else "low",
         doubts=doubts,
         clients=clients,
@@ -342,27 +387,35 @@ def _power_clients(levels: Sequence[Level]) -> int | None:
     return max(known, key=lambda each: each[0])[1] if known else None
 
 
-def _widened(clients: Interval, heights: Floats) -> Interval:
-    """The bootstrap's interval, widened to the range of N* with each plateau level's throughput as X_max. A plateau at
-    finite N still rises a little, which the bootstrap does not cover. `heights` are the levels' throughputs relative to
-    their mean.
+def _widened(clients: Interval, heights: Floats, most: float, light: float) -> Interval:
+    """The bootstrap's interval, widened by what it does not cover: a plateau at finite N still rises, and the response
+    time at the lightest load contains waiting.
+
+    Parameters
+    ----------
+    heights
+        Throughputs of the plateau's levels relative to their mean: each may be X_max.
+    most
+        The largest X_max relative to that mean.
+    light
+        The share of R + Z at the lightest load that is not waiting.
     """
     if clients.low is None or clients.high is None:
         return clients
-    low = min(clients.low, clients.estimate * float(heights.min()))
-    high = max(clients.high, clients.estimate * float(heights.max()))
+    low = min(clients.low, clients.estimate * float(heights.min())) * light
+    high = max(clients.high, clients.estimate * float(heights.max())) * most
     return replace(clients, low=low, high=high)
 
 
-def _status(curve: _Curve, plateau: slice) -> tuple[KneeStatus, Obstacle | None]:
+def _status(curve: _Curve, plateau: slice, excess: float, surely: float) -> tuple[KneeStatus, Obstacle | None]:
     noise = curve.noise
     growth = float(curve.throughputs.max() / curve.throughputs[0] - 1)
     if noise is not None and noise > NOISE_MAX and growth < noise:
         return "cannot tell", Obstacle("noise", growth=growth, noise=noise)
-    rise, elasticity = curve.step()
-    if plateau.stop == len(curve.clients) and elasticity > RISING:
-        if noise is not None and rise < noise:
-            return "cannot tell", Obstacle("unclear growth", growth=rise, noise=noise)
+    fallen = curve.throughputs[-1] < (1 - max(curve.tolerance, noise or 0.0)) * curve.throughputs.max()
+    if not fallen and surely >= MARGIN:
+        if excess < MARGIN or curve.rise < (noise or 0.0):
+            return "cannot tell", Obstacle("unclear growth", growth=surely)
         return "not reached", None
     if plateau.start == 0:
         return "saturated from the start", None

@@ -139,9 +139,9 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
             )
         case "unclear growth":
             return (
-                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients. There it is "
-                f"{why.growth:.1%} higher than the best at fewer clients, within the noise of ±{why.noise:.1%}. Add "
-                "repetitions and larger client counts."
+                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients: more clients may "
+                f"bring up to {min(why.growth, 1.0):.0%} more{' or beyond' * (why.growth > 1)}. Add repetitions and "
+                "larger client counts."
             )
         case "one repetition":
             estimate = client_count(found.clients.estimate) if found.clients else "unknown"
