@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from soak import drawn
+from test_queueing_approximate import networks
 
-from knee.queueing import ArgumentError, Delay, LoadDependent, Network, Queue, Station, closed_bounds, solve_closed
+from knee.queueing import (
+    ArgumentError,
+    Delay,
+    LoadDependent,
+    Network,
+    Queue,
+    Station,
+    class_bounds,
+    closed_bounds,
+    solve_classes,
+    solve_closed,
+)
 
 DEMANDS = st.lists(st.floats(0.01, 10), min_size=1, max_size=6)
 THINK_TIMES = st.sampled_from([0.0, 0.5, 30.0, 1000.0])
@@ -94,4 +107,57 @@ def test_several_servers_and_delays() -> None:
 def test_refused(stations: list[Station], population: int, argument: str) -> None:
     with pytest.raises(ArgumentError) as refusal:
         closed_bounds(Network(stations), population)
+    assert refusal.value.argument == argument
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@settings(max_examples=drawn(150), deadline=None)
+@given(st.data(), st.tuples(st.integers(0, 12), st.integers(0, 12)))
+def test_exact_throughputs_of_classes_are_inside(
+    servers: int, data: st.DataObject, populations: tuple[int, int]
+) -> None:
+    network = data.draw(networks(servers))
+    bounds, exact = class_bounds(network, populations), solve_classes(network, populations)
+    low, high = bounds.throughput
+    throughput, response_time = exact.throughput[populations], exact.response_time[populations]
+    assert (low <= throughput * (1 + ROUNDING)).all()
+    assert (throughput <= high * (1 + ROUNDING)).all()
+    some = np.array(populations) > 0
+    fast, slow = bounds.response_time
+    assert (fast[some] <= response_time[some] * (1 + ROUNDING) + ROUNDING).all()
+    assert (response_time[some] <= slow[some] * (1 + ROUNDING) + ROUNDING).all()
+    assert (low[~some] == 0).all() and (high[~some] == 0).all()
+
+
+def test_bounds_of_one_class_are_no_wider_than_asymptotic_ones() -> None:
+    network = Network([Queue("a", 1.0), Queue("b", 0.7), Delay("net", 2.0)], 5.0)
+    for population in (1, 2, 9, 60):
+        one, classes = closed_bounds(network, population), class_bounds(network, [population])
+        low, high = float(classes.throughput[0][0]), float(classes.throughput[1][0])
+        # Also as tight as the balanced-job bound from below: it takes the same step from a wider bound at N − 1.
+        assert one.asymptotic[0] <= low and one.balanced[0] * (1 - ROUNDING) <= low
+        assert high == pytest.approx(one.asymptotic[1], rel=1e-12)
+
+
+def test_capacity_that_other_classes_need_bounds_a_class() -> None:
+    network = Network([Queue("cpu", 1.0)], (0.0, 1.0), ("many", "few"))
+    # 98 customers that never think leave little for two that do.
+    bounds = class_bounds(network, [98, 2])
+    assert bounds.throughput[1][1] <= 1 - bounds.throughput[0][0] < 0.1
+    assert bounds.throughput[1][0] == 1.0 - bounds.throughput[0][1]
+
+
+@pytest.mark.parametrize(
+    ("network", "populations", "argument"),
+    [
+        (Network([LoadDependent("usl", [1.0, 1.5])]), [5], "network"),
+        (Network([Queue("disk", (1.0, 2.0))], classes=("a", "b")), [5, 5], "network"),
+        (Network([Queue("disk", (1.0, 0.0), discipline="ps")], classes=("a", "b")), [5, 5], "network"),
+        (Network([Queue("disk", 1.0)]), [-1], "populations"),
+        (Network([Queue("disk", 1.0)]), [1, 2], "populations"),
+    ],
+)
+def test_bounds_of_classes_refused(network: Network, populations: list[int], argument: str) -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        class_bounds(network, populations)
     assert refusal.value.argument == argument

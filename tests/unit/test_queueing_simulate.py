@@ -39,6 +39,7 @@ from knee.queueing import (
     Shape,
     Simulation,
     UnstableError,
+    engset,
     simulate,
     solve_classes,
     solve_closed,
@@ -313,9 +314,9 @@ def test_a_refused_customer_of_a_closed_class_thinks_again() -> None:
     network = Network([Queue("q", 1.0, servers=2)], think_time=4.0)
     result = simulate(network, populations=6, places={"q": 2}, warmup=200, rounds=40_000, replications=20, seed=15)
     weights = [math.comb(6, n) * 0.25**n for n in range(3)]
-    seen = [math.comb(5, n) * 0.25**n for n in range(3)]
-    assert agrees(result.refused, seen[2] / sum(seen))
-    assert agrees(result.lost, seen[2] / sum(seen))
+    assert agrees(result.refused, engset(2, 6, 0.25))
+    assert agrees(result.lost, engset(2, 6, 0.25))
+    assert agrees(result.throughput, 6 * (1 - engset(2, 6, 0.25)) / (4.0 + 1 - engset(2, 6, 0.25)))
     assert agrees(result.queue_length, (weights[1] + 2 * weights[2]) / sum(weights))
     assert agrees(result.response_time, 1.0)
 

@@ -22,7 +22,20 @@ from scipy.optimize import brentq
 from scipy.stats import poisson
 from soak import drawn
 
-from knee.queueing import MG1, MH21, MM1, GGm, MMInfinity, MMm, MMmK, SingleStation, SolvedStation, erlang_b, erlang_c
+from knee.queueing import (
+    MG1,
+    MH21,
+    MM1,
+    GGm,
+    MMInfinity,
+    MMm,
+    MMmK,
+    SingleStation,
+    SolvedStation,
+    engset,
+    erlang_b,
+    erlang_c,
+)
 from knee.queueing.errors import ArgumentError, UnstableError
 
 SOLVED = [
@@ -433,6 +446,17 @@ def test_last_stable_rate_differs_from_first_unstable() -> None:
         MMm(3 * 0.1 * (1 + 1e-15), 0.1, 3)
 
 
+@pytest.mark.parametrize(("servers", "sources", "load"), [(1, 2, 0.3), (3, 10, 0.7), (40, 90, 2.5), (5, 6, 100.0)])
+def test_engset_is_its_sum_in_fractions(servers: int, sources: int, load: float) -> None:
+    weights = [math.comb(sources - 1, n) * Fraction(load) ** n for n in range(servers + 1)]
+    assert engset(servers, sources, load) == pytest.approx(float(weights[-1] / sum(weights)), rel=1e-13)
+
+
+def test_engset_with_many_sources_is_erlang_and_without_too_many_none_is_lost() -> None:
+    assert engset(50, 10_000_000, 45e-7) == pytest.approx(erlang_b(50, 45.0), rel=1e-4)
+    assert engset(4, 4, 9.0) == engset(4, 9, 0.0) == 0.0
+
+
 def test_stations_without_arrivals_are_idle() -> None:
     for station in STATIONS:
         if station.arrival_rate == 0:
@@ -476,6 +500,9 @@ def test_impossible_rates_are_named(model: Callable[..., SingleStation], rest: t
         *((MH21, (0.1, (1.0, 2.0), p), "first_probability") for p in (0.0, 1.0, -0.2, math.nan)),
         *((MH21.balanced, (0.1, 1.0, scv), "service_scv") for scv in (0.99, math.nan, math.inf)),
         *((erlang_b, (servers, 1.0), "servers") for servers in (0, 1.5)),
+        *((engset, (servers, 5, 1.0), "servers") for servers in (0, 1.5)),
+        *((engset, (2, sources, 1.0), "sources") for sources in (0, 2.5)),
+        *((engset, (2, 5, load), "offered_load") for load in (-1.0, math.nan)),
         *((erlang_c, (2, load), "offered_load") for load in (-1.0, math.nan, math.inf)),
     ],
 )

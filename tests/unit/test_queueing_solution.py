@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from soak import drawn
 from test_queueing_closed import NETWORKS
+from test_queueing_simulate import agrees
 
 from knee.queueing import (
     ArgumentError,
@@ -235,6 +237,53 @@ def test_open_stations_have_the_probabilities_of_single_ones() -> None:
         assert solution["wire"].probability(customers) == pytest.approx(poisson, rel=1e-12)
     with pytest.raises(ArgumentError, match="customers"):
         solution["one"].probability(-1)
+
+
+# Quantiles of one visit
+
+
+def test_visit_times_have_the_mean_of_the_solution() -> None:
+    for network in (NETWORK, Network([Queue("slots", 2.0, servers=3, visits=2.5)], think_time=1.0)):
+        for population in (1, 3, 4, 25):
+            point = solve_closed(network, population).at(population)
+            mean, _ = quad(point["slots"].response_tail, 0, np.inf, epsrel=1e-10)
+            visits = float(np.ravel(network.stations[0].visits)[0])
+            assert mean * visits == pytest.approx(point["slots"].residence_time, rel=1e-8)
+
+
+def test_visit_times_of_a_lone_customer_are_its_service() -> None:
+    store = solve_closed(NETWORK, 5).at(1)["store"]
+    assert store.response_tail(1.0) == pytest.approx(math.exp(-1 / 0.4), rel=1e-12)
+    assert store.response_quantile(0.9) == pytest.approx(-0.4 * math.log(0.1), rel=1e-12)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_quantiles_of_visits_are_those_of_the_simulation(servers: int) -> None:
+    # One visit is the whole round.
+    network = Network([Queue("store", 1.0, servers=servers)], think_time=4.0)
+    store = solve_closed(network, 12).at(12)["store"]
+    result = simulate(network, populations=12, warmup=500, rounds=40_000, replications=20, seed=23)
+    for share in (0.1, 0.5, 0.9, 0.99):
+        assert agrees(result.response_quantile(share), store.response_quantile(share))
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("station", lambda: solve_closed(NETWORK, 3).at(2)["wire"].response_tail(1.0)),
+        (
+            "station",
+            lambda: solve_closed(Network([Queue("q", 1.0, discipline="ps")]), 3).at(2)["q"].response_quantile(0.5),
+        ),
+        ("station", lambda: solve_closed(NETWORK, 3).at(0)["store"].response_quantile(0.5)),
+        ("time", lambda: solve_closed(NETWORK, 3).at(2)["store"].response_tail(-1.0)),
+        ("share", lambda: solve_closed(NETWORK, 3).at(2)["store"].response_quantile(1.0)),
+    ],
+)
+def test_quantile_of_another_station_is_refused(argument: str, call: Callable[[], object]) -> None:
+    with pytest.raises(ArgumentError) as refusal:
+        call()
+    assert refusal.value.argument == argument
 
 
 # Nothing comes

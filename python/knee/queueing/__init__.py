@@ -7,6 +7,7 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
     network      the description: stations, visits, classes
     solution     what all solutions have: points by name, tables
     routing      visits from routing probabilities
+    switching    customers that change their class, as chains
     closed       exact solutions for every population
     open         exact solutions with arrivals from outside
     mixed        exact solutions with classes of both kinds
@@ -16,11 +17,11 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
     shapes       distributions of the simulator's times
     rounds       routes of the simulator's customers: passes, forks, routing
     simulation   estimates from the simulator's replications
-    single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1
+    single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1, Erlang, Engset
 """
 
 from knee.queueing.approximate import ApproximateSolution, bard_schweitzer, linearizer
-from knee.queueing.bounds import Bounds, ClosedBounds, closed_bounds, throughput_bounds
+from knee.queueing.bounds import Bounds, ClassBounds, ClosedBounds, class_bounds, closed_bounds, throughput_bounds
 from knee.queueing.closed import (
     POPULATION_MAX,
     ClosedSolution,
@@ -56,10 +57,12 @@ from knee.queueing.single import (
     MMmK,
     SingleStation,
     SolvedStation,
+    engset,
     erlang_b,
     erlang_c,
 )
 from knee.queueing.solution import ClassSolution, NetworkPoint, Solution, StationPoint
+from knee.queueing.switching import Chains
 
 __all__ = [
     "MG1",
@@ -69,6 +72,8 @@ __all__ = [
     "ApproximateSolution",
     "ArgumentError",
     "Bounds",
+    "Chains",
+    "ClassBounds",
     "ClassSolution",
     "ClosedBounds",
     "ClosedSolution",
@@ -105,7 +110,9 @@ __all__ = [
     "StationPoint",
     "UnstableError",
     "bard_schweitzer",
+    "class_bounds",
     "closed_bounds",
+    "engset",
     "erlang_b",
     "erlang_c",
     "linearizer",

@@ -1,4 +1,4 @@
-"""Bounds on the throughput of a closed network of one class, without solving it.
+"""Bounds on the throughput of a closed network, without solving it.
 
 The asymptotic bounds hold for any distributions; the balanced-job and geometric bounds are tighter and require a
 product-form network (exponential service at queues with first come, first served). Docs:
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knee.queueing.closed import checked_population
+from knee.queueing.closed import checked_population, checked_populations
 from knee.queueing.errors import ArgumentError
-from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, refuse_unequal_service
 
 #: A lower and an upper bound.
 Interval = tuple[float, float]
@@ -118,9 +118,7 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     """
     if len(network.classes) != 1:
         raise ArgumentError("network", f"expected one class, not {list(network.classes)}")
-    dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
-    if dependent:
-        raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: no bounds for load-dependent stations")
+    _refuse_load_dependent(network)
     population = checked_population("population", population)
     demands = network.demands[:, 0]
     delays = np.array([isinstance(station, Delay) for station in network.stations])
@@ -141,6 +139,73 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
         (both.balanced[0] / 1000, both.balanced[1] / 1000),
         _geometric(queued, think_time, population) if has_geometric else None,
     )
+
+
+@dataclass(frozen=True)
+class ClassBounds:
+    """Lower and upper bounds on X_c at a population of each class, and on R_c = N_c / X_c − Z_c; (C) each. The bounds
+    on R_c are NaN for a class without customers."""
+
+    populations: tuple[int, ...]
+    throughput: tuple[Floats, Floats]
+    response_time: tuple[Floats, Floats]
+
+
+def class_bounds(network: Network, populations: Sequence[int]) -> ClassBounds:
+    """Bounds on the throughput of each class of a closed product-form network.
+
+    Upper bounds: no customer waits, X_c ≤ N_c / (Z_c + D_c); and no station is busier than its servers with the lower
+    bounds of the other classes, X_c ≤ (m_k − Σ_{j≠c} X_j D_kj) / D_kc (the composite bounds' idea, Kerola 1986).
+
+    Lower bounds: an arrival sees the network with one customer less (Reiser & Lavenberg 1980; Sevcik & Mitrani 1981),
+    and n others at a station delay it by at most n D_kc / m_k. Of the N − 1 others, Σ_j X_j T_j are at no queue, where
+    T_j is Z_j with the delays. So R_c ≤ D_c + max_k (D_kc / m_k) (N − 1 − Σ_j X_j T_j). The X_j at that population are
+    lower bounds, too, and take all others to be at queues.
+
+    Raises
+    ------
+    ArgumentError
+        For a class without a population or without any demand or think time, for load-dependent stations, and if a
+        queue serves first come, first served with another service time for each class.
+
+    References
+    ----------
+    Kerola (1986), Performance Evaluation 6(1); Lazowska, Zahorjan, Graham & Sevcik (1984), ch. 5.
+    """
+    customers = np.array(checked_populations(network, populations), dtype=float)
+    _refuse_load_dependent(network)
+    refuse_unequal_service(network)
+    demands, think_times = network.demands, network.think_times
+    for name, time in zip(network.classes, demands.sum(axis=0) + think_times, strict=True):
+        if time == 0:
+            raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
+    queues = [index for index, station in enumerate(network.stations) if isinstance(station, Queue)]
+    servers = np.array([station.servers for station in network.stations if isinstance(station, Queue)], dtype=float)
+    delayed = think_times + np.delete(demands, queues, axis=0).sum(axis=0)
+    queued = demands[queues]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = delayed + queued.sum(axis=0)
+        most = (queued / servers[:, np.newaxis]).max(axis=0, initial=0.0)
+
+        def low(customers: Floats, elsewhere: Floats) -> Floats:
+            others = np.maximum(customers.sum() - 1 - elsewhere, 0)
+            return np.asarray(np.where(customers > 0, customers / (alone + most * others), 0.0))
+
+        fewer = np.maximum(customers - np.eye(len(customers)), 0)
+        nothing = np.zeros(len(customers))
+        lower = low(customers, np.array([low(one, nothing) @ delayed for one in fewer]))
+        load = queued * lower
+        spare = servers[:, np.newaxis] - (load.sum(axis=1, keepdims=True) - load)
+        saturated = np.where(queued > 0, spare / queued, np.inf).min(axis=0, initial=np.inf)
+        upper = np.maximum(np.minimum(customers / alone, saturated), lower)
+        response = customers / upper - think_times, customers / lower - think_times
+    return ClassBounds(tuple(map(int, customers)), (lower, upper), response)
+
+
+def _refuse_load_dependent(network: Network) -> None:
+    dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
+    if dependent:
+        raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: no bounds for load-dependent stations")
 
 
 def _geometric(demands: Floats, think_time: float, population: int) -> Interval:

@@ -18,6 +18,9 @@ from knee import _kernels
 from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError, QueueingError, SizeError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station, refuse_unequal_service
+from knee.queueing.single.arguments import check_share, check_time
+from knee.queueing.single.line import Line
+from knee.queueing.single.station import inverted
 from knee.queueing.solution import (
     NetworkPoint,
     Solution,
@@ -50,6 +53,34 @@ class ClosedStation(StationPoint):
         & Trivedi 2006, ch. 8).
         """
         return _probabilities(self.network, self.name, self.population)
+
+    def response_tail(self, time: float) -> float:
+        """P(R > t) of one visit to a queue with first come, first served and exponential service.
+
+        An arrival sees the network with one customer less (Sevcik & Mitrani 1981; Lavenberg & Reiser 1980). If n ≥ m
+        others are there, it waits for n − m + 1 departures. Visits of one round are not independent: for quantiles of a
+        whole round, simulate it.
+
+        Raises ArgumentError for another station, and without customers.
+        """
+        check_time(time)
+        return self._line.response_tail(time)
+
+    def response_quantile(self, share: float) -> float:
+        """The time that a `share` of the visits takes at most; raises as `response_tail`."""
+        check_share(share)
+        return inverted(self._line.response_tail, share, 1 / self._line.service_rate)
+
+    @cached_property
+    def _line(self) -> Line:
+        station = self.network.stations[index_of(self.name, self.network.names)]
+        if not isinstance(station, Queue) or station.discipline != "fcfs":
+            raise ArgumentError("station", f"{self.name!r} is no queue with discipline='fcfs': simulate the network")
+        time = float(np.ravel(station.service_time)[0])
+        if self.population == 0 or time == 0:
+            raise ArgumentError("station", f"{self.name!r} has no customers or no service time, and so no quantiles")
+        found = _probabilities(self.network, self.name, self.population - 1)
+        return Line(found[station.servers :], station.servers, 1 / time)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Single stations: one queue, one or more servers. Pure; formulas in docs/methods/single-stations.md.
 
 station      the results that every model has
+line         times of customers behind others, first come, first served
 mm1, mmm, mm_infinity, mmmk, mg1, ggm, mh21
              a model each, by Kendall's notation
 erlang       delay and loss probabilities
 arguments    checks of arguments
 """
 
-from knee.queueing.single.erlang import erlang_b, erlang_c
+from knee.queueing.single.erlang import engset, erlang_b, erlang_c
 from knee.queueing.single.ggm import GGm
 from knee.queueing.single.mg1 import MG1
 from knee.queueing.single.mh21 import MH21
@@ -27,6 +28,7 @@ __all__ = [
     "MMmK",
     "SingleStation",
     "SolvedStation",
+    "engset",
     "erlang_b",
     "erlang_c",
 ]

@@ -1,4 +1,4 @@
-"""Erlang's formulas, and the occupancy of a birth–death station from which they follow.
+"""Erlang's and Engset's formulas, and the occupancy of a birth–death station from which they follow.
 
 Every weight is a product of ratios below one, starting from the most likely state. So there are no factorials, powers
 or subtractions, and only negligible probabilities underflow.
@@ -75,12 +75,50 @@ def erlang_c(servers: int, offered_load: float) -> float:
     return float(weights[-1] / (weights[-1] + idle * weights[:-1].sum()))
 
 
+def engset(servers: int, sources: int, offered_load: float) -> float:
+    """The share of calls of N sources that find all m servers busy in a system without waiting (call congestion).
+
+    A lost call is not repeated: its source is idle for another Z. So a source completes (1 − B) / (Z + (1 − B) S) calls
+    per unit of time. The share of time with all servers busy (time congestion) is `engset(m, N + 1, a)`, because a
+    caller sees the other sources' steady state. Both hold for any service and idle times with these means.
+
+    Parameters
+    ----------
+    servers
+        m, from 1.
+    sources
+        N, from 1.
+    offered_load
+        a = S / Z of one idle source, from 0.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is invalid; the error names it.
+
+    References
+    ----------
+    Engset 1918; Kleinrock 1975, §3.10: B = C(N − 1, m) aᵐ / Σ_{n ≤ m} C(N − 1, n) aⁿ.
+    """
+    _check(servers, offered_load)
+    check_count("sources", sources, 1)
+    if sources <= servers:
+        return 0.0
+    busy = np.arange(1, servers + 1)
+    weights = _weights(offered_load * (sources - busy) / busy)
+    return float(weights[-1] / weights.sum())
+
+
 def occupancy_weights(offered_load: float, servers: int, most: int) -> Floats:
     """Weights of 0 to `most` customers, p(n) / p(n − 1) = a / min(n, m), so that the largest is 1.
 
     The ratios fall with n, so the weights rise to a peak and then fall.
     """
-    ratios = offered_load / np.minimum(np.arange(1, most + 1), servers)
+    return _weights(offered_load / np.minimum(np.arange(1, most + 1), servers))
+
+
+def _weights(ratios: Floats) -> Floats:
+    """Weights with these falling ratios, so that the largest is 1."""
     peak = int(np.count_nonzero(ratios >= 1))
     falling = np.cumprod(ratios[peak:])
     rising = np.cumprod(1 / ratios[:peak][::-1])[::-1]

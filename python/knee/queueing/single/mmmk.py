@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
-from scipy import special
 
 from knee.queueing.errors import ArgumentError
 from knee.queueing.single.arguments import (
@@ -21,6 +18,7 @@ from knee.queueing.single.arguments import (
     check_time,
 )
 from knee.queueing.single.erlang import Floats, occupancy_weights
+from knee.queueing.single.line import Line
 from knee.queueing.single.station import SolvedStation
 
 
@@ -142,36 +140,15 @@ class MMmK(SolvedStation):
         return none * waiting**2 + float(self._arrivals_behind @ around)
 
     def waiting_tail(self, time: float) -> float:
-        """P(W > t): fewer than k of a Poisson number of departures, of mean m μ t, have happened."""
+        """P(W > t), of a mixture of Erlang times."""
         check_time(time)
-        departures = self.servers * self.service_rate * time
-        return float(self._arrivals_behind @ special.gammaincc(self._waiting_places, departures))
+        return self._line.waiting_tail(time)
 
     def response_tail(self, time: float) -> float:
-        """P(R > t), uniformised at the rate m μ.
-
-        After the k-th event the customer is in service, and each further event is its own departure with 1 / m. So it
-        is still in service after j events with h(j) = q(j) + (1 − 1 / m) h(j − 1). Only positive terms are added.
-        """
+        """P(R > t), uniformised at the rate m μ."""
         check_time(time)
-        events, stays = self.servers * self.service_rate * time, 1 - 1 / self.servers
-        # Beyond the longest stay, and beyond the largest float.
-        if not math.isfinite(events):
-            return 0.0
-        places = self.capacity - self.servers
-        # Other terms are below the smallest float, absolutely or relative to the largest term.
-        spread = 40 * math.sqrt(events) + 100
-        least = max(1, math.floor(stays * events - spread))
-        most = min(math.ceil(events + spread), places + 745 * self.servers)
-        number = np.arange(least, most + 1)
-        happened = np.exp(special.xlogy(number, events) - special.gammaln(number + 1) - events)
-        beyond = np.maximum(number - places, 0)
-        in_service = self._in_service[np.minimum(number, places)] * stays**beyond
-        at_once = (1 - self.probability_waiting) * math.exp(-self.service_rate * time)
-        return at_once + self.waiting_tail(time) + float(happened @ in_service)
+        return self._line.response_tail(time)
 
     @cached_property
-    def _in_service(self) -> Floats:
-        """h(0) = 0, h(1), …, h(K − m)."""
-        stays = 1 - 1 / self.servers
-        return np.array(list(accumulate(self._arrivals_behind.tolist(), lambda h, q: stays * h + q, initial=0.0)))
+    def _line(self) -> Line:
+        return Line(self._arrivals_behind, self.servers, self.service_rate)

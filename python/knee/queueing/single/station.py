@@ -138,15 +138,15 @@ class SolvedStation(SingleStation):
     def waiting_quantile(self, share: float) -> float:
         """Quantile of the waiting time: a `share` of customers waits at most this long; 0 if so many do not wait."""
         check_share(share)
-        return _inverted(self.waiting_tail, share, self.service_time)
+        return inverted(self.waiting_tail, share, self.service_time)
 
     def response_quantile(self, share: float) -> float:
         """Quantile of the response time: a `share` of the served customers takes at most this long."""
         check_share(share)
-        return _inverted(self.response_tail, share, self.service_time)
+        return inverted(self.response_tail, share, self.service_time)
 
 
-def _inverted(tail: Callable[[float], float], share: float, scale: float) -> float:
+def inverted(tail: Callable[[float], float], share: float, scale: float) -> float:
     """The time at which a falling tail reaches 1 − share, to the last digits of a float."""
     excess = 1 - share
     if tail(0.0) <= excess:
