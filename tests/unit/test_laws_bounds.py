@@ -180,7 +180,10 @@ def test_a_lightest_load_of_several_clients_may_wait_already() -> None:
     assert report.saturation is not None and report.saturation.estimate > 7 / 3
     assert "violated" not in {check.verdict for check in report.bounds}
     said = sentences(check_laws(observations, stations=stations))
-    assert any("N* is at most" in sentence and "4 clients (which may contain waiting)" in sentence for sentence in said)
+    assert any(
+        "Saturation begins at or below N* =" in sentence and "4 clients, which may include waiting" in sentence
+        for sentence in said
+    )
     assert not any("exceeds" in sentence for sentence in said)
 
 

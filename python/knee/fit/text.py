@@ -368,8 +368,19 @@ def quantity_between(interval: Interval, unit: str = "") -> str:
     return f"{estimate} ({low} to {high})"
 
 
+_PARAMETERS = {
+    "outside_ms": "time outside the queues",
+    "service_ms": "service time",
+    "slot_ms": "time in a slot",
+    "server_ms": "service time of the server",
+    "alone_ms": "response time of a client alone",
+}
+"""Names of the models' parameters in sentences; the others have their own."""
+
+
 def _parameter(name: str, interval: Interval) -> str:
-    stem, ms, _ = name.partition("_ms")
+    _, ms, _ = name.partition("_ms")
+    stem = _PARAMETERS.get(name, name)
     if interval.low is not None and interval.high is not None and interval.high > UNDETERMINED * interval.low:
-        return f"{stem} unknown (these measurements do not determine it)"
+        return f"{stem} unknown (many values fit these measurements equally well)"
     return f"{stem} {quantity_between(interval, ms[1:])}"

@@ -54,7 +54,7 @@ def light_of(at: Part, level: float) -> Light | None:
         lightest = (rows["clients"] == least) & (rows["response_ms"] > 0)
         runs = dict(zip(runs_of(rows, lightest), rows["response_ms"][lightest].tolist(), strict=True))
         if runs and (not waits or np.unique(rows["clients"]).size > 1):
-            source = f"the response time at {counted(least, 'client')}" + " (which may contain waiting)" * waits
+            source = f"the response time at {counted(least, 'client')}" + ", which may include waiting" * waits
             return Light(runs, mean_interval(list(runs.values()), level), source, waits)
     if not np.isnan(at.own["service_ms"]).any() and not any(at.software):
         runs = {}

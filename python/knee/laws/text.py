@@ -311,12 +311,12 @@ def bottleneck_sentence(report: DemandReport) -> str:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (
             f"By service demand, the bottleneck is {station.station}{doubt}. A request needs "
-            f"{number(station.demand_ms.estimate)} ms there; {_servers(station)} can serve at most "
-            f"{quantity(station.capacity, 'requests/s')}."
+            f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} "
+            f"{'allows' if station.servers == 1 else 'allow'} at most {quantity(station.capacity, 'requests/s')}."
         )
     if report.saturation is not None:
-        equals = "is at most" if report.light_waits else "="
-        text += f" N* {equals} {clients_about(report.saturation)}, where R without waiting is {report.light_source}."
+        at = "at or below" if report.light_waits else "at"
+        text += f" Saturation begins {at} N* = {clients_about(report.saturation)}, computed from {report.light_source}."
     return text
 
 

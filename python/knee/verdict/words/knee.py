@@ -64,7 +64,10 @@ def knee_lines(verdict: Verdict) -> list[str]:
     if found.retrograde:
         lines.append("Beyond the plateau, throughput falls again as clients are added.")
     if found.status == "found" and found.power_clients is not None:
-        lines.append(f"For comparison, power (X/R) is largest at {counted(found.power_clients, 'client')}.")
+        lines.append(
+            "For comparison, power (throughput divided by response time) is largest at "
+            f"{counted(found.power_clients, 'client')}."
+        )
     return lines
 
 
