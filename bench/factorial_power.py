@@ -46,6 +46,23 @@ def null_rates(design: Design, noisy: float, designs: int, rng: np.random.Genera
     return [alone / terms, together / designs, covered / terms]
 
 
+def lenth_rates(design: Design, designs: int, rng: np.random.Generator) -> list[float]:
+    """Shares of false effects tested alone and of designs with a significant one, without any effect; then with A and B
+    of six standard errors, designs with a false significant effect, and the share of A and B that are significant."""
+    alone = together = beside = real = 0
+    active = 6 / np.sqrt(design.runs) * (2 * design.levels[:, :2] - 1).sum(axis=1)
+    for _ in range(designs):
+        noise = 100 + rng.standard_normal(design.runs)
+        null = analyse_model(replace(design, values=noise))
+        assert null.lenth is not None
+        alone += sum(abs(term.q.estimate) > null.lenth.margin for term in null.terms)
+        together += any(term.significant for term in null.terms)
+        found = {term.name for term in analyse_model(replace(design, values=noise + active)).terms if term.significant}
+        beside += bool(found - {"A", "B"})
+        real += len(found & {"A", "B"})
+    return [alone / designs / (design.runs - 1), together / designs, beside / designs, real / designs / 2]
+
+
 def choices(design: Design, truth: str, noise: float, designs: int, rng: np.random.Generator) -> Counter[str]:
     """Which model the data fit, for factors that add or multiply, with proportional noise."""
     steps = design.levels * (np.array(RATIOS[: len(design.factors)]) - 1)
@@ -57,7 +74,7 @@ def choices(design: Design, truth: str, noise: float, designs: int, rng: np.rand
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     designs = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     rng = np.random.default_rng(0)
     print("| design | r | noise | alone | any of a design | coverage |\n|---|---|---|---|---|---|")
@@ -79,6 +96,10 @@ def main() -> None:
                     f"{found[fit] / each:.2f}" for fit in ("additive", "multiplicative", "either", "neither")
                 )
                 print(f"| 2^{factors} | {repetitions} | {noise:.0%} | {truth} | {shares} |")
+    print("\n| unreplicated | alone | any of a design | any beside A and B | A and B |\n|---|---|---|---|---|")
+    for factors in (3, 4, 5, 6):
+        rates = lenth_rates(design_with(factors, 2, 1), 30 * designs, rng)
+        print(f"| 2^{factors} | {' | '.join(f'{one:.3f}' for one in rates)} |")
 
 
 if __name__ == "__main__":

@@ -309,17 +309,42 @@ def test_without_repetitions_lenths_method_finds_the_active_effects() -> None:
     assert any("Lenth" in note for note in analysis.notes)
 
 
-def test_lenths_margins_hold_their_level_on_pure_noise() -> None:
+@pytest.mark.parametrize("effects", [7, 31, 127])
+def test_lenths_margins_hold_their_level_on_pure_noise(effects: int) -> None:
     rng = np.random.default_rng(0)
-    trials, beyond, any_beyond = 300, 0, 0
+    trials, beyond, any_beyond = 1000, 0, 0
     for _ in range(trials):
-        noise = rng.standard_normal(15)
+        noise = rng.standard_normal(effects)
         margins = lenth_margins(noise.tolist())
         beyond += int(np.count_nonzero(np.abs(noise) > margins.margin))
         any_beyond += bool((np.abs(noise) > margins.simultaneous).any())
-    # Lenth's t quantiles are conservative: about 3 % and 1.5 % instead of 5 %.
-    assert 0.02 < beyond / trials / 15 < 0.05
-    assert any_beyond / trials < 0.05
+    # 5 %, within three standard errors. Lenth's t quantiles give 2 % and 1 % of seven effects.
+    assert 0.03 < beyond / trials / effects < 0.07
+    assert 0.03 < any_beyond / trials < 0.07
+
+
+def test_noise_without_repetitions_rarely_gives_any_significant_effect() -> None:
+    levels = dict.fromkeys("abcd", (0, 1))
+    design = design_of(full_design(levels, [0.0] * 16), list(levels), "throughput")
+    rng = np.random.default_rng(0)
+    called = sum(
+        any(term.significant for term in analyse_model(replace(design, values=rng.standard_normal(16))).terms)
+        for _ in range(200)
+    )
+    # 5 %, within three standard errors; by the margin of a single effect it would be 38 %.
+    assert 1 <= called <= 19
+
+
+def test_the_first_of_two_equal_effects_without_repetitions_rarely_leads() -> None:
+    levels = dict.fromkeys("abc", (0, 1))
+    means = responses([100.0, 5, 5, 0, 0, 0, 0, 0]).tolist()
+    design = design_of(full_design(levels, means), list(levels), "throughput")
+    rng = np.random.default_rng(0)
+    called = sum(
+        bool(analyse_model(replace(design, values=design.values + rng.standard_normal(8))).leads) for _ in range(400)
+    )
+    # 5 %, within three standard errors; by √2 times the margin of a single effect it would be 9 %.
+    assert 8 <= called <= 33
 
 
 def test_too_few_effects_without_repetitions_cannot_be_judged() -> None:

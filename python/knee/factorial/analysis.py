@@ -50,9 +50,9 @@ class Term:
     share_ends      interval of the share; None without an estimate of the error
     f_ratio, probability
                     of a mean square as large without the effect; None without an estimate of the error
-    significant     whether the effect is significant among all effects (Holm): a design without any effect has a
-                    significant one with a probability of at most 1 − level. Without repetitions, whether it is beyond
-                    Lenth's margin for a single effect. None if the data cannot show it
+    significant     whether the effect is significant among all effects (Holm; Lenth without repetitions): a design
+                    without any effect has a significant one with a probability of at most 1 − level. None if the data
+                    cannot show it
     aliases         terms of a fraction that are confounded with this one, with their signs
     """
 
@@ -158,12 +158,12 @@ class Analysis:
             return self._larger(first, second)
         if spread:
             sizes = [_size(one.sum_of_squares, one.degrees, self.noise.of_effect) for one in (first, second)]
-            margin = self.noise.margin
+            margin = math.sqrt(2) * self.noise.margin
         elif self.lenth is not None:
-            sizes, margin = [abs(one.q.estimate) for one in (first, second)], self.lenth.margin
+            sizes, margin = [abs(one.q.estimate) for one in (first, second)], self.lenth.lead
         else:
             return None
-        return sizes[0] - sizes[1] > math.sqrt(2) * margin
+        return sizes[0] - sizes[1] > margin
 
     def _larger(self, first: Term, second: Term) -> bool:
         """Whether |q₁| − |q₂|, a sum of half of the cells' means, is significantly above zero."""
@@ -281,7 +281,7 @@ def _terms(
         ratios, probabilities = [*known], [*chances]
         significant = [one < 1 - noise.level for one in _together(chances)]
     elif total and quiet is not None:
-        significant = [abs(part.values[0]) > quiet.margin and part.squares > rounding for part in parts]
+        significant = [abs(part.values[0]) > quiet.simultaneous and part.squares > rounding for part in parts]
     return tuple(
         _term(design, part, total, noise, ratio, probability, None if found is None else bool(found))
         for part, ratio, probability, found in zip(parts, ratios, probabilities, significant, strict=True)

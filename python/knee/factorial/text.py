@@ -94,10 +94,11 @@ def _of_effects(analysis: Analysis) -> list[str]:
             else f"Lenth's method: the noise of an effect q is about {number(margins.pseudo_error)}. An effect above "
             f"{number(margins.margin)} is significant if tested alone, above {number(margins.simultaneous)} among all."
         )
-    if len(ranked) > 1 and analysis.error.standard_deviation:
+    lenth = analysis.lenth is not None and analysis.lenth.pseudo_error > 0
+    if len(ranked) > 1 and (lenth or analysis.error.standard_deviation):
         found.append(
-            f"Significance holds for all {len(ranked)} effects together (Holm): noise alone gives a significant "
-            f"effect in at most {confidence(1 - analysis.level)} of designs."
+            f"Significance holds for all {len(ranked)} effects together ({'Lenth' if lenth else 'Holm'}): noise alone "
+            f"gives a significant effect in at most {confidence(1 - analysis.level)} of designs."
         )
     return found
 
