@@ -66,7 +66,7 @@ Time = tuple[float, Shape]
 Class = tuple[int | None, Time, list[Time], list[int], list[list[tuple[float, int]]]]
 
 def simulate(
-    stations: list[tuple[int, list[float], int, bool]],
+    stations: list[tuple[int, list[float], int, bool, list[int], bool]],
     steps: list[list[int]],
     classes: list[Class],
     *,
@@ -84,7 +84,8 @@ def simulate(
     ----------
     stations
         Servers, 0 for a delay; speeds with 1, 2, … customers there, empty for a constant speed; places; whether
-        customers share the servers.
+        customers share the servers; levels by class, of which 0 is served first, or none; whether a customer waits in
+        its server for a place here.
     steps
         The stations that a customer visits at the same time; none to move on at once.
     seed, first_stream, replications

@@ -321,6 +321,82 @@ def test_a_refused_customer_of_a_closed_class_thinks_again() -> None:
     assert agrees(result.response_time, 1.0)
 
 
+# Priorities and blocking
+
+
+def test_head_of_the_line_waits_as_cobham_says() -> None:
+    # W_c = W_0 / ((1 − σ_{c−1}) (1 − σ_c)), with W_0 = Σ λ_j E[S_j²] / 2 (Cobham 1954; Kleinrock 1976, §3.2).
+    network = Network([Queue("q", (1.0, 0.5, 2.0))], classes=("last", "first", "second"))
+    rates, means = (0.2, 0.4, 0.15), (1.0, 0.5, 2.0)
+    service = {"q": [Exponential(), Deterministic(), Exponential()]}
+    residual = 0.2 * 1.0 + 0.4 * 0.5**2 / 2 + 0.15 * 2.0**2
+    first, second = 0.4 * 0.5, 0.4 * 0.5 + 0.15 * 2.0
+    everything = second + 0.2
+    waiting = (
+        np.array([1 / (1 - second) / (1 - everything), 1 / (1 - first), 1 / (1 - first) / (1 - second)]) * residual
+    )
+    result = simulate(
+        network,
+        arrival_rates=rates,
+        service=service,
+        priorities={"q": (7, -1, 3.5)},
+        warmup=3_000,
+        rounds=50_000,
+        replications=20,
+        seed=30,
+    )
+    assert agrees(result.response_time, waiting + means)
+
+
+def test_equal_priorities_change_nothing() -> None:
+    network = Network([Queue("q", 1.0, servers=2)], 1.0, ("a", "b"))
+    one, other = (
+        simulate(network, populations=[3, 2], priorities=given, warmup=0, rounds=2_000, replications=2)
+        for given in (None, {"q": (1, 1)})
+    )
+    assert (one.response_time.replications == other.response_time.replications).all()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
+def test_blocking_after_service_is_as_its_markov_chain(ratio: float) -> None:
+    # Customers at the second station, and the one that waits for it in the first station's server, are a birth–death
+    # chain with ratio ρ = μ_a / μ_b (Akyildiz 1987: two stations that block are a larger one that does not).
+    network = Network([Queue("a", 1 / ratio), Queue("b", 1.0)])
+    weights = ratio ** np.arange(4)
+    probabilities = weights / weights.sum()
+    result = simulate(
+        network, populations=5, places={"b": 2}, blocking=["b"], warmup=500, rounds=40_000, replications=20, seed=31
+    )
+    at_b = float(probabilities @ [0, 1, 2, 2])
+    assert agrees(result.throughput, 1 - probabilities[0])
+    assert agrees(result.queue_length, [[5 - at_b], [at_b]])
+    # The first station always has a customer; its server is busy while it waits.
+    assert agrees(result.utilisation, [1.0, 1 - probabilities[0]])
+    assert (result.lost.estimate == 0).all()
+
+
+def test_customers_wait_outside_for_a_place_within_their_response_time() -> None:
+    # One place behind an unlimited outside is a queue in order of arrival.
+    model = MM1(0.7, 1.0)
+    result = simulate(
+        ONE, arrival_rates=0.7, places={"q": 1}, blocking=("q",), warmup=3_000, rounds=50_000, replications=20, seed=32
+    )
+    assert agrees(result.response_time, model.mean_response)
+    assert agrees(result.residence_time, 1.0)
+    with pytest.raises(UnstableError):
+        simulate(ONE, arrival_rates=1.2, places={"q": 1}, blocking=("q",))
+
+
+def test_customers_that_wait_for_each_other_are_an_error_with_a_remedy() -> None:
+    routing = [[0.0, 1.0, 0.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]
+    network = Network.routed([Queue("a", 1.0), Queue("b", 1.0)], routing, think_time=1.0)
+    full = {"a": 1, "b": 1}
+    with pytest.raises(QueueingError, match="wait for each other for ever: give these stations more places"):
+        simulate(network, populations=3, routing=routing, places=full, blocking=full, warmup=0, rounds=10_000)
+    # A customer alone has no other to wait for.
+    simulate(network, populations=1, routing=routing, places=full, blocking=full, warmup=0, rounds=1_000)
+
+
 def observed(result: Simulation) -> list[float]:
     return [*result.duration.tolist(), *result.queue_length.replications.ravel().tolist()]
 
@@ -413,6 +489,8 @@ def test_an_interrupt_ends_it() -> None:
 # What cannot be
 
 TWO_CLASSES = Network([Queue("q", 1.0), Queue("r", 1.0)], classes=("a", "b"), think_time=1.0)
+EQUAL = Network([Queue("q", 1.0), Queue("r", 1.0)], think_time=1.0)
+SHARED = Network([Queue("q", 1.0), Queue("r", 1.0, discipline="ps")], think_time=1.0)
 PAIR = Network([Queue("q", 1.0), Queue("r", 1.0, visits=2.0), Delay("d", 1.0)], think_time=1.0)
 
 
@@ -440,6 +518,16 @@ SHORT = simulate(ONE, arrival_rates=0.5, warmup=0, rounds=50)
         ("places", lambda: simulate(FOUR, arrival_rates=0.5, places={"q": math.nan})),  # type: ignore[dict-item]
         ("places", lambda: simulate(PAIR, populations=3, places={"d": 3})),
         ("places", lambda: simulate(ONE, populations=3, places={"q": 1})),
+        ("blocking", lambda: simulate(PAIR, populations=3, blocking=["q"])),
+        ("blocking", lambda: simulate(PAIR, populations=3, places={"q": 3}, blocking="q")),
+        ("blocking", lambda: simulate(PAIR, populations=3, places={"q": 3}, blocking=3)),  # type: ignore[arg-type]
+        ("blocking", lambda: simulate(SHARED, populations=3, places={"q": 3}, blocking=["q"])),
+        ("blocking", lambda: simulate(EQUAL, populations=3, places={"q": 3}, blocking=["q"], forks=[["q", "r"]])),
+        ("priorities", lambda: simulate(TWO_CLASSES, populations=[1, 1], priorities={"p": (1, 2)})),
+        ("priorities", lambda: simulate(TWO_CLASSES, populations=[1, 1], priorities={"q": (1,)})),
+        ("priorities", lambda: simulate(TWO_CLASSES, populations=[1, 1], priorities={"q": (1, math.nan)})),
+        ("priorities", lambda: simulate(SHARED, populations=3, priorities={"r": (1,)})),
+        ("priorities", lambda: simulate(PAIR, populations=3, priorities={"d": (1,)})),
         ("forks", lambda: simulate(PAIR, populations=3, forks=[["q"]])),
         ("forks", lambda: simulate(PAIR, populations=3, forks=["qd"])),
         ("forks", lambda: simulate(PAIR, populations=3, forks=[["q", "nowhere"]])),
@@ -500,6 +588,8 @@ def test_a_wrong_argument_is_named(argument: str, call: Callable[[], object]) ->
         ("thinking", lambda wrong: simulate(PAIR, populations=3, thinking=wrong)),
         ("arrivals", lambda wrong: simulate(ONE, arrival_rates=0.5, arrivals=wrong)),
         ("places", lambda wrong: simulate(ONE, arrival_rates=0.5, places=wrong)),
+        ("priorities", lambda wrong: simulate(ONE, arrival_rates=0.5, priorities={"q": wrong})),
+        ("blocking", lambda wrong: simulate(ONE, arrival_rates=0.5, places={"q": 3}, blocking=wrong)),
         ("places", lambda wrong: simulate(ONE, arrival_rates=0.5, places={"q": wrong})),
         ("forks", lambda wrong: simulate(PAIR, populations=3, forks=wrong)),
         ("forks", lambda wrong: simulate(PAIR, populations=3, forks=[wrong])),

@@ -6,14 +6,14 @@ The kernel is in crates/kernels. Docs: docs/methods/simulation.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from knee import _kernels
-from knee.queueing.arguments import checked_number, checked_whole, is_whole
+from knee.queueing.arguments import checked_number, checked_numbers, checked_whole, is_whole
 from knee.queueing.closed import checked_population
 from knee.queueing.errors import ArgumentError, QueueingError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
@@ -54,6 +54,8 @@ def simulate(
     thinking: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
     arrivals: ShapePerClass = Exponential(),  # noqa: B008 - it is frozen
     places: Mapping[str, int] | None = None,
+    blocking: Collection[str] = (),
+    priorities: Mapping[str, Sequence[float]] | None = None,
     forks: Forks | Mapping[str, Forks] = (),
     routing: ArrayLike | Mapping[str, ArrayLike] | None = None,
     rounds: int | None = None,
@@ -84,6 +86,13 @@ def simulate(
     places
         By station, its capacity, including customers in service. A full station refuses arrivals. A refused customer
         loses its round, and leaves (open) or thinks before its next try (closed).
+    blocking
+        Stations with `places` for which customers wait instead (blocking after service; Perros 1994): a customer keeps
+        its server, busy, until there is a place. Customers from outside wait there, within their response time. Not
+        with `forks`, processor sharing and load-dependent stations.
+    priorities
+        By station, a queue with discipline "fcfs": a number for each class. The lowest is served first, without
+        interrupting a service (head of the line; Cobham 1954), and equal ones in the order of arrival.
     forks
         Groups of stations that siblings of a customer visit at the same time. A group has the place of its first
         station in the network. The customer continues when the last sibling is done. If a sibling is refused, the
@@ -115,23 +124,29 @@ def simulate(
     UnstableError
         Without `time`, for the first station without a limit at which the arrivals of open classes exceed its capacity.
     QueueingError
-        If pilots find no steady state, nearly all rounds are lost (without `time`), more than 2²⁴ customers and
-        siblings are present at once, or a replication takes more than 2³⁵ events.
+        If pilots find no steady state, customers wait for each other's places for ever, nearly all rounds are lost
+        (without `time`), more than 2²⁴ customers and siblings are present at once, or a replication takes more than 2³⁵
+        events.
 
     References
     ----------
     Law & Kelton (2000), ch. 9; Jain (1991), ch. 24–26.
     """
     customers, rates = _populations(network, populations, arrival_rates), _rates(network, arrival_rates)
-    limits = _places(network, places or {}, customers)
+    limits = _places(network, places or {}, blocking, customers)
+    levels = _levels(network, priorities or {})
     way = plan_rounds(network, forks, routing)
+    _refuse_blocking(network, blocking, way)
     _refuse_timeless(network, customers)
     if time is None:
-        _refuse_overload(network, rates, limits)
+        _refuse_overload(network, rates, limits, blocking)
     observed, in_time = _length(rounds, time), time is not None
     _refuse_run(warmup, time, replications, seed, level)
 
-    stations = [_station(station, limit) for station, limit in zip(network.stations, limits, strict=True)]
+    stations = [
+        (*_station(station, limit), levels[station.name], station.name in blocking)
+        for station, limit in zip(network.stations, limits, strict=True)
+    ]
     classes = _classes(network, way, customers, rates, service or {}, thinking, arrivals)
 
     def run(first_stream: int, count: int, cut: float, *, has_series: bool) -> list[_Replication]:
@@ -311,9 +326,45 @@ def _shape_of_each(argument: str, shapes: ShapePerClass, network: Network) -> li
     return [shape.for_kernel() for shape in each]
 
 
-def _places(network: Network, places: Mapping[str, int], populations: Sequence[int | None]) -> list[int]:
+def _levels(network: Network, priorities: Mapping[str, Sequence[float]]) -> dict[str, list[int]]:
+    """By station, the level of each class; empty without priorities."""
+    _refuse_strangers("priorities", priorities, network)
+    levels: dict[str, list[int]] = {name: [] for name in network.names}
+    for station in network.stations:
+        if station.name in priorities:
+            if not isinstance(station, Queue) or station.discipline != "fcfs":
+                raise ArgumentError("priorities", f"{station.name!r} is no queue with discipline='fcfs'")
+            numbers = checked_numbers("priorities", priorities[station.name])
+            if numbers.shape != (len(network.classes),) or not np.isfinite(numbers).all():
+                raise ArgumentError("priorities", f"expected a number for each of {list(network.classes)}")
+            levels[station.name] = np.unique(numbers, return_inverse=True)[1].tolist()
+    return levels
+
+
+def _refuse_blocking(network: Network, blocking: Collection[str], way: Rounds) -> None:
+    if not blocking:
+        return
+    others = [
+        station.name
+        for station in network.stations
+        if not (isinstance(station, Delay) or (isinstance(station, Queue) and station.discipline == "fcfs"))
+    ]
+    if others or any(len(step) > 1 for step in way.steps):
+        problem = f"not with {', '.join(map(repr, others))}" if others else "not with forks"
+        raise ArgumentError("blocking", f"expected delays and queues with discipline='fcfs' only, {problem}")
+
+
+def _places(
+    network: Network, places: Mapping[str, int], blocking: Collection[str], populations: Sequence[int | None]
+) -> list[int]:
     """The capacity of each station."""
     _refuse_strangers("places", places, network)
+    if (
+        isinstance(blocking, str)
+        or not isinstance(blocking, Collection)
+        or not all(isinstance(one, str) and one in places for one in blocking)
+    ):
+        raise ArgumentError("blocking", f"expected stations that have places, {list(places)}, not {blocking!r}")
     limits = [PLACES_UNLIMITED] * len(network.stations)
     visits = per_class(network, [station.visits for station in network.stations])
     for index, station in enumerate(network.stations):
@@ -331,7 +382,7 @@ def _places(network: Network, places: Mapping[str, int], populations: Sequence[i
         for name, population, think, count in zip(
             network.classes, populations, network.think_times, visits[index], strict=True
         ):
-            if population is not None and think == 0 and count > 0:
+            if population is not None and think == 0 and count > 0 and station.name not in blocking:
                 raise ArgumentError(
                     "places",
                     f"{name!r} would retry {station.name!r} forever: give it a think_time",
@@ -366,11 +417,11 @@ def _refuse_coarse(network: Network, until: float) -> None:
             )
 
 
-def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int]) -> None:
-    """Raises UnstableError. The check ignores losses before a station."""
+def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int], blocking: Collection[str]) -> None:
+    """Raises UnstableError. The check ignores losses before a station, and servers that wait for a place."""
     for station, offered, limit in zip(network.stations, network.demands @ rates, limits, strict=True):
         speeds = station.speeds(UNBOUNDED)
-        if speeds is not None and limit == PLACES_UNLIMITED:
+        if speeds is not None and (limit == PLACES_UNLIMITED or station.name in blocking):
             refuse_unstable(station.name, offered, speeds[-1])
 
 

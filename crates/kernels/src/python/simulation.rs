@@ -16,8 +16,9 @@ use crate::simulate::{
     Station, Tier, Time,
 };
 
-/// Servers, 0 for a delay; speeds, empty unless they vary; places; whether customers share the servers.
-type StationArgument = (u32, Vec<f64>, u32, bool);
+/// Servers, 0 for a delay; speeds, empty unless they vary; places; whether customers share the servers; levels by class,
+/// empty without priorities; whether customers wait for a place.
+type StationArgument = (u32, Vec<f64>, u32, bool, Vec<u32>, bool);
 /// Name; parameters; the probabilities of quantiles.
 type ShapeArgument = (String, Vec<f64>, Vec<f64>);
 type TimeArgument = (f64, ShapeArgument);
@@ -168,14 +169,14 @@ fn in_other_threads<T: Send>(
     })
 }
 
-fn station((servers, speeds, places, is_shared): StationArgument) -> Station {
+fn station((servers, speeds, places, is_shared, levels, is_blocking): StationArgument) -> Station {
     let service = match (servers, speeds.is_empty()) {
         (0, true) => Service::Delay,
         (servers, true) if is_shared => Service::Sharing(servers),
         (servers, true) => Service::Servers(servers),
         (_, false) => Service::Varying(speeds),
     };
-    Station { service, places }
+    Station { service, places, levels, is_blocking }
 }
 
 fn class((population, outside, service, steps, ways): ClassArgument) -> Result<Class, Error> {

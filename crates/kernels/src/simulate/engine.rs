@@ -1,5 +1,6 @@
 //! One replication: customers, and the events that move them.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::Error;
@@ -50,6 +51,8 @@ enum Whereabouts {
     /// The token's event is the next arrival.
     Source,
     Thinking,
+    /// The customer waits outside for a place at a station.
+    Blocked,
     /// The customer waits for its siblings.
     Forked,
     At(u32),
@@ -59,9 +62,12 @@ enum Whereabouts {
 #[derive(Clone, Debug)]
 struct Line {
     present: u32,
-    /// The first customer of the queue, in the order of arrival. At varying speeds, this customer is in service.
+    /// The first customer of the queue. At varying speeds, this customer is in service.
     first: u32,
-    last: u32,
+    /// The last customer of each level in the queue. Levels are in order, and each in the order of arrival.
+    lasts: Vec<u32>,
+    /// Customers that wait elsewhere for a place here, in their order.
+    blocked: VecDeque<u32>,
     /// ∫ busy servers dt.
     busy: f64,
     /// The time up to which `busy`, `work` and `attained` are computed.
@@ -87,6 +93,7 @@ pub(super) struct Engine<'a> {
     tokens: Vec<Token>,
     free: u32,
     lines: Vec<Line>,
+    has_blocking: bool,
     /// Stations with varying speeds or processor sharing. Each arrival and departure moves their next event, so `lines`
     /// has this event, not `events`.
     moving: Vec<usize>,
@@ -111,7 +118,8 @@ impl<'a> Engine<'a> {
         let line = Line {
             present: 0,
             first: NONE,
-            last: NONE,
+            lasts: vec![NONE],
+            blocked: VecDeque::new(),
             busy: 0.0,
             changed: 0.0,
             work: 0.0,
@@ -131,6 +139,7 @@ impl<'a> Engine<'a> {
             tokens: Vec::new(),
             free: NONE,
             lines: vec![line; model.stations.len()],
+            has_blocking: model.stations.iter().any(|station| station.is_blocking),
             moving: (0..model.stations.len()).filter(is_moving).collect(),
             soonest: (f64::INFINITY, 0),
             rounds: vec![Rounds::default(); model.classes.len()],
@@ -140,6 +149,10 @@ impl<'a> Engine<'a> {
             lost: 0,
             series: has_series.then(Series::new),
         };
+        for (line, station) in engine.lines.iter_mut().zip(&model.stations) {
+            let most = station.levels.iter().max().map_or(0, |&level| level as usize);
+            line.lasts = vec![NONE; most + 1];
+        }
         for (class, customers) in model.classes.iter().enumerate() {
             let (count, whereabouts, time) = match &customers.source {
                 Source::Closed { population, think } => (*population, Whereabouts::Thinking, think),
@@ -249,7 +262,9 @@ impl<'a> Engine<'a> {
             Whereabouts::At(station) => self.leave(station as usize, token),
             Whereabouts::Source => self.arrive(token),
             Whereabouts::Thinking => self.begin_round(token),
-            Whereabouts::Free | Whereabouts::Forked => unreachable!("such a token has no event"),
+            Whereabouts::Free | Whereabouts::Forked | Whereabouts::Blocked => {
+                unreachable!("such a token has no event")
+            }
         }
     }
 
@@ -273,25 +288,46 @@ impl<'a> Engine<'a> {
 
     /// The customer goes to the next step of its round, or completes the round.
     fn go_on(&mut self, customer: u32) -> Result<(), Error> {
+        let stations = self.next_stations(customer);
+        self.go_to(stations, customer)
+    }
+
+    /// The stations of the next step; none if the round is complete.
+    #[inline]
+    fn next_stations(&mut self, customer: u32) -> &'a [usize] {
         let model = self.model;
         let token = &mut self.tokens[customer as usize];
         let route = &model.classes[token.class as usize].route;
         loop {
             token.position = route.next(token.position, &mut self.random);
             if token.position == 0 {
+                return &[];
+            }
+            let stations = model.steps[route.step(token.position)].as_slice();
+            if !stations.is_empty() {
+                return stations;
+            }
+        }
+    }
+
+    fn go_to(&mut self, stations: &[usize], customer: u32) -> Result<(), Error> {
+        let has_place = match stations {
+            [] => {
                 self.complete(customer);
                 return Ok(());
             }
-            let has_place = match model.steps[route.step(token.position)].as_slice() {
-                [] => continue,
-                &[station] => self.enter(station, customer),
-                stations => self.fork(stations, customer)?,
-            };
-            if !has_place {
-                self.lose(customer);
+            &[station] if self.blocks(station) => {
+                self.tokens[customer as usize].whereabouts = Whereabouts::Blocked;
+                self.lines[station].blocked.push_back(customer);
+                return Ok(());
             }
-            return Ok(());
+            &[station] => self.enter(station, customer),
+            stations => self.fork(stations, customer)?,
+        };
+        if !has_place {
+            self.lose(customer);
         }
+        Ok(())
     }
 
     /// Sends a sibling to each of these stations. Returns false if all stations refuse. If only some refuse, the other
@@ -403,11 +439,22 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// A customer leaves a station after its service, and the next customer's service begins.
+    /// A customer's service ends, and the customer goes on.
     #[inline]
     fn leave(&mut self, station: usize, customer: u32) -> Result<(), Error> {
+        if self.has_blocking {
+            return self.leave_for_a_place(station, customer);
+        }
+        let parent = self.tokens[customer as usize].parent;
+        self.depart(station, customer);
+        if parent == NONE { self.go_on(customer) } else { self.join(customer) }
+    }
+
+    /// A customer leaves a station, and the next customer's service begins.
+    #[inline]
+    fn depart(&mut self, station: usize, customer: u32) {
         let token = &self.tokens[customer as usize];
-        let (parent, stay) = (token.parent, self.now - token.came);
+        let stay = self.now - token.came;
         let visits = &mut self.visits[station * self.model.classes.len() + token.class as usize];
         visits.settle(self.now);
         visits.went += 1;
@@ -439,7 +486,6 @@ impl<'a> Engine<'a> {
                 self.set_clock(station);
             }
         }
-        if parent == NONE { self.go_on(customer) } else { self.join(customer) }
     }
 
     #[inline]
@@ -454,24 +500,29 @@ impl<'a> Engine<'a> {
         self.events.push(until, customer);
     }
 
+    /// Adds a customer to the queue, behind its level.
     #[inline]
     fn queue(&mut self, station: usize, customer: u32) {
-        self.tokens[customer as usize].next = NONE;
+        let level = self.model.stations[station].level(self.tokens[customer as usize].class);
         let line = &mut self.lines[station];
-        match line.last {
-            NONE => line.first = customer,
-            last => self.tokens[last as usize].next = customer,
-        }
-        line.last = customer;
+        let before = line.lasts[..=level].iter().rev().find(|&&last| last != NONE).copied();
+        line.lasts[level] = customer;
+        let place = match before {
+            Some(before) => &mut self.tokens[before as usize].next,
+            None => &mut line.first,
+        };
+        self.tokens[customer as usize].next = std::mem::replace(place, customer);
     }
 
     #[inline]
     fn unqueue(&mut self, station: usize) -> u32 {
         let line = &mut self.lines[station];
         let first = line.first;
-        line.first = self.tokens[first as usize].next;
-        if line.first == NONE {
-            line.last = NONE;
+        let token = &self.tokens[first as usize];
+        line.first = token.next;
+        let last = &mut line.lasts[self.model.stations[station].level(token.class)];
+        if *last == first {
+            *last = NONE;
         }
         first
     }
@@ -559,5 +610,6 @@ fn speed(speeds: &[f64], present: u32) -> f64 {
     speeds[(present as usize).min(speeds.len()) - 1]
 }
 
+mod blocking;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ pub enum Error {
         /// The number of rounds that were completed in the same time.
         completed: u64,
     },
+    /// Customers wait in each other's servers for a place, for ever.
+    Deadlock,
     /// The caller ended the simulation early.
     Interrupted,
 }
@@ -40,6 +42,10 @@ impl fmt::Display for Error {
             Error::Lost { lost, completed } => {
                 write!(f, "{lost} rounds were lost while {completed} were completed")
             }
+            Error::Deadlock => f.write_str(
+                "customers in a circle of full stations wait for each other for ever: give these stations more \
+                 places, or simulate fewer customers",
+            ),
             Error::Interrupted => f.write_str("the simulation was interrupted"),
         }
     }

@@ -25,10 +25,14 @@ pub struct Station {
     pub service: Service,
     /// The most customers at the station. A further customer is refused, and its round is lost.
     pub places: u32,
+    /// With servers, by class: 0 is served first; in a level, and without levels, the first to come.
+    pub levels: Vec<u32>,
+    /// Whether a customer that finds no place waits where it is, in its server, instead of losing its round.
+    pub is_blocking: bool,
 }
 
 /// The discipline of a station.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Service {
     /// All present customers are served at once.
     Delay,
@@ -181,7 +185,15 @@ impl Model {
     /// Checks that all parts of the model fit together.
     pub(super) fn check(&self) -> Result<(), Error> {
         for station in &self.stations {
-            station.check()?;
+            station.check(self.classes.len())?;
+        }
+        let serves_in_order =
+            |station: &Station| matches!(station.service, Service::Servers(_) | Service::Delay);
+        if self.stations.iter().any(|station| station.is_blocking)
+            && (self.steps.iter().any(|step| step.len() > 1)
+                || !self.stations.iter().all(serves_in_order))
+        {
+            return argument("blocking", "expected servers and delays, and no forks");
         }
         if self.steps.iter().flatten().any(|&station| station >= self.stations.len()) {
             return argument("steps", "names a station that does not exist");
@@ -204,7 +216,18 @@ impl Model {
 }
 
 impl Station {
-    fn check(&self) -> Result<(), Error> {
+    /// A station without priorities that refuses customers if it is full.
+    pub fn new(service: Service, places: u32) -> Station {
+        Station { service, places, levels: Vec::new(), is_blocking: false }
+    }
+
+    /// The level of a class.
+    #[inline]
+    pub(super) fn level(&self, class: u32) -> usize {
+        self.levels.get(class as usize).map_or(0, |&level| level as usize)
+    }
+
+    fn check(&self, classes: usize) -> Result<(), Error> {
         let works = match &self.service {
             Service::Delay => true,
             Service::Servers(servers) | Service::Sharing(servers) => *servers > 0,
@@ -214,6 +237,13 @@ impl Station {
         };
         if !works {
             return argument("stations", "expected servers, or speeds above 0");
+        }
+        let has_levels = !self.levels.is_empty();
+        let is_known = self.levels.len() == classes
+            && self.levels.iter().all(|&level| (level as usize) < classes)
+            && matches!(self.service, Service::Servers(_));
+        if has_levels && !is_known {
+            return argument("levels", "expected servers, and a level below their number by class");
         }
         if self.places == 0 {
             return argument("stations", "expected a place or more");
@@ -250,7 +280,7 @@ mod tests {
         let source = Source::Open { between: time.clone() };
         let route = Route::new(vec![0, 0], vec![vec![(1.0, 1)], vec![(1.0, 0)]]);
         Model {
-            stations: vec![Station { service: Service::Servers(1), places: 1 }],
+            stations: vec![Station::new(Service::Servers(1), 1)],
             steps: vec![vec![0], vec![]],
             classes: vec![Class { source, service: vec![time], route: route.expect("right") }],
         }
@@ -259,7 +289,7 @@ mod tests {
     #[test]
     fn endless_or_inconsistent_model_is_refused() {
         assert_eq!(model().check(), Ok(()));
-        let wrong: [fn(&mut Model); 14] = [
+        let wrong: [fn(&mut Model); 18] = [
             |model| model.classes.clear(),
             |model| model.steps[0] = vec![1],
             |model| model.steps.clear(),
@@ -278,6 +308,16 @@ mod tests {
             |model| model.stations[0].places = 0,
             |model| model.stations[0].service = Service::Servers(0),
             |model| model.stations[0].service = Service::Sharing(0),
+            |model| model.stations[0].levels = vec![1],
+            |model| model.stations[0].levels = vec![0, 0],
+            |model| {
+                model.stations[0].is_blocking = true;
+                model.stations[0].service = Service::Sharing(1);
+            },
+            |model| {
+                model.stations[0].is_blocking = true;
+                model.steps[0] = vec![0, 0];
+            },
             |model| model.stations[0].service = Service::Varying(vec![]),
             |model| model.stations[0].service = Service::Varying(vec![1.0, 0.0]),
             |model| model.classes[0].service.clear(),

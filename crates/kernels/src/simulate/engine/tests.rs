@@ -20,7 +20,7 @@ fn exponential(mean: f64) -> Time {
 }
 
 fn queue(servers: u32) -> Station {
-    Station { service: Service::Servers(servers), places: u32::MAX }
+    Station::new(Service::Servers(servers), u32::MAX)
 }
 
 /// A network with one class, whose customers go through every step once, in order.
@@ -58,7 +58,7 @@ fn station() -> impl Strategy<Value = Station> {
         prop::collection::vec(0.2..3.0_f64, 1..4).prop_map(Service::Varying),
     ];
     let places = prop_oneof![Just(u32::MAX), 1_u32..5];
-    (service, places).prop_map(|(service, places)| Station { service, places })
+    (service, places).prop_map(|(service, places)| Station::new(service, places))
 }
 
 const STATIONS: usize = 3;
@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn constant_speed_is_a_single_server(seed: u64, time in time()) {
         let source = || Source::Closed { population: 5, think: exponential(3.0) };
-        let varying = Station { service: Service::Varying(vec![1.0]), places: u32::MAX };
+        let varying = Station::new(Service::Varying(vec![1.0]), u32::MAX);
         let observe = |station| {
             let model = in_order(vec![station], vec![vec![0]], source(), time.clone());
             let mut engine = engine(&model, seed);
@@ -197,7 +197,7 @@ proptest! {
 /// computed by hand.
 #[test]
 fn service_continues_at_the_current_speed() {
-    let station = Station { service: Service::Varying(vec![1.0, 2.0]), places: u32::MAX };
+    let station = Station::new(Service::Varying(vec![1.0, 2.0]), u32::MAX);
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let source = Source::Closed { population: 2, think: constant(0.0) };
     let model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
@@ -216,7 +216,7 @@ fn service_continues_at_the_current_speed() {
 fn sharing_serves_every_customer_at_an_equal_speed() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     for (servers, slowdown) in [(1, 2.0), (2, 1.0)] {
-        let station = Station { service: Service::Sharing(servers), places: u32::MAX };
+        let station = Station::new(Service::Sharing(servers), u32::MAX);
         let source = Source::Closed { population: 1, think: constant(0.0) };
         let mut model = in_order(vec![station], vec![vec![0]], source, constant(1.0));
         model.classes.push(model.classes[0].clone());
@@ -230,6 +230,59 @@ fn sharing_serves_every_customer_at_an_equal_speed() {
         }
         assert!((observed.busy[0] - 12.5 * 2.0 / slowdown).abs() < 1e-9);
     }
+}
+
+/// Service takes 1 at the first station and 3 at the second, which has one place. A customer that is done after 1 waits
+/// in its server, so that a round takes 3 for each customer.
+#[test]
+fn customer_keeps_its_server_until_the_next_station_has_a_place() {
+    let constant = |mean| Time { mean, shape: Shape::Deterministic };
+    let source = Source::Closed { population: 2, think: constant(0.0) };
+    let full = Station { is_blocking: true, ..Station::new(Service::Servers(1), 1) };
+    let stations = vec![queue(1), full];
+    let mut model = in_order(stations, vec![vec![0], vec![1]], source, constant(1.0));
+    model.classes[0].service[1].mean = 3.0;
+    let mut engine = engine(&model, 0);
+    engine.run(Length::Time(4.0)).expect("it ends");
+    engine.begin();
+    engine.run(Length::Rounds(10)).expect("it ends");
+    let observed = engine.end();
+    assert_eq!(observed.duration, 30.0);
+    assert_eq!(observed.rounds[0].lost, 0);
+    // One is always in the second station, and the other one is always in the first or its server.
+    assert_eq!(observed.visits.iter().map(|visits| visits.area).collect::<Vec<_>>(), [30.0, 30.0]);
+    assert_eq!(observed.busy, [30.0, 30.0]);
+}
+
+/// Two stations with a place each, whose customers go to each other's station.
+#[test]
+fn customers_that_wait_for_each_other_are_an_error() {
+    let source = Source::Closed { population: 2, think: exponential(1.0) };
+    let full = Station { is_blocking: true, ..Station::new(Service::Servers(1), 1) };
+    let mut model =
+        in_order(vec![full.clone(), full], vec![vec![0], vec![1]], source, exponential(1.0));
+    let ways = vec![vec![(1.0, 1)], vec![(1.0, 2)], vec![(0.5, 1), (0.5, 0)]];
+    model.classes[0].route = Route::new(vec![0, 0, 1], ways).expect("a right route");
+    assert_eq!(engine(&model, 0).run(Length::Rounds(1_000)), Err(Error::Deadlock));
+}
+
+/// Of customers that wait, those of the first level are served first, and in the order of arrival.
+#[test]
+fn first_level_is_served_first_without_interrupting() {
+    let station = Station { levels: vec![1, 0], ..queue(1) };
+    let source = Source::Closed { population: 3, think: exponential(1e9) };
+    let mut model = in_order(vec![station], vec![vec![0]], source, exponential(1.0));
+    model.classes.push(model.classes[0].clone());
+    let mut engine = engine(&model, 0);
+    // The tokens 0 to 2 are of the second level, 3 to 5 of the first.
+    for token in [1, 0, 4, 2, 3, 5] {
+        engine.begin_round(token).expect("few customers");
+    }
+    let served: Vec<u32> =
+        std::iter::from_fn(|| (engine.lines[0].first != NONE).then(|| engine.unqueue(0))).collect();
+    // The first to come is in service.
+    assert_eq!(served, [4, 3, 5, 0, 2]);
+    assert_eq!(engine.lines[0].lasts, [NONE, NONE]);
 }
 
 #[test]
@@ -255,7 +308,7 @@ fn forked_customer_goes_on_after_its_last_sibling() {
 fn round_with_a_refused_sibling_is_lost() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let source = Source::Open { between: constant(1.0) };
-    let full = Station { service: Service::Servers(1), places: 1 };
+    let full = Station::new(Service::Servers(1), 1);
     let mut model = in_order(vec![queue(1), full], vec![vec![0, 1]], source, constant(0.5));
     model.classes[0].service[1].mean = 1.5;
     let mut engine = engine(&model, 3);
@@ -298,7 +351,7 @@ fn interrupted_replication_is_an_error() {
 fn nearly_all_rounds_lost_is_an_error() {
     let constant = |mean| Time { mean, shape: Shape::Deterministic };
     let model = |service| {
-        let full = Station { service: Service::Servers(1), places: 1 };
+        let full = Station::new(Service::Servers(1), 1);
         let source = Source::Open { between: constant(1.0) };
         in_order(vec![full], vec![vec![0]], source, constant(service))
     };
