@@ -249,8 +249,9 @@ def test_growth_that_noise_cannot_exclude_is_unclear() -> None:
     unclear = find_knee(balanced(1, 2, 4, 6, 9, 12, noise=0.05))
     assert unclear.status == "cannot tell"
     assert unclear.obstacle is not None and unclear.obstacle.kind == "unclear growth"
-    assert "Cannot tell whether throughput still rises at 12 clients: more clients may bring up to" in words.knee(
-        unclear
+    assert (
+        "Cannot tell whether throughput still rises at 12 clients: with more clients, it may rise by up to"
+        in words.knee(unclear)
     )
 
 

@@ -187,10 +187,10 @@ def test_common_findings_stand_above_configurations() -> None:
 def test_captions_claim_no_knee_where_none_was_found() -> None:
     rising, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert captions(rising)["knee-0"] == (
-        "Measured throughput (dots) and two asymptotes: throughput if requests took as long as at 1 client, and "
-        "the mean of the largest measurements."
+        "Measured throughput (dots) and two asymptotes: a rising line, with the response time of 1 client, and a level "
+        "line, the mean of the largest measurements."
     )
-    assert captions(rising)["knee-response-0"] == "Response time on the same axis: 10.0 ms at 1 client, 10.0 ms at 4."
+    assert captions(rising)["knee-response-0"] == "Response time at the same client counts: 10.0 ms at 1 client, 10.0 ms at 4."
 
 
 def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:
@@ -670,7 +670,7 @@ def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     page = page_of("seed000_table16.csv")
     words, charts = in_words(page), specifications(page)
     assert "What if there were more clients?" in headings(page)
-    assert "Best model: load-dependent network. Each client count was hidden and predicted in turn" in words
+    assert "Best model: load-dependent network. Each client count was left out and predicted from the others" in words
     for name in ("model-throughput", "model-response_ms"):
         bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
         inside, beyond = (sorted({row["clients"] for row in band["data"]["values"]}) for band in bands)

@@ -156,7 +156,7 @@ def test_no_problem_repeats_an_address_of_a_file(field: str) -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("store.kind=[sqlite,null]", """did you mean "sqlite"? (not TOML, so taken as text; quote texts in a list"""),
+        ("store.kind=[sqlite,null]", """put double quotes around each text in a list"""),
         ('workload.characters="1', "should be a valid integer"),
     ],
 )

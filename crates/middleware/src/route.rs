@@ -61,7 +61,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// For a request that is answered without a server, in the order of the requests.
+    /// For a request that the middleware answers itself, after the answers to the client's earlier requests.
     pub(crate) const NOWHERE: Route = Route {
         op: Op::Other,
         kind: Kind::First,
@@ -72,7 +72,7 @@ impl Route {
         form: Form::Version,
     };
 
-    /// For the removal of a key that the client did not request.
+    /// For a removal that the middleware starts, without a request from a client.
     pub(crate) const FORGET: Route = Route {
         kind: Kind::All,
         changes: true,

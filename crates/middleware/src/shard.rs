@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The answer to a request line of a server that has every key of `stored`.
+    /// The answer to `line` of a server that holds the keys whose entries in `stored` are true.
     fn serve(line: &[u8], stored: &[bool], keys: &[String]) -> Vec<u8> {
         let line = std::str::from_utf8(line).expect("keys are ASCII");
         let mut out = Vec::new();

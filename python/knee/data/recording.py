@@ -70,8 +70,8 @@ class RunFolder:
         return folder
 
     def lock(self) -> None:
-        """Lock the folder against other labs until this process ends. Raises DatasetError if another lab holds the
-        lock. The kernel releases the lock when the process ends.
+        """Lock the folder against other `knee run` processes until this one ends. Raises DatasetError if another one
+        holds the lock. The kernel releases the lock when the process ends.
         """
         with writing(self.path):
             self._handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -118,8 +118,8 @@ class RunFolder:
         return self.path.with_name(f".{self.path.name}{_SCRATCH}")
 
     def remove_abandoned_scratch(self) -> list[str]:
-        """Remove scratch folders of killed labs. Returns notes on folders that could not be removed. The lock of such a
-        run is held during the removal, so a lab that resumes it keeps its files.
+        """Remove scratch folders of killed runs. Returns notes on folders that could not be removed. The killed run is
+        locked during the removal, so a process that resumes it keeps its own files.
         """
         notes = []
         for left in self.path.parent.glob(f".*{_SCRATCH}"):
@@ -148,10 +148,10 @@ class RunFolder:
         return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
 
     def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
-        """Add a run to the tables. The row in `points` comes last; with it the run is complete.
+        """Add a run to the tables. The row in `points` comes last, with the run's status.
 
-        For an unfinished run only the row in `points` is written, so a partial measurement never looks complete. Its
-        lines stay in its folder.
+        A run that is not "done" gets only this row, so a partial measurement never enters the other tables. Its lines
+        stay in its folder.
         """
         if outcome.status == "done":
             for table, frame in self._measured(run, outcome).items():
@@ -189,8 +189,8 @@ class RunFolder:
 
 @contextmanager
 def unused(directory: Path) -> Iterator[bool]:
-    """Lock a directory for the block; yields False if another process holds the lock. A missing directory is not
-    locked."""
+    """Lock a directory for the block; yields False if another process holds the lock. A missing directory
+    counts as unused."""
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

@@ -9,11 +9,11 @@
     prediction     responses at measured levels, and changes between levels
     lenth          significant effects without repetitions
     residuals      checks of the intervals' assumptions
-    box_cox        the model that suits the data better
+    box_cox        whether an additive or a multiplicative model suits the data
     findings       the whole analysis of one response
     text           findings as sentences and as a table
     audit          do published effects follow from published responses?
-    explanations   which change makes them follow, if they do not
+    explanations   which changed value would make published effects follow
     audit_text     the audit as sentences and as a table
 
 Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.

@@ -289,12 +289,13 @@ def selection_sentence(selection: Selection) -> str:
     if selection.is_unfit:
         head = (
             f"No model describes these measurements: the best one, the {chosen.model.name}, has an error of "
-            f"{chosen.score:.0%} on hidden client counts. Measure more client counts where throughput bends or falls."
+            f"{chosen.score:.0%} on client counts that it had not seen. Measure more client counts where throughput "
+            "bends or falls."
         )
     return (
-        f"{head} Each client count was hidden and predicted in turn; the median error was {x:.1%} for throughput and "
-        f"{r:.1%} for response time. Predicted from the smaller counts, the largest count was off by {x_edge:+.1%} and "
-        f"{r_edge:+.1%}."
+        f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
+        f"throughput and {r:.1%} for response time. At the largest count, predicted from the smaller ones, throughput "
+        f"was off by {x_edge:+.1%} and response time by {r_edge:+.1%}."
     )
 
 
@@ -369,7 +370,7 @@ def quantity_between(interval: Interval, unit: str = "") -> str:
 
 
 _PARAMETERS = {
-    "outside_ms": "time outside the queues",
+    "outside_ms": "delay outside the queues",
     "service_ms": "service time",
     "slot_ms": "time in a slot",
     "server_ms": "service time of the server",

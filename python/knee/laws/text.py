@@ -78,7 +78,7 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
         largest[check.quantity] = max(check.visible, largest.get(check.quantity, 0.0))
     parts = [f"{share:.1%}" + f" of {name}" * (len(largest) > 1) for name, share in largest.items()]
     unknown = " if the runs have no noise, which needs repetitions" * any(c.residual.low is None for c in pooled)
-    return f" Smallest violation visible here: {listed(parts)}{unknown}." if parts else ""
+    return f" The smallest violation that these data can show is {listed(parts)}{unknown}." if parts else ""
 
 
 def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
@@ -133,7 +133,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         "the interactive law",
         checks,
         lambda some: f"at {_places(report, some)}",
-        f"worst {_share(worst.residual)}, at {_places(report, [worst])} in the {worst.view}'s view",
+        f"largest deviation {_share(worst.residual)}, at {_places(report, [worst])} as the {worst.view}s saw it",
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}, "
         f"for throughput and response time, {views}",
     )

@@ -20,7 +20,7 @@ _QUANTITIES = (
     (
         "queue_length",
         "Queue length (requests)",
-        "Requests waiting for a worker slot, time average over all middlewares together.",
+        "Mean number of requests that wait for a worker slot, summed over all middlewares.",
     ),
     (
         "queueing_ms",
@@ -48,8 +48,8 @@ _QUANTITIES = (
 
 
 _AGAINST = {
-    ("clients", "response_ms"): "Mean response time, as the clients saw it. Once throughput rises no more, it grows "
-    "with every client.",
+    ("clients", "response_ms"): "Mean response time, as the clients saw it. Once throughput stops rising, "
+    "every further client makes it longer.",
     (
         "rate",
         "throughput",

@@ -51,8 +51,8 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
         f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
-        "further runs. The dashed part extrapolates: the band covers a new limit there, but not a fall of throughput "
-        "that no measurement shows."
+        "further runs. The dashed part extrapolates. Its band contains a throughput that stops rising, but not one "
+        "that falls, unless a measurement shows a fall."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
@@ -94,8 +94,8 @@ def _network(system: FittedSystem, level: float) -> str:
     name = f", {system.label}" if system.label else ""
     caption = (
         f"The stages of a request{name}. Dashed boxes are delays without a queue; bars are the share of busy servers "
-        "at the most clients. Times are service demands: the time that a request needs over all visits, as a mean over "
-        "all client counts."
+        "at the largest client count. Times are service demands: the time that a request needs over all visits, as a "
+        "mean over all client counts."
     )
     rows: list[tuple[Cell, ...]] = [
         (
@@ -112,9 +112,9 @@ def _network(system: FittedSystem, level: float) -> str:
         "stage",
         "visits",
         "servers",
-        "ms at the fewest clients",
+        "ms at the smallest client count",
         "ms over all counts",
-        "busy at the most clients",
+        "busy at the largest client count",
     )
     missing = f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
     return (

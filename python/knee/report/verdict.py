@@ -152,7 +152,7 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
 
 
 def _throughput_caption(knee: Knee) -> str:
-    """The parts of the chart: some curves have no asymptotes, and more have no knee."""
+    """Names the parts of the chart. Some curves have no asymptotes, and some of the others have no knee."""
     first = counted(knee.levels[0].clients, "client")
     bars = any(level.throughput.half_width is not None for level in knee.levels)
     said = f"Measured throughput (dots{', with error bars' if bars else ''})"
@@ -161,7 +161,7 @@ def _throughput_caption(knee: Knee) -> str:
     # Without a plateau, the largest mean is not the capacity.
     stays = knee.status in ("found", "saturated from the start")
     most = "the largest throughput of the system" if stays else "the mean of the largest measurements"
-    said += f" and two asymptotes: throughput if requests took as long as at {first}, and {most}."
+    said += f" and two asymptotes: a rising line, with the response time of {first}, and a level line, {most}."
     if not has_knee(knee):
         return said
     said += " They meet at the knee"
@@ -175,7 +175,7 @@ def _throughput_caption(knee: Knee) -> str:
 def _response_caption(knee: Knee) -> str:
     first, last = knee.levels[0], knee.levels[-1]
     return (
-        f"Response time on the same axis: {number(first.response_ms.estimate)} ms at "
+        f"Response time at the same client counts: {number(first.response_ms.estimate)} ms at "
         f"{counted(first.clients, 'client')}, {number(last.response_ms.estimate)} ms at {last.clients}."
     )
 
@@ -187,7 +187,7 @@ def _arrivals(sheet: Sheet) -> str:
 
 
 def _peak(sheet: Sheet) -> str:
-    """The configuration with the largest throughput; empty if knee or levels show it."""
+    """The configuration with the largest throughput; empty if the knee or the factors' levels show it."""
     largest = sheet.findings.peak
     if largest is None:
         return ""

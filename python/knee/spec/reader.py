@@ -41,7 +41,7 @@ _OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make
 _NAME = re.compile(r"[\w.\"'-]+")
 
 _TAKEN_AS_TEXT = (
-    " (not TOML, so taken as text; quote texts in a list, and the whole for the shell: "
+    " (not TOML, so taken as text; put double quotes around each text in a list, and single quotes around all: "
     """--set 'store.kind=["sqlite", "null"]')"""
 )
 
@@ -157,9 +157,9 @@ class _Reader:
     def _apply_overrides(self) -> None:
         """Replace values of the document by the overrides.
 
-        A list makes the name a factor. A single value fixes it, even if the file has a factor. Fewer seconds than in
-        the file shorten warm-up and cool-down in proportion, rounded up to whole seconds, unless an override sets
-        these.
+        A list makes the name a factor. A single value fixes it, even if the file has a factor. If an
+        override makes `measure.seconds` shorter, warm-up and cool-down shrink in proportion, rounded up to whole
+        seconds, unless an override sets these.
         """
         factors = self._document.setdefault("factors", {})
         measure = self._document.setdefault("measure", {})

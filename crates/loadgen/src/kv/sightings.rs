@@ -6,8 +6,8 @@ use crate::traffic::Fault;
 
 /// The newest version of each key that a connection has seen.
 ///
-/// An answer must not have an older version than one seen when its request was sent. It may be older than a version
-/// that was seen after that.
+/// An answer must not be older than a version that the connection saw before it sent the request. It may be older than a
+/// version that the connection saw later.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     newest: HashMap<u32, Sighting>,
@@ -46,7 +46,7 @@ impl Sightings {
         (version <= seen).then_some(Fault::NotNew { seen, made: version })
     }
 
-    /// The newest version seen when the request was sent. 0: no version was seen, or a newer version was seen later.
+    /// The newest version seen before the request was sent. Only the newest sighting is kept: 0 if it came later.
     fn bound(&self, key: u32, Asked(asked): Asked) -> u64 {
         self.newest.get(&key).filter(|seen| seen.at <= asked).map_or(0, |seen| seen.version)
     }

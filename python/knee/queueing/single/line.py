@@ -1,4 +1,4 @@
-"""Times at m exponential servers with one queue, first come, first served, by what customers find at their arrival."""
+"""Times at m exponential servers with one FCFS queue, from the number of customers that an arrival finds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from knee.queueing.single.erlang import Floats
 class Line:
     """A line of customers behind m servers of the rate μ.
 
-    found  q_1, q_2, …: the shares of customers that find m, m + 1, … others; the k-th waits for k departures
+    found  q_1, q_2, …; q_k is the share of customers that find m + k − 1 others. Such a customer waits for k departures
     """
 
     found: Floats
@@ -25,22 +25,23 @@ class Line:
     service_rate: float
 
     def waiting_tail(self, time: float) -> float:
-        """P(W > t): fewer than k of a Poisson number of departures, of mean m μ t, have happened."""
+        """P(W > t): fewer than k departures have happened. Their number is Poisson, with mean m μ t."""
         places = np.arange(1.0, len(self.found) + 1)
         return float(self.found @ special.gammaincc(places, self.servers * self.service_rate * time))
 
     def response_tail(self, time: float) -> float:
         """P(R > t), uniformised at the rate m μ.
 
-        After the k-th event the customer is in service, and each further event is its own departure with 1 / m. So it
-        is still in service after j events with h(j) = q(j) + (1 − 1 / m) h(j − 1). Only positive terms are added.
+        Events are departures, at the rate m μ. After the k-th event the customer is in service. Each further event is
+        its own departure with probability 1 / m. Let h(j) be the probability that an arriving customer has to wait, and
+        is in service after j events: h(j) = q_j + (1 − 1 / m) h(j − 1). Only positive terms are added.
         """
         events, stays = self.servers * self.service_rate * time, 1 - 1 / self.servers
-        # Beyond the longest stay, and beyond the largest float.
+        # No customer stays that long.
         if not math.isfinite(events):
             return 0.0
         places = len(self.found)
-        # Other terms are below the smallest float, absolutely or relative to the largest term.
+        # The terms before `least` and beyond `most` underflow, or change no digit of the sum.
         spread = 40 * math.sqrt(events) + 100
         least = max(1, math.floor(stays * events - spread))
         most = min(math.ceil(events + spread), places + 745 * self.servers)

@@ -54,9 +54,9 @@ def warning(found: HealthWarning) -> str:
                 "more threads or hosts."
             )
         case LoadWaited(affected, runs, full):
-            fullness = f"the host's CPU was full in {full}" if full else "the host's CPU was not full on average"
+            fullness = f"in {full}, the host's CPU was full" if full else "the host's CPU was not full on average"
             return (
-                f"The load generator waited for a processor at times in {affected} of {counted(runs, 'run')} "
+                f"In {affected} of {counted(runs, 'run')}, the load generator sometimes waited for a processor "
                 f"({fullness}). The load generator shares its cores with the system, and response times include these "
                 "waits. To measure the system alone, use more cores, or servers on another machine (address = [...])."
             )

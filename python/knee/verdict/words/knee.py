@@ -77,7 +77,7 @@ def doubt(found: Doubt) -> str:
         case "few repetitions":
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
-            return f"repetitions scatter: throughputs that differ by {found.figure:.0%} may be equal"
+            return f"repetitions scatter: a difference of {found.figure:.0%} between throughputs may be chance"
         case "wide interval":
             return f"the interval is wide (±{found.figure:.0%})"
         case "unknown interval":
@@ -137,14 +137,14 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
         case "noise":
             return (
                 f"The noise hides the knee: throughput grows by {why.growth:.0%} from the lightest load, and "
-                f"repetitions scatter: throughputs that differ by {why.noise:.0%} may be equal. "
+                f"repetitions scatter: a difference of {why.noise:.0%} between throughputs may be chance. "
                 "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":
             return (
-                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients: more clients may "
-                f"bring up to {min(why.growth, 1.0):.0%} more{' or beyond' * (why.growth > 1)}. Add repetitions and "
-                "larger client counts."
+                f"Cannot tell whether throughput still rises at {found.levels[-1].clients} clients: with more "
+                f"clients, it may rise by up to {min(why.growth, 1.0):.0%}{' or beyond' * (why.growth > 1)}. Add "
+                "repetitions and larger client counts."
             )
         case "one repetition":
             estimate = client_count(found.clients.estimate) if found.clients else "unknown"
