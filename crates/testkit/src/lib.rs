@@ -4,6 +4,7 @@
 //! * [`Memcached`]: Debian's memcached on such a port.
 //! * [`Disk`]: a small disk that only one test sees and can fill.
 //! * [`alone`]: runs an ignored test in its own process.
+//! * [`signal`]: sends a signal to a child, and waits until it has stopped.
 //! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
 //! * [`soak`]: the factor by which tests draw more random examples.
 
@@ -20,6 +21,6 @@ mod waiting;
 pub use disk::Disk;
 pub use memcached::Memcached;
 pub use ports::{free_address, free_port};
-pub use process::alone;
+pub use process::{alone, signal};
 pub use soak::soak;
 pub use waiting::{PATIENCE, eventually, wait_until};

@@ -49,8 +49,7 @@ impl Memcached {
 
     /// Sends memcached a signal.
     pub fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill takes two numbers; the process is a child that was not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+        crate::signal(&self.child, signal);
     }
 
     /// Sends a request on a new connection; returns the answer up to a line that ends with `end`.

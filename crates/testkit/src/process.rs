@@ -1,6 +1,19 @@
-//! Tests that run in their own process.
+//! Child processes of tests.
 
-use std::process::Command;
+use std::process::{Child, Command};
+
+/// Sends a signal to a child that was not waited for yet. After `SIGSTOP`, all its threads have stopped.
+pub fn signal(child: &Child, signal: libc::c_int) {
+    let id = child.id();
+    // SAFETY: kill takes two numbers; waitid only fills `end`, and leaves the exit of the child to `Child`.
+    unsafe {
+        assert_eq!(libc::kill(id as libc::pid_t, signal), 0);
+        if signal == libc::SIGSTOP {
+            let mut end: libc::siginfo_t = std::mem::zeroed();
+            assert_eq!(libc::waitid(libc::P_PID, id, &raw mut end, libc::WSTOPPED), 0);
+        }
+    }
+}
 
 /// Runs an ignored test of this program in a new process.
 pub fn alone(test: &str) {

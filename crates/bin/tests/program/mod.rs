@@ -93,8 +93,7 @@ impl Program {
     }
 
     pub(crate) fn signal(&self, signal: libc::c_int) {
-        // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
-        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+        knee_testkit::signal(&self.child, signal);
     }
 
     /// Waits for the next line.
