@@ -101,7 +101,8 @@ fn insert(
     values: impl rusqlite::Params,
 ) -> Result<u32, Failure> {
     let id = prepare(connection, query)?.insert(values).map_err(failure)?;
-    u32::try_from(id).map_err(|_| Failure::Full("no free id is left: 2^32 - 1 have been used".to_owned()))
+    u32::try_from(id)
+        .map_err(|_| Failure::Full("no free id is left: 2^32 - 1 have been used".to_owned()))
 }
 
 fn create_queue(
