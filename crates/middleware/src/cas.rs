@@ -12,8 +12,9 @@ use crate::opaque::Opaque;
 /// The common token for the servers' own tokens, in the order of the command line.
 ///
 /// It depends only on the servers' tokens. So all middlewares in front of the same servers have the same tokens, in all
-/// threads and after a restart. Different sets of tokens have the same common token with probability
-/// 2^-64 (mixing function of splitmix64: Steele, Lea and Flood 2014).
+/// threads and after a restart. Tokens are below 2^63, because some clients read them as signed integers. Different sets
+/// of tokens have the same common token with probability 2^-63 (mixing function of splitmix64: Steele, Lea and Flood
+/// 2014).
 pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
     fold(0x6b6e_6565, servers)
 }
@@ -24,12 +25,13 @@ pub(crate) fn void_token(servers: impl Iterator<Item = u64>) -> u64 {
 }
 
 fn fold(seed: u64, servers: impl Iterator<Item = u64>) -> u64 {
-    servers.fold(seed, |hash, token| {
+    let hash = servers.fold(seed, |hash, token| {
         let mut mixed = (hash ^ token).wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
-    })
+    });
+    hash >> 1
 }
 
 /// The state of the client's token, according to the servers' present tokens.

@@ -253,3 +253,30 @@ fn token_holds_on_all_servers_or_on_none() {
         client.expect(&format!("cas a 0 0 1 {token}\r\nz\r\n"), "EXISTS\r\n");
     }
 }
+
+/// pylibmc, spymemcached and xmemcached read tokens as signed 64-bit integers.
+#[test]
+fn token_over_several_servers_is_a_signed_integer() {
+    let servers = three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let mut client = proxy.client();
+        for number in 0..64 {
+            let key = format!("signed{number}");
+            client.expect(&format!("set {key} 0 0 1\r\nx\r\n"), "STORED\r\n");
+            let (_, token) = client.gets(&key).unwrap();
+            let meta = client.ask(&format!("mg {key} c\r\n"));
+            assert_eq!(meta, format!("HD c{token}"));
+            assert!(token.to_string().parse::<i64>().is_ok(), "{token}");
+            client.expect(&format!("cas {key} 0 0 1 {token}\r\ny\r\n"), "STORED\r\n");
+        }
+        // Void tokens, too.
+        for number in 0..64 {
+            let key = format!("signed{number}");
+            let set = format!("set {key} 0 0 1\r\n?\r\n");
+            Client::connect(servers[2].address).expect(&set, "STORED\r\n");
+            let (_, token) = client.gets(&key).unwrap();
+            assert!(token.to_string().parse::<i64>().is_ok(), "{token}");
+        }
+    }
+}
