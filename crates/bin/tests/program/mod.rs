@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 pub(crate) use knee_testkit::PATIENCE;
+use knee_testkit::free_address;
 use serde_json::Value;
 
 pub(crate) const KV: &str = env!("CARGO_BIN_EXE_knee-kv");
@@ -38,9 +39,9 @@ impl Program {
         Program::spawn(Command::new(program).args(flags))
     }
 
-    /// A server on a free port.
+    /// A server on a leased port: no other server may take the port of a server that has died.
     pub(crate) fn serve(program: &str, flags: &[&str]) -> Program {
-        Program::spawn(Command::new(program).args(["--listen", "127.0.0.1:0"]).args(flags))
+        Program::spawn(Command::new(program).args(["--listen", &free_address()]).args(flags))
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Program {
