@@ -2,7 +2,8 @@
 
 A client thinks, sends a request through the `outside` stage, waits for one of its pool's slots, holds it through the
 `inside` stage, and thinks again. Every thread is a processor-sharing station. Its speed falls as other threads of its
-host become active. A request takes more processor time if it must wake a thread up.
+host become active. A request takes more processor time if it must wake a thread up. Networks with product form are
+solved exactly.
 
 Sources: layered queueing networks (Rolia & Sevcik 1995; Franks, Al-Omari, Woodside, Das & Derisavi 2009). A pool is a
 machine repairman (Kleinrock 1975, §3.8) whose service time depends on the throughput (flow equivalence; Chandy, Herzog
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from knee.queueing.errors import ArgumentError
+from knee.queueing.layered_exact import solve_exactly
 
 Floats = NDArray[np.float64]
 
@@ -200,7 +202,12 @@ def solve_layered(networks: Layered | Sequence[Layered], customers: float | Sequ
     throughput = (low + high) / 2
     inside, outside = rows.times(throughput)
     demand, speed = rows.at(throughput)
-    used = throughput[:, np.newaxis] * demand
+    busy = np.minimum(1.0, throughput[:, np.newaxis] * demand / first.threads / speed)
+    for row, count in enumerate(counts.tolist()):
+        network = several[row if len(several) > 1 else 0]
+        if (exact := solve_exactly(network, count)) is not None:
+            throughput[row], inside[row], outside[row], busy[row] = exact
+            demand[row] = [tier.work for tier in network.tiers]
     placed = np.array([[tier.host == host for host in first.cores] for tier in first.tiers], dtype=np.float64)
     return LayeredSolution(
         counts,
@@ -209,8 +216,8 @@ def solve_layered(networks: Layered | Sequence[Layered], customers: float | Sequ
         np.maximum(0.0, counts / throughput - rows.think - inside - outside),
         outside,
         demand,
-        np.minimum(1.0, used / first.threads / speed),
-        used @ placed / np.array(list(first.cores.values())),
+        busy,
+        throughput[:, np.newaxis] * demand @ placed / np.array(list(first.cores.values())),
     )
 
 
