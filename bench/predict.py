@@ -1,4 +1,4 @@
-"""Predictions of the layered model, held back and measured, on seventeen systems.
+"""Predictions of the layered model, held back and measured, on seventeen systems, beside simpler ones.
 
     python -m bench.predict [FOLDER]
 
@@ -20,11 +20,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from bench.baselines import NAMES, Seen, baselines
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.trim import RUN
 from knee.fit.between import amount, between
-from knee.fit.demands import Demands, demands_of, with_demands
+from knee.fit.demands import Demands, closed, demands_of, with_demands
 from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
 from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
 from knee.stats.intervals import Floats
@@ -36,13 +37,21 @@ the level that is predicted from its neighbours."""
 BUSY = 0.7
 """A host is busy above this share of its cores. Below it, N / (Z + R) is nearly N / Z, which is easy to predict."""
 
+MODEL, BOUND = "model", "bound"
+
+NOTE = """Median errors of throughput / response time. Model, bound, USL and line see the same runs. USL is fitted over
+the clients; the line goes through the two nearest levels of the factor at the same number of clients. Where the runs
+have one level of the factor, both predict no change of the response time. In the columns of other levels, they see all
+runs but those at the predicted level. The line then needs two levels, USL over a number of servers three."""
+
 
 @dataclass(frozen=True)
 class Held:
     """A held-back point: measured means, predictions, and how many of its runs the interval holds.
 
     `bound` and `same` are baselines: the asymptotic bound from the processor times at the lightest load, and the
-    throughput that the fit measured with the same number of clients (NaN without such runs).
+    throughput that the fit measured with the same number of clients (NaN without such runs). `others` are those of
+    :mod:`bench.baselines`. `levels` is the number of levels that the fit saw.
     """
 
     system: str
@@ -61,6 +70,8 @@ class Held:
     p99_ms: float
     predicted_p99_ms: float
     held_p99: int
+    levels: int
+    others: dict[str, float]
 
     @property
     def errors(self) -> tuple[float, float, float, float, float]:
@@ -82,19 +93,28 @@ def measured(folder: Path) -> None:
         )
 
 
-Part = tuple[Demands, Floats]
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The system from the runs that the fit sees, all others with their quantiles, and the runs for the baselines."""
+
+    system: LayeredSystem
+    others: Demands
+    quantiles: Floats
+    seen: Seen
+    every: Seen
 
 
-def parts(folder: Path, file: Path) -> tuple[LayeredSystem, Part]:
-    """The system from the runs that the fit sees, and all others with their quantiles."""
+def parts(folder: Path, file: Path) -> Parts:
+    """The runs of a system of the suite."""
     (run,) = (folder / tomllib.loads(file.read_text())["experiment"]["name"]).iterdir()
     dataset = Dataset.open(run)
     table = with_quantiles(dataset, with_demands(dataset, observations(dataset)))
-    seen, hidden = pl.lit(True), None
+    seen, hidden, names = pl.lit(True), None, []
     for line in file.read_text().splitlines():
         kind, _, rest = line.removeprefix("# ").partition(": ")
         if line.startswith("# ") and kind in ("fit", "between"):
             name, level = rest.split(" = ")
+            names.append(name)
             setting = dataset.points.select(*RUN, dataset.setting(name).cast(pl.String).alias(f"_{name}"))
             table = table.join(setting, on=RUN, maintain_order="left")
             if kind == "fit":
@@ -102,14 +122,34 @@ def parts(folder: Path, file: Path) -> tuple[LayeredSystem, Part]:
             else:
                 seen, hidden = pl.col(f"_{name}") != level, (name, level)
     others = table.filter(~seen)
+    runs = (demands_of(others), quantiles_of(others), seen_by(table.filter(seen), names), seen_by(table, names))
     if hidden is None:
-        return fitted(table.filter(seen)), (demands_of(others), quantiles_of(others))
+        return Parts(fitted(table.filter(seen)), *runs)
     name, level = hidden
     wanted, levels = placed(dataset, name, level)
     low = max(each for each in levels if each < wanted)
     high = min(each for each in levels if each > wanted)
     first, second = (fitted(table.filter(pl.col(f"_{name}") == str(levels[each]))) for each in (low, high))
-    return between(first, second, (wanted - low) / (high - low)), (demands_of(others), quantiles_of(others))
+    return Parts(between(first, second, (wanted - low) / (high - low)), *runs)
+
+
+def seen_by(table: pl.DataFrame, names: list[str]) -> Seen:
+    """The runs of a table for the baselines."""
+    rows = closed(table)
+    each = [[amount(name, level) for level in rows[f"_{name}"]] for name in names]
+    numbers = [
+        rows[f"_{name}"].cast(pl.Float64).to_list() if None in found else found
+        for name, found in zip(names, each, strict=True)
+    ]
+    customers = (rows["clients"] * rows["pipeline"]).cast(pl.Float64).to_numpy()
+    return Seen(
+        tuple(names),
+        rows["point"].to_numpy(),
+        customers,
+        rows["think_ms"].to_numpy(),
+        np.array(numbers).T,
+        rows["throughput"].to_numpy(),
+    )
 
 
 def fitted(rows: pl.DataFrame) -> LayeredSystem:
@@ -125,8 +165,9 @@ def placed(dataset: Dataset, name: str, level: str) -> tuple[float, dict[float, 
     return own, {key: each for key, each in found.items() if key is not None and key != own}
 
 
-def held_back(name: str, system: LayeredSystem, others: Demands, quantiles: Floats) -> Iterator[Held]:
+def held_back(name: str, part: Parts) -> Iterator[Held]:
     """Every point that the fit did not see."""
+    system, others, quantiles = part.system, part.others, part.quantiles
     fit, simulator = system.data, Simulator(rounds=20_000, replications=4)
     light = fit.throughput == fit.throughput.min()
     least = float((fit.response - fit.waiting)[light].mean())
@@ -156,6 +197,14 @@ def held_back(name: str, system: LayeredSystem, others: Demands, quantiles: Floa
             float(p99.mean()),
             interval.estimate,
             int(((p99 >= (interval.low or 0.0)) & (p99 <= (interval.high or np.inf))).sum()),
+            len(np.unique(part.seen.levels, axis=0)),
+            baselines(
+                part.seen,
+                part.every,
+                setup.customers,
+                setup.think_ms,
+                part.every.levels[part.every.point == point][0],
+            ),
         )
 
 
@@ -171,6 +220,35 @@ def line(name: str, rows: list[Held]) -> str:
     )
 
 
+def errors_beside(rows: list[Held], predict: str) -> str:
+    """Median absolute errors of X and R of a baseline, or of the model, over the points that it predicts. A throughput
+    gives a response time by the interactive law."""
+    found = []
+    for row in rows:
+        x = row.predicted if predict == MODEL else row.bound if predict == BOUND else row.others[predict]
+        r = 1000 * row.setup.customers / x - row.setup.think_ms
+        found.append((x / row.throughput - 1, r / row.response_ms - 1))
+    errors = np.abs(np.array(found)).reshape(-1, 2)
+    errors = errors[~np.isnan(errors[:, 0])]
+    if not errors.size:
+        return "–"
+    x, r = np.median(errors, axis=0)
+    return f"{x:.1%} / {r:.0%}" + (f" of {len(errors)}" if len(errors) < len(rows) else "")
+
+
+def beside(every: list[Held]) -> Iterator[str]:
+    """The table of the model and the baselines, by system."""
+    columns = (MODEL, BOUND, *NAMES)
+    yield "| system | points | levels seen | " + " | ".join(columns) + " |"
+    yield "|:--|" + "--:|" * (2 + len(columns))
+    for name in dict.fromkeys(row.system for row in every):
+        rows = [row for row in every if row.system == name]
+        levels = f"{rows[0].levels}: no change" if rows[0].levels == 1 else str(rows[0].levels)
+        yield f"| {name} | {len(rows)} | {levels} | " + " | ".join(errors_beside(rows, each) for each in columns) + " |"
+    for name, rows in (("all", every), (f"host above {BUSY:.0%}", [row for row in every if row.busy])):
+        yield f"| {name} | {len(rows)} | | " + " | ".join(errors_beside(rows, each) for each in columns) + " |"
+
+
 def main(arguments: list[str]) -> None:
     """Print a table of errors by system."""
     folder = Path(arguments[0]) if arguments else Path(tempfile.mkdtemp())
@@ -183,21 +261,21 @@ def main(arguments: list[str]) -> None:
     )
     print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for file in sorted(SUITE.glob("*.toml")):
-        system, (others, quantiles) = parts(folder, file)
-        rows = list(held_back(file.stem, system, others, quantiles))
+        rows = list(held_back(file.stem, parts(folder, file)))
         print(line(file.stem, rows), flush=True)
         every += rows
     print(line("all", every))
     print(line(f"host above {BUSY:.0%}", [row for row in every if row.busy]))
+    print(f"\n{NOTE}\n", *beside(every), sep="\n")
     with (folder / "predicted.csv").open("w", newline="") as out:
         writer = csv.writer(out)
-        writer.writerow(
-            ["system", "clients", "think_ms", "slots", "processes", "threads", "measured", "predicted", "low", "high"]
-        )
+        head = ("system", "clients", "think_ms", "slots", "processes", "threads")
+        writer.writerow([*head, "measured", "predicted", "low", "high", BOUND, *NAMES])
         for row in every:
             setup = row.setup
             counts = (" ".join(map(str, each)) for each in (setup.processes, setup.threads))
-            values = (round(value) for value in (row.throughput, row.predicted, row.low, row.high))
+            each = (row.throughput, row.predicted, row.low, row.high, row.bound, *row.others.values())
+            values = ("" if np.isnan(value) else round(value) for value in each)
             load = (f"{setup.customers:g}", f"{setup.think_ms:.2f}", setup.slots or "")
             writer.writerow([row.system, *load, *counts, *values])
     print(f"Runs and every point: {folder}")
