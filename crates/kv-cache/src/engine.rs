@@ -243,7 +243,7 @@ pub trait Engine {
         Ok(())
     }
 
-    /// Whether [`Engine::settle`] would have to wait.
+    /// Whether [`Engine::settle`] would wait for the disk.
     #[inline]
     fn is_unsettled(&self) -> bool {
         false

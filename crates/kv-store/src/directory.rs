@@ -21,7 +21,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::error::DirectoryError;
 use self::lock::{Lock, lock};
@@ -46,6 +46,8 @@ pub(crate) struct Directory {
     /// The open directory. It can be synced even when the process may open no more files.
     itself: File,
     open: Mutex<Open>,
+    /// Open files of growing segments. Not in `open`, which is locked while the manifest is synced.
+    files: Mutex<BTreeMap<SegmentId, Growing>>,
 }
 
 #[derive(Debug)]
@@ -56,8 +58,6 @@ struct Open {
     /// Segments that could not be made, but that a manifest on the disk may name. Once a later segment has records, a
     /// recovery would report these as missing.
     withdrawn: Vec<SegmentId>,
-    /// Open files of growing segments.
-    files: BTreeMap<SegmentId, Growing>,
 }
 
 /// The file of a growing segment.
@@ -66,8 +66,16 @@ struct Growing {
     file: Arc<File>,
     /// Bytes of the segment that the file has.
     written: usize,
+    /// Bytes of the segment that are on the disk.
+    synced: usize,
     /// End of the written bytes in the file: records, and zeros ahead of them.
     ahead: usize,
+}
+
+impl Growing {
+    fn new(file: File) -> Growing {
+        Growing { file: Arc::new(file), written: 0, synced: 0, ahead: 0 }
+    }
 }
 
 impl Directory {
@@ -91,18 +99,18 @@ impl Directory {
             let what = format!("made with {made} consistency; {consistency} was requested");
             return Err(DirectoryError::Other(path.to_owned(), what));
         }
-        let open = Open {
-            manifest: manifest.clone(),
-            is_unsettled: false,
-            withdrawn: Vec::new(),
-            files: BTreeMap::new(),
-        };
+        let open = Open { manifest: manifest.clone(), is_unsettled: false, withdrawn: Vec::new() };
         let itself = File::open(path).map_err(failed(path))?;
         // The previous process may have ended before its last rename was on the disk. After this sync no crash can turn
         // MANIFEST.new, which keeps its blocks for a full disk, into MANIFEST.
         itself.sync_all().map_err(failed(path))?;
-        let directory =
-            Directory { path: path.to_owned(), _lock: lock, itself, open: Mutex::new(open) };
+        let directory = Directory {
+            path: path.to_owned(),
+            _lock: lock,
+            itself,
+            open: Mutex::new(open),
+            files: Mutex::default(),
+        };
         if !path.join("MANIFEST").exists() {
             let mut open = directory.state();
             directory.replace_manifest(&mut open, manifest.clone()).map_err(failed(path))?;
@@ -125,8 +133,12 @@ impl Directory {
         Ok(())
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, Open> {
+    fn state(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Growing>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The path of the directory.
@@ -172,7 +184,7 @@ impl Directory {
                 open.withdrawn.push(id);
             }
         })?;
-        open.files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
+        self.files().insert(id, Growing::new(file));
         Ok(())
     }
 
@@ -180,7 +192,7 @@ impl Directory {
     pub(crate) fn take_over(&self, id: SegmentId, made: Made) -> io::Result<Segment> {
         let segment = Segment::growing(id, made.salt, made.bytes)?;
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
-        self.state().files.insert(id, Growing { file: Arc::new(file), written: 0, ahead: 0 });
+        self.files().insert(id, Growing::new(file));
         Ok(segment)
     }
 
@@ -198,29 +210,40 @@ impl Directory {
         Ok(file)
     }
 
-    /// Writes a segment's records to its file; `safely` also syncs the file.
+    /// Hands a segment's records to the system, perhaps with zeros `ahead` of them.
     ///
-    /// Zeros are written ahead of small synced groups. Otherwise each group would be the first write to reserved
+    /// Zeros go ahead of small groups that are synced next. Otherwise each group would be the first write to reserved
     /// blocks. Then fdatasync would wait for the journal of the file system.
-    pub(crate) fn write(&self, segment: &Segment, safely: bool) -> io::Result<()> {
+    pub(crate) fn write(&self, segment: &Segment, ahead: bool) -> io::Result<()> {
         let filled = segment.filled();
-        let Some(growing) = self.state().files.get(&segment.id).cloned() else { return Ok(()) };
-        let Growing { file, written: from, mut ahead } = growing;
+        let Some(growing) = self.files().get(&segment.id).cloned() else { return Ok(()) };
+        let Growing { file, written: from, ahead: mut zeroed, .. } = growing;
         if from < filled {
             file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
-            if safely {
-                if ahead < filled && filled - from <= AHEAD_OF_BYTES_MAX {
-                    let end = segment.capacity().min(filled + AHEAD_BYTES);
-                    let zeros = &ZEROS[..end - filled];
-                    // A failure here only makes later syncs slower.
-                    if file.write_all_at(zeros, FILE_HEAD_BYTES + filled as u64).is_ok() {
-                        ahead = end;
-                    }
+            if ahead && zeroed < filled && filled - from <= AHEAD_OF_BYTES_MAX {
+                let end = segment.capacity().min(filled + AHEAD_BYTES);
+                let zeros = &ZEROS[..end - filled];
+                // A failure here only makes later syncs slower.
+                if file.write_all_at(zeros, FILE_HEAD_BYTES + filled as u64).is_ok() {
+                    zeroed = end;
                 }
-                file.sync_data()?;
             }
-            if let Some(growing) = self.state().files.get_mut(&segment.id) {
-                (growing.written, growing.ahead) = (filled, ahead);
+            if let Some(growing) = self.files().get_mut(&segment.id) {
+                (growing.written, growing.ahead) = (filled, zeroed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the written records of a growing segment are on the disk.
+    pub(crate) fn sync_file(&self, id: SegmentId) -> io::Result<()> {
+        let Some(Growing { file, written, synced, .. }) = self.files().get(&id).cloned() else {
+            return Ok(());
+        };
+        if synced < written {
+            file.sync_data()?;
+            if let Some(growing) = self.files().get_mut(&id) {
+                growing.synced = written;
             }
         }
         Ok(())
@@ -228,12 +251,12 @@ impl Directory {
 
     /// Reopens a full segment from its complete file.
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
-        let file = self.state().files.get(&full.id).map(|growing| Arc::clone(&growing.file));
+        let file = self.files().get(&full.id).map(|growing| Arc::clone(&growing.file));
         let sealed = match file {
             Some(file) => full.reopened(&file)?,
             None => full.reopened(&File::open(self.file(full.id))?)?,
         };
-        self.state().files.remove(&full.id);
+        self.files().remove(&full.id);
         Ok(sealed)
     }
 
@@ -271,7 +294,7 @@ impl Directory {
         manifest.reach(reached);
         manifest.segments.remove(&id);
         self.replace_manifest(&mut open, manifest)?;
-        open.files.remove(&id);
+        self.files().remove(&id);
         fs::remove_file(self.file(id))
     }
 
@@ -336,14 +359,14 @@ mod tests {
             let kind = Kind::Put;
             segment.append(&Record { kind, value, ..Record::seal(1, OnDisk::default()) });
         };
-        for (id, safely, value, ahead) in [
+        for (id, is_ahead, value, ahead) in [
             (1, true, &value[..1], true),
             (2, true, &value[..], false),
             (3, false, &value[..1], false),
         ] {
             let segment = directory.create(id, 1 << 20).unwrap();
             put(&segment, value);
-            directory.write(&segment, safely).unwrap();
+            directory.write(&segment, is_ahead).unwrap();
             directory.sync().unwrap();
             let blocks = written_blocks(&directory.file(id));
             let least = segment.filled() + if ahead { AHEAD_BYTES } else { 0 };

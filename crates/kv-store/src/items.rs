@@ -10,6 +10,7 @@ use super::pressure::Patience;
 use super::record::Sequence;
 use super::room::Room;
 use super::store::Store;
+use super::types::Durability;
 
 /// A thread's handle to a versioned store.
 #[derive(Debug, Clone)]
@@ -123,6 +124,6 @@ impl Engine for Items {
 
     #[inline]
     fn is_unsettled(&self) -> bool {
-        self.store.synced() < self.seen
+        self.store.durability() == Some(Durability::Always) && self.store.synced() < self.seen
     }
 }

@@ -1,7 +1,8 @@
 //! The log: every commit in order, in segments, durable if configured.
 //!
-//! A commit takes effect when it is appended. [`Log::sync`] makes it durable: one caller writes the commits of all
-//! callers that have appended. No client may see a commit before that. [`Log::synced`] is the last durable commit.
+//! A commit takes effect when it is appended. [`Log::sync`] makes it as durable as configured: one caller writes the
+//! commits of all callers that have appended. No client may see a commit before that. [`Log::synced`] is the last such
+//! commit. With [`Durability::Always`] it is on the disk. Otherwise the system has it, and a killed process loses nothing.
 
 mod ahead;
 mod commit;
@@ -57,10 +58,13 @@ pub(crate) struct Log {
     spares: Spares,
     next: AtomicU32,
     turns: Mutex<Turns>,
+    /// Locked while records are handed to the system, so that it gets them in order.
+    handing: Mutex<()>,
     /// Signalled at the end of turns with even and odd numbers. The current turn or the next one serves a waiting
     /// thread. A single condition would wake all threads at each turn. With a hundred threads, that took half of the
     /// processors' time.
     turn_over: [Condvar; 2],
+    /// The last commit that is as durable as configured.
     synced: AtomicU64,
     /// The place up to which the log is on the disk, as [`Location::to_bits`]; 0 while unknown.
     settled: AtomicU64,
@@ -168,6 +172,7 @@ impl Log {
             spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
             turns: Mutex::default(),
+            handing: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
             synced: AtomicU64::new(last),
             settled: AtomicU64::new(settled),
@@ -247,10 +252,7 @@ impl Log {
 
     /// The last commit that is as durable as configured.
     pub(crate) fn synced(&self) -> Sequence {
-        match self.durability {
-            Durability::Always => self.synced.load(Ordering::Acquire),
-            Durability::Interval(_) | Durability::None => Sequence::MAX,
-        }
+        if self.is_durable() { self.synced.load(Ordering::Acquire) } else { Sequence::MAX }
     }
 
     /// Counts and times of synced commits; all zeros without durability.

@@ -57,9 +57,9 @@ pub struct DirectoryOptions {
 pub enum Durability {
     /// Before a client sees it.
     Always,
-    /// At most this number of milliseconds later.
+    /// At most this number of milliseconds later. The system has it before a client sees it.
     Interval(u32),
-    /// Whenever the system writes its cache.
+    /// Whenever the system writes its cache. The system has it before a client sees it.
     None,
 }
 

@@ -203,6 +203,25 @@ fn flip_in_the_last_record_of_a_closed_store_is_named() {
     assert_eq!(value(&open(&crashed).unwrap(), b"key"), None);
 }
 
+/// The system has every commit that a client may see, so a killed process loses none.
+#[test]
+fn seen_commits_outlive_a_kill_at_any_durability() {
+    for durability in [Durability::Always, Durability::Interval(600_000), Durability::None] {
+        let directory = Directory::new("handed");
+        let options = DirectoryOptions { path: directory.0.clone(), durability, repair: false };
+        let store = Store::open(OPTIONS, &options, 1 << 26).unwrap().0;
+        // Over several segments, and with a commit over two of them.
+        for n in 0..20_u8 {
+            commit(&store, &[write(&[n], put(&[n; 900])), write(&[n, n], put(&[n; 500]))]);
+            let killed = open(&directory.copy()).unwrap();
+            for n in 0..=n {
+                assert_eq!(value(&killed, &[n]), Some(vec![n; 900]), "{durability:?}");
+                assert_eq!(value(&killed, &[n, n]), Some(vec![n; 500]), "{durability:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn restarts_do_not_fill_the_log() {
     let directory = Directory::new("restarts");

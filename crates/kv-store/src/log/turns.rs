@@ -1,8 +1,11 @@
 //! Writes appended records to the disk: one thread at a time writes for all waiting threads.
+//!
+//! A write has two steps. The first hands the records to the system, the second waits until they are on the disk.
+//! Without [`Durability::Always`], commits wait for the first step only, and the keeper does the second.
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -46,14 +49,48 @@ struct Group {
 }
 
 impl Log {
-    /// Writes everything up to this commit to the disk, with all records that other threads have appended by then.
+    /// Makes everything up to this commit as durable as configured, with all records that other threads have appended
+    /// by then.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
         match &self.directory {
-            Some(directory) if self.synced.load(Ordering::Acquire) < up_to => {
-                self.write_out_in_turn(directory, up_to)
-            }
+            Some(directory) if self.synced() < up_to => match self.durability {
+                Durability::Always => self.write_out_in_turn(directory, up_to),
+                Durability::Interval(_) | Durability::None => self.hand_over(directory, up_to),
+            },
             _ => Ok(()),
         }
+    }
+
+    /// Hands everything up to this commit to the system.
+    fn hand_over(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
+        let _handing = lock(&self.handing);
+        // Another thread may have handed this commit over.
+        if self.synced() >= up_to {
+            return Ok(());
+        }
+        let (last, full, active) = {
+            let head = lock(&self.head);
+            (head.last, head.full.clone(), Arc::clone(&head.active))
+        };
+        self.write_files(directory, full.iter().chain([&active]))?;
+        self.synced.fetch_max(last, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes the records of these segments to their files, without waiting for the disk.
+    fn write_files<'a>(
+        &self,
+        directory: &Directory,
+        mut segments: impl Iterator<Item = &'a Arc<Segment>>,
+    ) -> Result<(), Unwritable> {
+        if let Some(why) = self.broken.get() {
+            return Err(Unwritable::Broken(why.clone()));
+        }
+        // Zeros ahead would overwrite records that another thread hands over before this thread syncs.
+        let ahead = self.durability == Durability::Always;
+        segments
+            .try_for_each(|segment| directory.write(segment, ahead))
+            .map_err(|error| self.broken_by(&error))
     }
 
     /// Writes everything to the disk.
@@ -82,12 +119,13 @@ impl Log {
             };
         }
         // Take the group while the turns are locked. Every thread that waits for this turn has already appended; later
-        // threads see the end of the group.
+        // threads see the end of the group. No later record is handed over before those of the group.
+        let handing = lock(&self.handing);
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
         let _turn = Turn { log: self, number: own };
-        self.write_group(directory, &group)
+        self.write_group(directory, &group, handing)
     }
 
     /// Takes all records that no turn has taken.
@@ -102,18 +140,22 @@ impl Log {
         }
     }
 
-    fn write_group(&self, directory: &Directory, group: &Group) -> Result<(), Unwritable> {
-        if let Some(why) = self.broken.get() {
-            return Err(Unwritable::Broken(why.clone()));
-        }
+    fn write_group(
+        &self,
+        directory: &Directory,
+        group: &Group,
+        handing: MutexGuard<'_, ()>,
+    ) -> Result<(), Unwritable> {
         let began = Instant::now();
         let safely = self.durability != Durability::None;
-        let written = group
-            .full
-            .iter()
-            .chain([&group.active])
-            .try_for_each(|segment| directory.write(segment, safely));
-        written.map_err(|error| self.broken_by(&error))?;
+        let mut segments = group.full.iter().chain([&group.active]);
+        self.write_files(directory, segments.clone())?;
+        drop(handing);
+        if safely {
+            segments
+                .try_for_each(|segment| directory.sync_file(segment.id))
+                .map_err(|error| self.broken_by(&error))?;
+        }
         // A segment whose file cannot be mapped stays in memory until the next turn.
         let unopened = group.full.iter().filter(|segment| self.reopen(segment).is_err()).cloned();
         let unopened: Vec<_> = unopened.collect();

@@ -59,7 +59,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The time at which a write is on the disk. `always`: before its answer; `interval:MS`: at most MS milliseconds
-    /// later; `none`: when the system writes its cache.
+    /// later; `none`: when the system writes its cache. With each, the system has the write before its answer.
     #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
           value_parser = durability)]
     durability: Durability,
