@@ -230,7 +230,11 @@ def print_prediction(
         else:
             if measured:
                 _confirm(source, asked, forecasts)
-            elif len(forecasts) == 1 and _is_wide(forecasts[0][1]) and not {"cores", "host.cores"} & asked.keys():
+            elif (
+                len(forecasts) == 1
+                and _is_wide(forecasts[0][1])
+                and not any(name.endswith(("cores", ".link_mbit")) for name in asked)
+            ):
                 usual = source.spec.measure
                 print(
                     "The run that narrows this interval most is the predicted one: --measure takes about "
@@ -330,6 +334,9 @@ def _print_sought(
 def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple[float, Interval, Interval]]) -> None:
     from knee.cli.measure import confirm
 
+    for name in asked:
+        if name.endswith(".link_mbit"):
+            raise SpecError(f"--measure: no host of this machine has {name}; predict without --measure")
     if len(found) != 1:
         raise SpecError("--measure: expected settings of one configuration: set every factor to one value")
     ((clients, throughput, response_ms),) = found

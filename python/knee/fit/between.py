@@ -82,6 +82,7 @@ def between(first: LayeredSystem, second: LayeredSystem, place: float) -> Layere
             inside=pair(low.inside, high.inside),
             outside=pair(low.outside, high.outside),
             share_out=low.share_out + place * (high.share_out - low.share_out),
+            wire=None if low.wire is None or high.wire is None else low.wire + place * (high.wire - low.wire),
         )
 
     return replace(

@@ -12,6 +12,7 @@ from knee.data.threads import threads
 from knee.data.trim import RUN, trim
 from knee.data.utilization import cpu_shares
 from knee.errors import FitError
+from knee.fit.links import wire_of, with_wire
 from knee.stats.intervals import Floats
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Demands:
         Slots of each middleware; NaN if requests wait for none.
     workers
         Of each middleware; NaN if requests wait for none.
+    wire
+        As :func:`knee.fit.links.wire_of`; None if unknown.
     """
 
     tiers: tuple[str, ...]
@@ -82,6 +85,7 @@ class Demands:
     threads: Floats
     slots: Floats
     workers: Floats
+    wire: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.throughput)
@@ -107,7 +111,9 @@ class Demands:
     def take(self, rows: np.ndarray) -> Demands:
         """The chosen rows, by mask or by number."""
         names = [
-            each.name for each in fields(self) if each.name not in ("tiers", "pooled", "backends", "spread", "cores")
+            each.name
+            for each in fields(self)
+            if each.name not in ("tiers", "pooled", "backends", "spread", "cores", "wire")
         ]
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
@@ -115,8 +121,8 @@ class Demands:
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The observations with columns `cpu_TIER` (busy processors), `processes_TIER` and `threads_TIER`, null without
     probes of all processes of the tier, `cores` of the host, `backends`, whether the store has a process for each
-    connection, `spread`, whether some requests go to several stores, and `foreign`, the share of the host's processors
-    that other programs used."""
+    connection, `spread`, whether some requests go to several stores, `foreign`, the share of the host's processors that
+    other programs used, and those of :func:`knee.fit.links.with_wire`."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -155,7 +161,7 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     others = cpu_shares(dataset).filter(pl.col("owner") == "others").select(*RUN, pl.col("share").alias("foreign"))
     for each in (cores, others):
         table = table.join(each, on=RUN, how="left", maintain_order="left")
-    return table
+    return with_wire(dataset, table)
 
 
 def _spread(dataset: Dataset) -> pl.Expr:
@@ -236,4 +242,5 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
         connections / middlewares if pooled else workers,
         workers,
+        wire_of(rows, tiers),
     )

@@ -1,5 +1,5 @@
 """The layered model of a run, from measured demands, and its predictions for other numbers of clients, workers,
-middlewares and cores, and other think times.
+middlewares and cores, other think times, and links.
 
 Estimation and intervals: docs/methods/layered.md.
 """
@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 from knee.data.utilization import OUTSIDERS_MAX
 from knee.errors import FitError
 from knee.fit.demands import TIERS, Demands
+from knee.fit.links import LINKS, Rates, with_links
 from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
 from knee.stats.intervals import Floats, Interval
 
@@ -47,7 +48,8 @@ MISFIT = 0.15
 """Largest median error of the throughput at the measured points with which a model answers."""
 
 _STEP = 1.02
-"""Growth of the cores in the computation of their elasticity; slots and threads grow by one in each process."""
+"""Growth of the cores and links in the computation of their elasticity; slots and threads grow by one in each process.
+"""
 
 _LEAST_GAP = 1e-3
 """Least share of a core that a busy thread leaves idle."""
@@ -65,6 +67,7 @@ class Setup:
     processes    of each tier, from the client inwards
     threads      of each tier's process
     cores        of the host
+    links        rates of the tiers' links; a tier without a rate is on this machine, where messages take no time
     """
 
     customers: float
@@ -74,6 +77,7 @@ class Setup:
     threads: tuple[int, ...]
     cores: float
     pipeline: float = 1.0
+    links: Rates = ()
 
     @property
     def middlewares(self) -> int:
@@ -95,6 +99,7 @@ class LayeredFit:
     inside     delay and stretch of the stage in which a slot is held
     outside    the same of the rest
     share_out  of the middleware's work, the share outside of the slot
+    wire       as :func:`knee.fit.links.wire_of`; None without links
     """
 
     tiers: tuple[str, ...]
@@ -103,6 +108,7 @@ class LayeredFit:
     inside: tuple[float, float]
     outside: tuple[float, float]
     share_out: float
+    wire: Floats | None = None
 
     def network(self, setup: Setup) -> Layered:
         """The model for :func:`knee.queueing.layered.solve_layered`, times in ms."""
@@ -114,7 +120,7 @@ class LayeredFit:
             for i, (name, number, (work, wakeup)) in enumerate(zip(self.tiers, count, self.laws, strict=True))
         ]
         inside, outside = _shares(self.tiers, self.share_out)
-        return Layered(
+        network = Layered(
             {HOST: setup.cores},
             tiers,
             Stage(outside, *self.outside),
@@ -123,6 +129,7 @@ class LayeredFit:
             max(1, setup.middlewares),
             setup.slots,
         )
+        return network if self.wire is None else with_links(network, setup.links, setup.processes, self.wire)
 
 
 def _shares(tiers: Sequence[str], share_out: float) -> tuple[dict[str, float], dict[str, float]]:
@@ -188,6 +195,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
         stage(inside, data.slots * data.middlewares, data.inside),
         stage(outside, np.full(len(data), np.inf), data.outside),
         share_out,
+        data.wire,
     )
 
 
@@ -278,7 +286,11 @@ class LayeredSystem:
             Interval(response, low, high, self.level, count),
             tuple((name, float(gains[0])) for name, gains in self._gains("", setup, [self.fit], solution)),
             {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
-            | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)},
+            | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)}
+            | {
+                LINKS[tier]: float(solution.busy[0, len(self.data.tiers) + 2 * i :][:2].max())
+                for i, (tier, _) in enumerate(setup.links)
+            },
         )
 
     @cached_property
@@ -301,7 +313,8 @@ class LayeredSystem:
     ) -> LayeredSolution:
         """The solutions of some fits. Their loads are cached under a name; setups with equal processes share them."""
         networks = [fit.network(setup) for fit in fits]
-        key = (name, setup.processes, setup.threads, setup.cores, setup.slots if self.fit.backends else None)
+        slots = setup.slots if self.fit.backends else None
+        key = (name, setup.processes, setup.threads, setup.cores, slots, setup.links)
         if key not in self._loads:
             self._loads[key] = loads_of(networks)
         times = np.ones(len(fits)) if factors is None else factors
@@ -348,6 +361,9 @@ class LayeredSystem:
             each = list(setup.threads)
             each[i] += 1
             found.append((THREADS[tier], gain(replace(setup, threads=tuple(each)), each[i] / setup.threads[i])))
+        for i, (tier, rate) in enumerate(setup.links):
+            links = (*setup.links[:i], (tier, rate * _STEP), *setup.links[i + 1 :])
+            found.append((LINKS[tier], gain(replace(setup, links=links), _STEP)))
         return sorted(found, key=lambda each: -each[1][0])
 
 

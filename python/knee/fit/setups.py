@@ -18,6 +18,7 @@ from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
 from knee.fit.demands import TIERS, Demands, demands_of, with_demands
 from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
+from knee.fit.links import check_links
 from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
 from knee.stats.intervals import Floats
@@ -31,9 +32,14 @@ _PROCESSES = {"load": ("load.hosts",), "middleware": MIDDLEWARES, "store": ("sto
 
 _THREADS = {tier: (f"{tier}.threads",) for tier in TIERS}
 
+_LINKS = {tier: (f"{tier}.link_mbit",) for tier in TIERS}
+
 SETUPS_MAX = 1000
 
-KNOWN = (CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, CORES, *_PROCESSES.values(), *_THREADS.values())
+KNOWN = (
+    *(CLIENTS, PIPELINE, THINK, WORKERS, CONNECTIONS, CORES),
+    *(names for each in (_PROCESSES, _THREADS, _LINKS) for names in each.values()),
+)
 """The settings for which a layered model predicts any value."""
 
 _OF_CURVES = (*CLIENTS, *PIPELINE)
@@ -134,9 +140,7 @@ def layered_forecasts(
     for label, system in systems:
         with _labelled(label):
             setups = [_setup(system.data, one) for one in each]
-            forecasts = [system.forecast(setup) for setup in setups]
-            if simulator is not None:
-                forecasts = [simulator(system, forecast) for forecast in forecasts]
+            forecasts = [_forecast(system, setup, simulator) for setup in setups]
         found.append((label, system, forecasts))
     return found
 
@@ -151,19 +155,28 @@ def seek_settings(
     """As :func:`layered_forecasts`, the value of the setting `name` with which every system meets the goal. `simulator`
     adds quantiles."""
     if name in (*PIPELINE, *THINK) or not any(name in names for names in KNOWN):
-        raise FitError(f"--seek {name}: expected clients, workers, connections, middlewares, stores, threads or cores")
+        raise FitError(
+            f"--seek {name}: expected clients, workers, connections, middlewares, stores, threads, links or cores"
+        )
     if name in asked:
         raise FitError(f"--seek {name}: has a value already; expected a setting without --set")
     found = []
     for label, system in systems:
 
         def forecast(value: int, system: LayeredSystem = system) -> LayeredForecast:
-            found = system.forecast(_setup(system.data, {**asked, name: value}))
-            return found if simulator is None else simulator(system, found)
+            return _forecast(system, _setup(system.data, {**asked, name: value}), simulator)
 
         with _labelled(label):
             found.append((label, system, seek(name, goal, forecast)))
     return found
+
+
+def _forecast(system: LayeredSystem, setup: Setup, simulator: Simulator | None) -> LayeredForecast:
+    if simulator is None:
+        return system.forecast(setup)
+    if setup.links:
+        raise FitError("link_mbit: links have no simulation; ask for response_ms or the throughput")
+    return simulator(system, system.forecast(setup))
 
 
 @contextmanager
@@ -213,6 +226,8 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
             "stores: a write or a sharded multi-get goes to several stores, so their number changes its work; measure "
             f"it, with --set 'store.hosts=[{data.processes[0, -1]:g},{processes[-1]}]'"
         )
+    asked_links = {tier: rate for tier, own in _LINKS.items() if (rate := setting(asked, own)) is not None}
+    links = check_links(asked_links, data)
     slots = float(data.slots[0])
     if np.isfinite(data.slots).all():
         slots = only("workers", data.workers) if workers is None else workers
@@ -230,6 +245,7 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
         each(_THREADS, data.each),
         data.cores if cores is None else cores,
         in_flight,
+        links,
     )
 
 

@@ -11,6 +11,7 @@ from knee.data.utilization import OUTSIDERS_MAX
 from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.goals import Goal, Sought, sought_max
 from knee.fit.layered import LIMITS, LayeredForecast, LayeredSystem
+from knee.fit.links import LINKS
 from knee.fit.percentiles import Simulator
 from knee.fit.plan import Plan
 from knee.fit.selection import Selection
@@ -150,6 +151,7 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
             where += f", {counted(setup.threads[i], 'thread')} in each {name}"
     where += f", {number(setup.think_ms)} ms of thinking" if setup.think_ms else ""
     where += f", {setup.cores:g} cores" if setup.cores != system.data.cores else ""
+    where += "".join(f", {LINKS[tier]} of {rate:,g} Mbit/s" for tier, rate in setup.links)
     name, gain = forecast.limits[0]
     limit = (
         f"The {name} limit the throughput: 10% more of them give about {10 * gain:.0f}% more throughput."
@@ -175,6 +177,7 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
         "threads",
         "think ms",
         "cores",
+        "Mbit/s",
         "requests/s",
         "response ms",
         "limit",
@@ -189,6 +192,7 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) 
             "/".join(map(str, each.setup.threads)),
             number(each.setup.think_ms),
             f"{each.setup.cores:g}",
+            "/".join(f"{rate:g}" for _, rate in each.setup.links),
             quantity_between(each.throughput),
             quantity_between(each.response_ms),
             each.limits[0][0] if each.limits[0][1] >= LIMITS else "clients",
