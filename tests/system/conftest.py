@@ -53,7 +53,7 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             made = host.start(postgresql.initdb("initdb", cluster), lines, log, lambda *_: None)
             assert made.wait(_PATIENCE_S) == 0, made.describe()
             tier = Store(kind="postgresql", memory_mb=16, durability="none")
-            command = postgresql.postgresql("postgresql", tier, cluster, host.free_address(), 40)
+            command = postgresql.postgresql("postgresql", tier, cluster, host.free_address("store-0"), 40)
             address = host.start(command, lines, log, lambda *_: None).wait_ready(_PATIENCE_S)
             assert address is not None
             own = room.path / "pgpass-of-both"

@@ -223,7 +223,7 @@ def assert_has_provenance(dataset: Dataset) -> None:
 def test_store_elsewhere_outlives_a_run_under_nohup(lab: Lab) -> None:
     host = LocalHost()
     try:
-        command = stores.store("store", Store(kind="memcached"), host.free_address(), 100)
+        command = stores.store("store", Store(kind="memcached"), host.free_address("store-0"), 100)
         store = host.start(command, lab.folder / "lines", lab.folder / "log", lambda *_: None)
         address = store.wait_ready(PATIENCE_S)
         text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
@@ -245,7 +245,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
     host = LocalHost()
     try:
         store = host.start(
-            stores.store("store", Store(), host.free_address(), 100),
+            stores.store("store", Store(), host.free_address("store-0"), 100),
             lab.folder / "store.lines",
             lab.folder / "store.log",
             lambda *_: None,
@@ -292,7 +292,7 @@ def test_an_open_loop_on_memcached_has_its_rate(lab: Lab) -> None:
 def test_a_store_that_is_not_there_fails_every_run_and_says_so(lab: Lab) -> None:
     host = LocalHost()
     try:
-        address = host.free_address()
+        address = host.free_address("store-0")
         text = NO_MIDDLEWARE.replace("hosts = 2, memory_mb = 64", f'address = ["{address}"]')
         code, said = lab.run(lab.experiment(text))
     finally:

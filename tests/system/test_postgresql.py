@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 def serve(host: LocalHost, folder: Path, cluster: Cluster) -> LocalProcess:
     """Pinned to a processor."""
     tier = Store(kind="postgresql", memory_mb=16, cpus=1)
-    command = postgresql.postgresql("store-0", tier, cluster, host.free_address(), 4)
+    command = postgresql.postgresql("store-0", tier, cluster, host.free_address("store-0"), 4)
     process = host.start(command, folder / "lines", folder / "log", lambda *_: None)
     assert process.wait_ready(PATIENCE_S) == command.serves
     return process

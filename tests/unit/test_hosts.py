@@ -110,7 +110,7 @@ def test_a_full_disk_is_reported_and_stalls_no_process(host: LocalHost, tmp_path
 
 def test_no_address_is_given_twice_or_chosen_by_the_system(host: LocalHost) -> None:
     other = LocalHost()
-    addresses = [each.free_address() for each in (host, host, other)]
+    addresses = [each.free_address("store-0") for each in (host, host, other)]
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     other.close(1.0)
     assert len(set(ports)) == len(ports)
@@ -236,7 +236,7 @@ def test_a_process_can_be_pinned(started: Started) -> None:
 
 
 def test_memcached_is_ready_when_it_answers(host: LocalHost, started: Started) -> None:
-    process = started.start(stores.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address(), 10))
+    process = started.start(stores.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address("store-0"), 10))
     address = process.wait_ready(timeout_s=10)
     assert address is not None
     name, _, port = address.rpartition(":")

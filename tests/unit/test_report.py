@@ -190,7 +190,10 @@ def test_captions_claim_no_knee_where_none_was_found() -> None:
         "Measured throughput (dots) and two asymptotes: a rising line, with the response time of 1 client, and a level "
         "line, the mean of the largest measurements."
     )
-    assert captions(rising)["knee-response-0"] == "Response time at the same client counts: 10.0 ms at 1 client, 10.0 ms at 4."
+    assert (
+        captions(rising)["knee-response-0"]
+        == "Response time at the same client counts: 10.0 ms at 1 client, 10.0 ms at 4."
+    )
 
 
 def test_captions_claim_no_asymptotes_where_none_are_drawn() -> None:

@@ -165,6 +165,12 @@ def test_an_unquoted_list_is_reported_with_its_quotes(override: str, says: str) 
     assert says in said and said.endswith("""--set 'store.kind=["sqlite", "null"]')""")
 
 
+def test_addresses_are_refused_with_emulated_hosts() -> None:
+    text = changed(CACHE, 'hosts = 3, kind = "memcached" }', 'address = ["10.0.0.1:11211", "10.0.0.2:11211"] }')
+    (said,) = problems(text, "measure.hosts=emulated")
+    assert "store.address: cannot be reached from emulated hosts (measure.hosts)" in said
+
+
 def test_hosts_and_sockets_are_addresses() -> None:
     for address in ("db-1.example:5432", "[::1]:5432", "10.0.0.1:5432", "%2Fvar%2Frun%2Fpostgresql:5432"):
         store = read(MESSAGES, f'store.address=["{address}"]').base.system.store

@@ -64,6 +64,10 @@ _Software = Annotated[
         help="A station of the CSV that is also busy while it waits for another one, such as a pool.",
     ),
 ]
+_Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Replace a value of the file; a list makes it a factor."),
+]
 _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 
 
@@ -99,10 +103,7 @@ def run_command(
             metavar="FILE", help="The experiment file (TOML), or the name of an installed one.", show_default=False
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Replace a value of the file; a list makes it a factor."),
-    ] = None,
+    overrides: _Overrides = None,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Run the missing and failed measurements of this run folder."),
@@ -117,6 +118,26 @@ def run_command(
     from knee.cli import measure
 
     measure.measure(file, overrides, resume, runs_dir, no_report=no_report)
+
+
+hosts = typer.Typer(no_args_is_help=True)
+app.add_typer(hosts, name="hosts")
+
+
+@hosts.callback()
+def _of_hosts() -> None:
+    """Emulated hosts and their links."""
+
+
+@hosts.command("check")
+def hosts_check_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file, or the name of an installed one.")],
+    overrides: _Overrides = None,
+) -> None:
+    """Emulate the hosts, and measure the rate and the round trip of each link."""
+    from knee.cli.measure import check_hosts
+
+    check_hosts(file, overrides or [])
 
 
 @app.command("report")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -19,7 +20,11 @@ from knee.data.observations import observations
 from knee.data.reading import EXPERIMENT
 from knee.errors import KneeError, SpecError
 from knee.lab.command import Command
+from knee.lab.deploy.deployment import links_of
+from knee.lab.hosts import Link
+from knee.lab.hosts.emulated import EmulatedHosts
 from knee.lab.hosts.local import LocalHost
+from knee.lab.hosts.meter import LinkCheck, check_links
 from knee.lab.progress import LiveProgress, PlainProgress, duration
 from knee.lab.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
 from knee.spec.design import Run, runs
@@ -38,13 +43,13 @@ def measure(
         raise SpecError("expected either an experiment file or --resume RUN")
     if resume is not None and overrides:
         raise SpecError("--set: cannot change a run that has begun; start a new run without --resume")
-    host = LocalHost()
     if file is not None:
         if file.is_dir():
             raise SpecError(f"{file}: is a folder; resume its run with `knee run --resume {file}`")
         # Read the file once: the folder keeps the measured text, even if the file changes or is a pipe.
         text = spec.read(_found(file))
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
+        host = _host_of(experiment)
         found = check_programs(experiment)
         check_processors(experiment, host)
         seed = experiment.measure.seed
@@ -56,12 +61,19 @@ def measure(
         assert resume is not None
         begun = Dataset.open(resume)
         experiment = begun.spec
+        host = _host_of(experiment)
         found = check_programs(experiment)
         check_processors(experiment, host)
         folder = RunFolder(resume)
         folder.lock()
         folder.check_fingerprint(begun.manifest)
         manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
+    if isinstance(host, EmulatedHosts):
+        # The hosts of a tier have equal links.
+        first = [(name, link) for name, link in links_of(experiment.base.system) if name.endswith("-0")]
+        checks = checked_links(host, first)
+        manifest["links"] = [asdict(check) for check in checks]
+        manifest["notes"] += [problem for check in checks for problem in check.problems]
     folder.write_manifest(manifest)
     for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
@@ -71,6 +83,35 @@ def measure(
     if tally.failed:
         raise typer.Exit(1)
     return folder.path
+
+
+def check_hosts(file: Path, overrides: list[str]) -> None:
+    """Emulate the hosts of a file, and print their links. Raises typer.Exit if a link is not as declared."""
+    experiment = spec.parse(spec.read(_found(file)), str(file), spec.parse_overrides(overrides))
+    host = _host_of(experiment)
+    if not isinstance(host, EmulatedHosts):
+        raise SpecError('measure.hosts: should be "emulated" for a check of links; add --set measure.hosts=emulated')
+    checks = checked_links(host, list(links_of(experiment.base.system)))
+    print(f"{'host':<14}{'Mbit/s':>10}{'sends':>10}{'receives':>10}{'delay ms':>10}{'round trip ms':>15}")
+    for check in checks:
+        declared = "unlimited" if check.link.mbit is None else f"{check.link.mbit:g}"
+        print(
+            f"{check.host:<14}{declared:>10}{check.sending_mbit:>10.1f}{check.receiving_mbit:>10.1f}"
+            f"{check.link.delay_ms:>10g}{check.round_trip_ms:>15.3f}"
+        )
+    problems = [problem for check in checks for problem in check.problems]
+    for problem in problems:
+        print(f"knee: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+def checked_links(host: EmulatedHosts, links: Sequence[tuple[str, Link]]) -> list[LinkCheck]:
+    """The links as measured; the hosts are removed again."""
+    try:
+        return check_links(host, links)
+    finally:
+        host.close(0)
 
 
 def confirm(
@@ -113,6 +154,10 @@ def confirm(
             f"{counted(len(runs), 'run')}."
         )
     print(f"run folder: {path}")
+
+
+def _host_of(experiment: spec.Spec) -> LocalHost:
+    return EmulatedHosts() if experiment.measure.hosts == "emulated" else LocalHost()
 
 
 def _found(file: Path) -> Path:

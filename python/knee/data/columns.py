@@ -174,6 +174,7 @@ cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor r
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads
 thread_cpu_max_s  CPU seconds of the process's busiest thread; null for the host
 wakeups     voluntary context switches of the process's threads; null for the host
+net_rx_bytes, net_tx_bytes  bytes of frames to and from the host, or an emulated host's process; null for others
 cpu_wait_s  time that ready threads of the process waited for a CPU; null for the host, and without /proc/PID/schedstat
 rss_bytes   memory of the process; for the host the memory in use
 net_*       host only: bytes through the loopback interface (sent, which equals received), and bytes received and sent

@@ -11,6 +11,7 @@ from knee.data.once import once
 from knee.data.pools import waited_for
 from knee.data.threads import threads
 from knee.data.trim import RUN, trimmed
+from knee.spec.tables import TIERS
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -36,7 +37,8 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     that a store spent in group commits; absent without commits. "thread": CPU time of the process's busiest thread per
     second, as reported by the process, or by the probes if the process does not report it or other threads work for its
     tier (:mod:`knee.data.threads`). "CPU share": CPU time of a store with a limited share of the host's processors,
-    over that share. "host CPU": CPU time of all processes, over the time of all cores less stolen time.
+    over that share. "sending link", "receiving link": bytes on an emulated host's link, over its rate. "host CPU": CPU
+    time of all processes, over the time of all cores less stolen time.
     """
     stations = trimmed(dataset, "stations")
     probes = trimmed(dataset, "probes")
@@ -81,10 +83,34 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
     )
     return (
-        pl.concat([own, pools, busiest, seen, confined, host], how="diagonal")
+        pl.concat([own, pools, busiest, seen, confined, links(dataset), host], how="diagonal")
         .unpivot(index=keys, variable_name="resource", value_name="utilization")
         .drop_nulls("utilization")
         .sort(*keys, "resource")
+    )
+
+
+@once
+def links(dataset: Dataset) -> pl.DataFrame:
+    """The emulated links with a rate: `point, repetition, role, process, sending link, receiving link`. The shares of
+    the rate that are used, from 0 to 1, over the trimmed windows.
+    """
+    keys = [*RUN, "role", "process"]
+    rates = dataset.points.select(
+        *RUN, *(dataset.setting(f"{role}.link_mbit").cast(pl.Float64).alias(role) for role in TIERS)
+    ).unpivot(index=RUN, variable_name="role", value_name="mbit")
+    used = (
+        trimmed(dataset, "probes")
+        .filter(pl.col("target") != "host", pl.col("net_tx_bytes").is_not_null())
+        .with_columns(pl.col("target").alias("process"), pl.col("target").str.replace(r"-\d+$", "").alias("role"))
+        .group_by(keys)
+        .agg(pl.col("net_tx_bytes", "net_rx_bytes", "seconds").sum())
+    )
+    capacity = pl.col("mbit") * 1e6 / 8 * pl.col("seconds")
+    return used.join(rates.drop_nulls("mbit"), on=[*RUN, "role"]).select(
+        *keys,
+        (pl.col("net_tx_bytes") / capacity).alias("sending link"),
+        (pl.col("net_rx_bytes") / capacity).alias("receiving link"),
     )
 
 

@@ -24,6 +24,7 @@ class Command:
     """A program to start.
 
     process  its name in lines, logs and tables: "store-0"
+    at       the host of the experiment that it runs on; by default the one of its own name
     serves   the address to poll if the program prints no `ready` line
     asks     the protocol for polling: "memcached" or "postgresql"
     answers  the field of the `ready` line with the program's address
@@ -48,6 +49,7 @@ class Command:
     cpus: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
     own_database: bool = False
+    at: str | None = None
 
 
 def addressed_to(addresses: Sequence[str]) -> list[str]:

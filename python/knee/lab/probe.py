@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from knee.lab.hosts.namespaces import network_bytes
+
 _LOOPBACK = "lo"
 
 Sample = dict[str, Any]
@@ -27,8 +29,11 @@ Sample = dict[str, Any]
 class Probe:
     """Samples the host and some processes, aligned to wall-clock seconds, from `start` to `stop`."""
 
-    def __init__(self, pids: Mapping[str, int], families: Collection[str] = ()) -> None:
-        """`families`: the names of processes that are sampled with their descendants."""
+    def __init__(self, pids: Mapping[str, int], families: Collection[str] = (), *, links: bool = False) -> None:
+        """`families`: the names of processes that are sampled with their descendants. `links`: whether each process has
+        a network of its own, whose bytes are counted.
+        """
+        self._linked = pids if links else {}
         self._processes = {
             name: _Family(pid) if name in families else _One(pid) for name, pid in {**pids, "knee": os.getpid()}.items()
         }
@@ -62,7 +67,9 @@ class Probe:
         for name, process in list(self._processes.items()):
             try:
                 totals[name] = process.totals()
-            except psutil.Error:
+                if name in self._linked:
+                    totals[name] |= _network_totals(self._linked[name])
+            except (psutil.Error, OSError):
                 del self._processes[name]
         return totals
 
@@ -85,6 +92,12 @@ def _difference(target: str, before_s: float, now_s: float, before: Sample, now:
         else:
             sample[name] = value - before[name]
     return sample
+
+
+def _network_totals(pid: int) -> Sample:
+    """Bytes of frames through the interfaces of a process's network. Raises OSError if the process has ended."""
+    received, sent = network_bytes(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii"))
+    return {"net_rx_bytes": received, "net_tx_bytes": sent}
 
 
 def _host_totals() -> Sample:

@@ -12,7 +12,7 @@ from knee.data.observations import observations
 from knee.data.pools import waited_for
 from knee.data.threads import threads
 from knee.data.trim import RUN, TIMED, steadiness, trimmed
-from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares
+from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares, links
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import CONNECTIONS, STATIONS, THREADS, WORKER_SLOTS
@@ -158,7 +158,16 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         "servers",
         "utilization",
     )
+    linked = links(dataset).unpivot(index=_PROCESS, variable_name="link", value_name="utilization")
+    wires = linked.select(
+        *RUN,
+        pl.concat_str("process", pl.lit("'s "), "link").alias("station"),
+        pl.lit(False).alias("software"),
+        pl.lit(1.0).alias("servers"),
+        "utilization",
+    )
     frames = [
+        wires,
         queues,
         slots,
         pools,

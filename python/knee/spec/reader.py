@@ -127,6 +127,10 @@ class _Reader:
         if measure is not None and (misfit := _trims_all(measure)) is not None:
             self._problem(("measure", "seconds"), misfit)
         base = self._read_configuration(factors)
+        if measure is not None and base is not None and measure.hosts == "emulated":
+            for name, tier in (("middleware", base.system.middleware), ("store", base.system.store)):
+                if tier is not None and tier.address is not None:
+                    self._problem(("system", name, "address"), "cannot be reached from emulated hosts (measure.hosts)")
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None
         return Spec(

@@ -27,6 +27,7 @@ _SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(gt=0, le=1_000_000)]
+_Delay = Annotated[float, Field(ge=0, le=10_000)]
 _ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
 """An escaped character of a folder's name, except "#%&,:;<=>?@, which could begin another part of a URL."""
 _Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPED})+):[0-9]{{1,5}}$")]
@@ -59,6 +60,7 @@ class Load(Table):
     threads: _Threads = 1
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     link_mbit: _Link | None = None
+    delay_ms: _Delay = 0.0
 
 
 class Middleware(Table):
@@ -86,6 +88,7 @@ class Middleware(Table):
     connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
     combine: Annotated[int, Field(ge=1, le=1_000)] = 1
     link_mbit: _Link | None = None
+    delay_ms: _Delay = 0.0
     address: _Addresses | None = None
 
 
@@ -123,6 +126,7 @@ class Store(Table):
     database: _Name = "postgres"
     reset: bool = False
     link_mbit: _Link | None = None
+    delay_ms: _Delay = 0.0
     address: _Addresses | None = None
 
     @property
@@ -134,7 +138,11 @@ class Store(Table):
 
 
 class System(Table):
-    """The tiers, from the client inwards."""
+    """The tiers, from the client inwards. Each tier has, for the links of its emulated hosts:
+
+    link_mbit  rate each way, in Mbit/s of Ethernet frames; by default unlimited
+    delay_ms   delay one way
+    """
 
     load: Load
     middleware: Middleware | None = None
@@ -237,10 +245,13 @@ class Workload(Table):
 class Measure(Table):
     """The length and the number of the measurements.
 
+    hosts  all hosts are this machine, or each is emulated on it, with a network namespace and a link of its own
+
     warmup_s, cooldown_s   trimmed when read; run folders keep all windows
     seed                   of the run order and of the clients; by default drawn, and recorded
     """
 
+    hosts: Literal["local", "emulated"] = "local"
     repetitions: Annotated[int, Field(ge=1, le=100)] = 3
     seconds: Annotated[int, Field(ge=1, le=86_400)] = 70
     warmup_s: Annotated[int, Field(ge=0, le=86_400)] = 5
@@ -301,11 +312,11 @@ class Spec(Table):
 
     @property
     def wants_links(self) -> bool:
-        """Whether any tier asks for an emulated link rate."""
+        """Whether any tier asks for the rate or the delay of a link."""
         system = self.base.system
         tiers = (system.load, system.middleware, system.store)
-        return any(tier is not None and tier.link_mbit is not None for tier in tiers) or any(
-            name.endswith(".link_mbit") for name in self.factors
+        return any(tier is not None and (tier.link_mbit is not None or tier.delay_ms) for tier in tiers) or any(
+            name.endswith((".link_mbit", ".delay_ms")) for name in self.factors
         )
 
 

@@ -30,7 +30,12 @@ d ln X / d ln U is 1. Below this value, requests also wait for something else wh
 _FILLING_MAX = 0.80
 """The largest utilisation at which a station still fills."""
 
-Resource = Literal["worker slots", "connections", "commits", "thread", "CPU share", "host CPU"] | StationKind
+Resource = (
+    Literal[
+        "worker slots", "connections", "commits", "thread", "CPU share", "sending link", "receiving link", "host CPU"
+    ]
+    | StationKind
+)
 """A :data:`StationKind` comes from a table; "station" and "generator" count as physical resources."""
 
 SLOTS = ("worker slots", "connections", "software")

@@ -135,6 +135,8 @@ def _is_station(candidate: Candidate, demand: Demand) -> bool:
         "commits": "'s commits",
         "thread": "'s threads",
         "CPU share": "'s threads",
+        "sending link": "'s sending link",
+        "receiving link": "'s receiving link",
         "host CPU": "",
         "station": "",
         "generator": "",

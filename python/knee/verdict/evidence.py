@@ -125,9 +125,8 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
         parts.append("the use of the connections to the database (combined requests share them)")
     if "host" not in seen:
         parts.append("the host's CPU")
-    if dataset.spec.wants_links:
-        emulated = bool(dataset.manifest.get("links_emulated"))
-        parts.append("the use of the links" + ("" if emulated else " (link_mbit was not emulated)"))
+    if dataset.spec.wants_links and not dataset.manifest.get("links_emulated"):
+        parts.append("the use of the links (link_mbit was not emulated)")
     return parts
 
 

@@ -11,18 +11,20 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from knee.data import Outcome, RunFolder
 from knee.errors import ProcessError
 from knee.lab.command import START_PASSED, Command
-from knee.lab.hosts import Host, Process
+from knee.lab.hosts import Host, Link, Process
 from knee.lab.probe import Probe, Sample
 from knee.lab.scratch import Scratch
-from knee.spec import Configuration, Spec
+from knee.spec import Configuration, Spec, System
 from knee.spec.design import Run
+from knee.spec.tables import TIERS
 
 READY_TIMEOUT_S = 15
 POPULATE_KEYS_PER_S = 2_000
@@ -107,6 +109,8 @@ class Deployment(ABC):
         """Make the run. Raises LateStartError if the clients need a longer lead, and ProcessError if the run fails."""
         self._folder.point_folder(self._run)
         configuration = self._run.configuration
+        for name, link in links_of(configuration.system):
+            self._host.place(name, link)
         stores, middlewares, targets = self._start_servers(configuration)
         start_at = math.ceil(time.time() + lead_s)
         clients = self._start_clients(configuration, targets, start_at, lead_s)
@@ -149,7 +153,9 @@ class Deployment(ABC):
             raise LateStartError(time.monotonic() - begun)
         return clients
 
-    def _start(self, command: Command) -> Process:
+    def _start(self, command: Command, at: str | None = None) -> Process:
+        """Start a command on the host of its own name, or `at` another one."""
+        command = replace(command, at=at)
         self._started.append(command)
         return self._host.start(
             command,
@@ -175,7 +181,8 @@ class Deployment(ABC):
         """Probe and wait until every client has ended; a server that ends before them fails the run."""
         processes = [*clients, *servers]
         families = {process.command.process for process in processes if process.command.is_family}
-        probe = Probe({process.command.process: process.pid for process in processes}, families)
+        pids = {process.command.process: process.pid for process in processes}
+        probe = Probe(pids, families, links=self._host.emulates_links)
         probe.start()
         # The monotonic clock: a step of the wall clock must not end the run.
         starts = time.monotonic() + start_at - time.time()
@@ -210,6 +217,15 @@ class Deployment(ABC):
                 raise ProcessError(f"{process.command.process} ended with an error: {process.describe()}")
             if process.command.serves is None and process.command.process not in self._summaries:
                 raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")
+
+
+def links_of(system: System) -> Iterator[tuple[str, Link]]:
+    """The hosts that the lab starts programs on, by name, with their links."""
+    for role in TIERS:
+        tier = getattr(system, role)
+        if tier is not None and getattr(tier, "address", None) is None:
+            for index in range(tier.hosts):
+                yield f"{role}-{index}", Link(tier.link_mbit, tier.delay_ms)
 
 
 def finished(process: Process, timeout_s: float) -> None:

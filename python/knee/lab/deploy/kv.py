@@ -75,7 +75,7 @@ class KvDeployment(StoresDeployment):
         """Load the graph into one store after the other, because the stores share a disk."""
         assert self._room is not None, "a graph lies in the scratch directory"
         for index, address in enumerate(addresses):
-            process = self._start(init(f"init-{index}", address, self._room.graph_path))
+            process = self._start(init(f"init-{index}", address, self._room.graph_path), at=f"store-{index}")
             finished(process, GRAPH_TIMEOUT_S)
             if process.command.process not in self._summaries:
                 raise ProcessError(f"{process.command.process}: printed no summary of its load: {process.describe()}")

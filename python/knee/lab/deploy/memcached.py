@@ -56,10 +56,9 @@ class MemcachedDeployment(StoresDeployment):
             return [], []
         if tier.address is not None:
             return [], list(tier.address)
-        # Middlewares of local stores are local, so they share an interface.
-        interface = self._host.free_address().rpartition(":")[0]
-        processes = [
-            self._start(middleware(f"middleware-{index}", tier, interface, servers, configuration.clients))
-            for index in range(tier.hosts)
-        ]
+        processes = []
+        for index in range(tier.hosts):
+            name = f"middleware-{index}"
+            interface = self._host.free_address(name).rpartition(":")[0]
+            processes.append(self._start(middleware(name, tier, interface, servers, configuration.clients)))
         return processes, [address_of(process) for process in processes]

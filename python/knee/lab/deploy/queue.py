@@ -29,6 +29,7 @@ _AS_MAX = 5_000
 """Largest number of clients in one --as: Linux limits an argument to 128 KiB, and a client and its queue may have ten
 digits each."""
 _CLOSING_S = 2
+_STORE = "store-0"
 
 Identity = tuple[int, int]
 """The numbers of a client and of its queue."""
@@ -157,17 +158,17 @@ class QueueDeployment(Deployment):
         # Before the first message, because each message adds to the indexes.
         if wanted := postgresql.indexes(store.indexes):
             self._ask_database("indexes", url, "\n".join([*wanted, ""]), MADE_S)
-        interface = self._host.free_address().rpartition(":")[0]
 
-        def start(process: str) -> Process:
-            return self._start(middleware(process, tier, store, interface, url, password, configuration.clients))
+        def start(process: str, at: str) -> Process:
+            interface = self._host.free_address(at).rpartition(":")[0]
+            return self._start(middleware(process, tier, store, interface, url, password, configuration.clients), at=at)
 
         if workload.backlog:
             # Through a separate middleware, so that the measured ones count only measured requests.
-            sending = start("populate-middleware")
+            sending = start("populate-middleware", at=_STORE)
             self._send_backlog(configuration, address_of(sending))
             sending.stop(sending.command.grace_s)
-        middlewares = [start(f"middleware-{index}") for index in range(tier.hosts)]
+        middlewares = [start(name, at=name) for name in (f"middleware-{index}" for index in range(tier.hosts))]
         return databases, middlewares, [address_of(process) for process in middlewares]
 
     def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, Path | None]:
@@ -183,11 +184,11 @@ class QueueDeployment(Deployment):
             return [], url, None
         assert self._room is not None and data is not None, "a PostgreSQL of the lab's has a scratch directory"
         cluster = Cluster(data, self._room.password_path)
-        finished(self._start(postgresql.initdb("initdb", cluster)), MADE_S)
-        connections, free = connections_of_database(configuration), self._host.free_address()
-        process = self._start(postgresql.postgresql("store-0", store, cluster, free, connections))
+        finished(self._start(postgresql.initdb("initdb", cluster), at=_STORE), MADE_S)
+        connections, free = connections_of_database(configuration), self._host.free_address(_STORE)
+        process = self._start(postgresql.postgresql(_STORE, store, cluster, free, connections))
         url = database_url(store, address_of(process), data)
-        finished(self._start(migrate("migrate", url, cluster.password)), MADE_S)
+        finished(self._start(migrate("migrate", url, cluster.password), at=_STORE), MADE_S)
         return [process], url, cluster.password
 
     def _make_schema(self, url: str, *, reset: bool) -> None:
@@ -229,12 +230,12 @@ class QueueDeployment(Deployment):
         file = self._room.script_path(process)
         with writing(file):
             file.write_text(sql, encoding="ascii")
-        finished(self._start(postgresql.script(process, url, self._room.pgpass_path, file)), timeout_s)
+        finished(self._start(postgresql.script(process, url, self._room.pgpass_path, file), at=_STORE), timeout_s)
 
     def _send_backlog(self, configuration: Configuration, address: str) -> None:
         workload = configuration.workload
         if workload.backlog:
-            process = self._start(backlog("populate-0", configuration, address, self._seed))
+            process = self._start(backlog("populate-0", configuration, address, self._seed), at=_STORE)
             paced_s = workload.backlog * (1 / POPULATE_KEYS_PER_S + workload.characters / POPULATE_BYTES_PER_S)
             registering_s = 1 + configuration.clients / 100
             self._populated(process, READY_TIMEOUT_S + registering_s + paced_s)

@@ -183,7 +183,8 @@ class StoresDeployment(Deployment):
         connections = connections_per_store(configuration)
         processes = []
         for index in range(tier.hosts):
-            name, address = f"store-{index}", self._host.free_address()
+            name = f"store-{index}"
+            address = self._host.free_address(name)
             command = store(name, tier, address, connections, configuration.workload, self._room)
             processes.append(self._start(command))
         return processes, [address_of(process) for process in processes]
@@ -195,7 +196,7 @@ class StoresDeployment(Deployment):
             return
         targets = stores or list((middleware.address or ())[:1] if middleware is not None else ())
         populating = [
-            self._start(populate(f"populate-{index}", configuration, target, self._seed))
+            self._start(populate(f"populate-{index}", configuration, target, self._seed), at=f"store-{index}")
             for index, target in enumerate(targets)
         ]
         deadline = time.monotonic() + READY_TIMEOUT_S + len(targets) * populating_s(workload)

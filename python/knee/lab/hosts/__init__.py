@@ -1,17 +1,27 @@
 """Hosts that run processes, behind one protocol. Only this package starts processes, for :mod:`knee.lab.deploy`.
 
-:class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. A host that is a network namespace or a
-machine of a cluster must do the same: start a command, report its address once it is ready, stop it, and leave no
-process running.
+:class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. :class:`~knee.lab.hosts.emulated.EmulatedHosts` does
+so, too, but gives each host of the experiment a network of its own. Both start a command, report its address once it is
+ready, stop it, and leave no process running.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from knee.lab.command import Command
+
+
+@dataclass(frozen=True)
+class Link:
+    """A host's link to the others: its rate each way, in Mbit/s, and its delay one way, in ms."""
+
+    mbit: float | None = None
+    delay_ms: float = 0.0
+
 
 OnLine = Callable[[Command, dict[str, Any]], None]
 """Called with each JSON line of a process on arrival, from another thread."""
@@ -49,7 +59,7 @@ class Process(Protocol):
 
 
 class Host(Protocol):
-    """A machine or namespace that runs processes."""
+    """A machine that runs processes, or several emulated ones."""
 
     emulates_links: bool
 
@@ -63,8 +73,11 @@ class Host(Protocol):
         Raises ProcessError if it cannot be started.
         """
 
-    def free_address(self) -> str:
-        """A free address, for a program that cannot choose a port itself."""
+    def place(self, name: str, link: Link) -> None:
+        """Add a host of the experiment, such as "store-0". Raises ProcessError if it cannot be emulated."""
+
+    def free_address(self, name: str) -> str:
+        """A free address of a host of the experiment, for a program that cannot choose a port itself."""
 
     def describe(self) -> dict[str, Any]:
         """The environment of a measurement: kernel, CPU model, CPUs, memory."""

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +31,8 @@ import psutil
 from knee.data import writing
 from knee.errors import ProcessError, StorageError
 from knee.lab.command import Command
-from knee.lab.hosts import OnLine
+from knee.lab.hosts import Link, OnLine
+from knee.lab.hosts.namespaces import Namespace
 from knee.lab.hosts.ports import Ports
 
 _STDERR_LINES_KEPT = 5
@@ -54,8 +56,11 @@ these."""
 class LocalProcess:
     """A process on this machine, and the two threads that write its output to files."""
 
-    def __init__(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> None:
+    def __init__(
+        self, command: Command, lines: Path, log: Path, on_line: OnLine, namespace: Namespace | None = None
+    ) -> None:
         self.command = command
+        self._namespace = namespace
         self._on_line = on_line
         self._stderr = b""
         self._ready = threading.Event()
@@ -66,7 +71,7 @@ class LocalProcess:
         try:
             with _pinned(command.cpus):
                 self._popen = subprocess.Popen(
-                    command.argv,
+                    command.argv if namespace is None else namespace.entering(command.argv),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -97,11 +102,15 @@ class LocalProcess:
             if self.command.serves is None:
                 if self._ready.wait(_POLL_S):
                     return self._listen
-            elif _ANSWERS[self.command.asks](self.command.serves):
+            elif self._answers(self.command.serves):
                 return self.command.serves
             else:
                 time.sleep(_POLL_S)
         raise ProcessError(f"{self.command.process} was not ready within {timeout_s:.0f} s: {self.describe()}")
+
+    def _answers(self, address: str) -> bool:
+        answers = partial(_ANSWERS[self.command.asks], address)
+        return answers() if self._namespace is None else self._namespace.call(answers)
 
     def poll(self) -> int | None:
         """See Process."""
@@ -226,18 +235,25 @@ class LocalHost:
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
         """See Host."""
-        process = LocalProcess(command, lines, log, on_line)
+        process = LocalProcess(command, lines, log, on_line, self._namespace_of(command))
         self._processes.append(process)
         # Added last: after an interrupt, `close` kills a child that is in neither collection.
         _STARTED.add(process.pid)
         return process
 
-    def free_address(self) -> str:
+    def place(self, name: str, link: Link) -> None:
+        """See Host. All hosts are this machine."""
+
+    def free_address(self, name: str) -> str:
         """See Host. The port is leased until the processes are stopped."""
         try:
             return f"127.0.0.1:{self._ports.lease()}"
         except OSError as error:
             raise ProcessError(f"no port is free for a server: {error.strerror}") from error
+
+    def _namespace_of(self, command: Command) -> Namespace | None:
+        """The network of a command, if it is not the machine's."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """See Host."""

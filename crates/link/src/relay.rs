@@ -1,0 +1,100 @@
+//! The loop: frames come in, wait, and go out on the other side in their order.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// The largest segment, with its headers.
+const FRAME_BYTES_MAX: usize = 66_000;
+/// Frames that one side takes before the other has its turn.
+const BATCH: usize = 64;
+
+/// The frames of one direction.
+#[derive(Default)]
+struct Waiting {
+    frames: VecDeque<(Instant, Vec<u8>)>,
+    free: Vec<Vec<u8>>,
+}
+
+impl Waiting {
+    /// Takes the frames that have arrived; they are due after the delay.
+    fn receive(&mut self, from: &mut File, delay: Duration, room: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            match from.read(room) {
+                Ok(bytes) => {
+                    let mut frame = self.free.pop().unwrap_or_default();
+                    frame.clear();
+                    frame.extend_from_slice(&room[..bytes]);
+                    self.frames.push_back((Instant::now() + delay, frame));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the frames that are due. A side that takes none, like a full link or an unready device, drops them.
+    fn send(&mut self, to: &mut File) {
+        let now = Instant::now();
+        while self.frames.front().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, frame)) = self.frames.pop_front() {
+                // TCP sends a dropped frame again, as on a real link.
+                let _ = to.write(&frame);
+                if self.free.len() < BATCH {
+                    self.free.push(frame);
+                }
+            }
+        }
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.frames.front().map(|(due, _)| *due)
+    }
+}
+
+/// Relays frames between both files with this delay, until a signal ends the process.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn relay(mut host: File, mut switch: File, delay: Duration) -> io::Result<()> {
+    go_first();
+    let (mut outwards, mut inwards) = (Waiting::default(), Waiting::default());
+    let mut room = vec![0; FRAME_BYTES_MAX];
+    loop {
+        wait(&host, &switch, [outwards.due(), inwards.due()].into_iter().flatten().min())?;
+        outwards.receive(&mut host, delay, &mut room)?;
+        inwards.receive(&mut switch, delay, &mut room)?;
+        outwards.send(&mut switch);
+        inwards.send(&mut host);
+    }
+}
+
+/// Runs before all other programs, so that busy hosts do not lengthen the delay. Without the right, they may.
+fn go_first() {
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is this process; the parameter outlives the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+}
+
+/// Waits until a frame has arrived, or the next one is due.
+fn wait(host: &File, switch: &File, due: Option<Instant>) -> io::Result<()> {
+    let mut files = [host, switch].map(|file| libc::pollfd {
+        fd: file.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let left = due.map(|due| {
+        let left = due.saturating_duration_since(Instant::now());
+        libc::timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() }
+    });
+    let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the list and the time outlive the call.
+    let found = unsafe { libc::ppoll(files.as_mut_ptr(), files.len() as _, left, ptr::null()) };
+    let error = io::Error::last_os_error();
+    if found < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
+}

@@ -1,0 +1,116 @@
+"""Emulated hosts: what their links let through, and that they leave nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from systems import is_gone, wait_until
+
+from knee.data import Dataset
+from knee.data.observations import observations
+from knee.data.utilization import utilizations
+from knee.errors import ProcessError
+from knee.lab.hosts import Link, emulated
+from knee.lab.hosts.emulated import EmulatedHosts
+from knee.lab.hosts.meter import LinkCheck, check_links
+
+PATIENCE_S = 120
+RIGHTS = () if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user")
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+
+EXPERIMENT = """\
+[experiment]
+name = "emulated"
+[system]
+load = { hosts = 2, clients = 8, delay_ms = 1 }
+store = { hosts = 2, link_mbit = 5, memory_mb = 64 }
+[workload]
+set_get = "0:1"
+value_bytes = 4000
+keys = 100
+populated = 1.0
+[measure]
+hosts = "emulated"
+repetitions = 1
+seconds = 4
+warmup_s = 1
+cooldown_s = 1
+"""
+
+
+def lab(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    (folder / "emulated.toml").write_text(EXPERIMENT)
+    return subprocess.Popen(
+        [*RIGHTS, sys.executable, "-m", "knee", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PYTHON)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_store_serves_what_its_link_carries(tmp_path: Path) -> None:
+    running = lab(tmp_path, "run", "--no-report", "emulated.toml")
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    (path,) = (tmp_path / "runs" / "emulated").iterdir()
+    dataset = Dataset.open(path)
+    assert [each["host"] for each in dataset.manifest["links"]] == ["load-0", "store-0"]
+    used = utilizations(dataset).filter(role="store", resource="sending link")["utilization"]
+    assert len(used) == 2
+    assert used.min() > 0.9, used  # type: ignore[operator]
+    assert used.max() < 1.03, used  # type: ignore[operator]
+    # Two links carry 5 Mbit/s each, at least 4,000 bytes a value.
+    assert 0 < observations(dataset)["throughput"][0] < 1.03 * 2 * 5e6 / 8 / 4000
+
+
+def test_killed_lab_leaves_no_process_and_no_interface(tmp_path: Path) -> None:
+    before = set(psutil.net_if_addrs())
+    running = lab(tmp_path, "run", "--no-report", "emulated.toml", "--set", "measure.seconds=60")
+    wait_until(lambda: list(tmp_path.glob("runs/*/*/points/*/load-0.jsonl")) != [], "clients run", PATIENCE_S)
+    programs = psutil.Process(running.pid).children(recursive=True)
+    assert {"knee-link", "knee-load", "knee-kv"} <= {program.name() for program in programs}
+    assert set(psutil.net_if_addrs()) == before
+    running.kill()
+    running.communicate()
+    wait_until(lambda: all(map(is_gone, programs)), "they have ended", PATIENCE_S)
+
+
+def test_check_measures_delay_and_rate_of_each_host(tmp_path: Path) -> None:
+    if RIGHTS:
+        running = lab(tmp_path, "hosts", "check", "emulated.toml")
+        said, _ = running.communicate(timeout=PATIENCE_S)
+        assert [line.split()[0] for line in said.splitlines()] == ["host", "load-0", "load-1", "store-0", "store-1"]
+        return
+    hosts = EmulatedHosts()
+    try:
+        near, far = check_links(hosts, [("near", Link(10, 0)), ("far", Link(None, 5))])
+    finally:
+        hosts.close(0)
+    assert near.sending_mbit <= 10.3 and near.receiving_mbit <= 10.3, near
+    assert near.sending_mbit > 5 and near.receiving_mbit > 5, near
+    assert near.round_trip_ms < 10 <= far.round_trip_ms, (near, far)
+
+
+def test_link_that_is_not_as_declared_is_named() -> None:
+    check = LinkCheck("store-0", Link(100, 2), sending_mbit=99.9, receiving_mbit=90.0, round_trip_ms=4.1)
+    (problem,) = check.problems
+    assert problem.startswith("store-0 receives 90.0 Mbit/s in place of 100;")
+    (problem,) = LinkCheck("store-0", Link(None, 2), 10.0, 10.0, 5.0).problems
+    assert problem == "a round trip to store-0 takes 5.00 ms in place of 4 ms"
+
+
+def test_missing_rights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(emulated, "Namespace", refuse)
+    with pytest.raises(ProcessError, match="Operation not permitted; run Knee as root or under `unshare"):
+        EmulatedHosts().place("store-0", Link())
