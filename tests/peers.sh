@@ -9,6 +9,7 @@ postgresql=$(printf '%s:' /usr/lib/postgresql/*/bin)
 need() { # a command, and Debian's package that has it
     PATH="$PATH:/usr/sbin:$postgresql" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
+need ip iproute2
 need memcached memcached
 need memccapable libmemcached-tools
 need memcslap libmemcached-tools

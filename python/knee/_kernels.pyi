@@ -84,7 +84,7 @@ def simulate(
     ----------
     stations
         Servers, 0 for a delay; speeds with 1, 2, … customers there, empty for a constant speed; places; whether
-        customers share the servers; levels by class, of which 0 is served first, or none; whether a customer waits in
+        customers share the servers; levels by class (0 is served first), or none; whether a customer waits in
         its server for a place here.
     steps
         The stations that a customer visits at the same time; none to move on at once.

@@ -37,7 +37,7 @@ def test_one_level_predicts_no_change_of_the_response_time() -> None:
     one = seen((1.0, 10.0))
     found = baselines(one, one, 8.0, 5.0, np.array([4.0]))
     assert [found["USL"], found["line"]] == pytest.approx([80, 80])
-    # 8 customers at 80 requests/s take 100 ms, of which they think for 5.
+    # 8 customers at 80 requests/s take 100 ms, and 5 of them are think time.
     found = baselines(one, one, 8.0, 15.0, np.array([4.0]))
     assert [found["USL"], found["line"]] == pytest.approx([8 / 0.11, 8 / 0.11])
     assert np.isnan([found["USL, other levels"], found["line, other levels"]]).all()

@@ -236,7 +236,9 @@ def test_a_process_can_be_pinned(started: Started) -> None:
 
 
 def test_memcached_is_ready_when_it_answers(host: LocalHost, started: Started) -> None:
-    process = started.start(stores.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address("store-0"), 10))
+    process = started.start(
+        stores.store("store-0", Store(kind="memcached", memory_mb=64), host.free_address("store-0"), 10)
+    )
     address = process.wait_ready(timeout_s=10)
     assert address is not None
     name, _, port = address.rpartition(":")

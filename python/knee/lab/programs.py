@@ -36,7 +36,7 @@ def find(name: str) -> Path:
 
 def find_foreign(name: str, package: str) -> Path:
     """The path of a program of the distribution. Raises ProgramError that names its Debian package."""
-    found = shutil.which(name)
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if found is None:
         raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install {package}`")
     return Path(found)
