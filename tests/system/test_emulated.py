@@ -87,23 +87,30 @@ def test_check_measures_delay_and_rate_of_each_host(tmp_path: Path) -> None:
     if RIGHTS:
         running = lab(tmp_path, "hosts", "check", "emulated.toml")
         said, _ = running.communicate(timeout=PATIENCE_S)
-        assert [line.split()[0] for line in said.splitlines()] == ["host", "load-0", "load-1", "store-0", "store-1"]
+        assert [line.split()[0] for line in said.splitlines()] == [
+            "Rates",
+            "host",
+            "load-0",
+            "load-1",
+            "store-0",
+            "store-1",
+        ]
         return
     hosts = EmulatedHosts()
     try:
-        near, far = check_links(hosts, [("near", Link(10, 0)), ("far", Link(None, 5))])
+        near, far = check_links(hosts, [("near", Link(10, 20)), ("far", Link(delay_ms=5))])
     finally:
         hosts.close(0)
-    assert near.sending_mbit <= 10.3 and near.receiving_mbit <= 10.3, near
-    assert near.sending_mbit > 5 and near.receiving_mbit > 5, near
+    assert near.sending_mbit <= 10.3 and near.receiving_mbit <= 20.6, near
+    assert near.sending_mbit > 5 and near.receiving_mbit > 10.3, near
     assert near.round_trip_ms < 10 <= far.round_trip_ms, (near, far)
 
 
 def test_link_that_is_not_as_declared_is_named() -> None:
-    check = LinkCheck("store-0", Link(100, 2), sending_mbit=99.9, receiving_mbit=90.0, round_trip_ms=4.1)
+    check = LinkCheck("store-0", Link(100, 100, 2), sending_mbit=99.9, receiving_mbit=90.0, round_trip_ms=4.1)
     (problem,) = check.problems
     assert problem.startswith("store-0 receives 90.0 Mbit/s in place of 100;")
-    (problem,) = LinkCheck("store-0", Link(None, 2), 10.0, 10.0, 5.0).problems
+    (problem,) = LinkCheck("store-0", Link(delay_ms=2), 10.0, 10.0, 5.0).problems
     assert problem == "a round trip to store-0 takes 5.00 ms in place of 4 ms"
 
 

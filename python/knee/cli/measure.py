@@ -92,13 +92,18 @@ def check_hosts(file: Path, overrides: list[str]) -> None:
     if not isinstance(host, EmulatedHosts):
         raise SpecError('measure.hosts: should be "emulated" for a check of links; add --set measure.hosts=emulated')
     checks = checked_links(host, list(links_of(experiment.base.system)))
-    print(f"{'host':<14}{'Mbit/s':>10}{'sends':>10}{'receives':>10}{'delay ms':>10}{'round trip ms':>15}")
+    print("Rates in Mbit/s, times in ms; the declared value is in brackets.")
+    print(f"{'host':<14}{'sends':>22}{'receives':>22}{'round trip':>22}")
     for check in checks:
-        declared = "unlimited" if check.link.mbit is None else f"{check.link.mbit:g}"
-        print(
-            f"{check.host:<14}{declared:>10}{check.sending_mbit:>10.1f}{check.receiving_mbit:>10.1f}"
-            f"{check.link.delay_ms:>10g}{check.round_trip_ms:>15.3f}"
+        sends, receives = (
+            f"{mbit:.1f} ({'unlimited' if declared is None else f'{declared:g}'})"
+            for mbit, declared in (
+                (check.sending_mbit, check.link.send_mbit),
+                (check.receiving_mbit, check.link.receive_mbit),
+            )
         )
+        back = f"{check.round_trip_ms:.3f} ({2 * check.link.delay_ms:g})"
+        print(f"{check.host:<14}{sends:>22}{receives:>22}{back:>22}")
     problems = [problem for check in checks for problem in check.problems]
     for problem in problems:
         print(f"knee: {problem}", file=sys.stderr)

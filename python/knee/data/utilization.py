@@ -96,9 +96,12 @@ def links(dataset: Dataset) -> pl.DataFrame:
     the rate that are used, from 0 to 1, over the trimmed windows.
     """
     keys = [*RUN, "role", "process"]
-    rates = dataset.points.select(
-        *RUN, *(dataset.setting(f"{role}.link_mbit").cast(pl.Float64).alias(role) for role in TIERS)
-    ).unpivot(index=RUN, variable_name="role", value_name="mbit")
+
+    def rate(role: str) -> pl.Expr:
+        send, receive = (dataset.setting(f"{role}.{name}").cast(pl.Float64) for name in ("link_mbit", "receive_mbit"))
+        return pl.struct(send.alias("send"), receive.fill_null(send).alias("receive")).alias(role)
+
+    rates = dataset.points.select(*RUN, *map(rate, TIERS)).unpivot(index=RUN, variable_name="role", value_name="rate")
     used = (
         trimmed(dataset, "probes")
         .filter(pl.col("target") != "host", pl.col("net_tx_bytes").is_not_null())
@@ -106,11 +109,11 @@ def links(dataset: Dataset) -> pl.DataFrame:
         .group_by(keys)
         .agg(pl.col("net_tx_bytes", "net_rx_bytes", "seconds").sum())
     )
-    capacity = pl.col("mbit") * 1e6 / 8 * pl.col("seconds")
-    return used.join(rates.drop_nulls("mbit"), on=[*RUN, "role"]).select(
+    megabits = 8e-6 / pl.col("seconds")
+    return used.join(rates.unnest("rate"), on=[*RUN, "role"]).select(
         *keys,
-        (pl.col("net_tx_bytes") / capacity).alias("sending link"),
-        (pl.col("net_rx_bytes") / capacity).alias("receiving link"),
+        (pl.col("net_tx_bytes") * megabits / pl.col("send")).alias("sending link"),
+        (pl.col("net_rx_bytes") * megabits / pl.col("receive")).alias("receiving link"),
     )
 
 

@@ -170,6 +170,10 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     system = spec.base.system
     kinds = {system.store.kind, *spec.factors.get("store.kind", ())} if system.store else set()
     found = {"knee-load": programs.find("knee-load")}
+    if spec.measure.hosts == "emulated":
+        found["knee-link"] = programs.find("knee-link")
+        for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
+            programs.find_foreign(name, package)
     if system.middleware is not None and system.middleware.address is None:
         name = "knee-queue" if spec.base.workload.protocol == "queue" else "knee-proxy"
         found[name] = programs.find(name)

@@ -60,6 +60,7 @@ class Load(Table):
     threads: _Threads = 1
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     link_mbit: _Link | None = None
+    receive_mbit: _Link | None = None
     delay_ms: _Delay = 0.0
 
 
@@ -88,6 +89,7 @@ class Middleware(Table):
     connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
     combine: Annotated[int, Field(ge=1, le=1_000)] = 1
     link_mbit: _Link | None = None
+    receive_mbit: _Link | None = None
     delay_ms: _Delay = 0.0
     address: _Addresses | None = None
 
@@ -126,6 +128,7 @@ class Store(Table):
     database: _Name = "postgres"
     reset: bool = False
     link_mbit: _Link | None = None
+    receive_mbit: _Link | None = None
     delay_ms: _Delay = 0.0
     address: _Addresses | None = None
 
@@ -140,8 +143,9 @@ class Store(Table):
 class System(Table):
     """The tiers, from the client inwards. Each tier has, for the links of its emulated hosts:
 
-    link_mbit  rate each way, in Mbit/s of Ethernet frames; by default unlimited
-    delay_ms   delay one way
+    link_mbit     rate each way, in Mbit/s of Ethernet frames; by default unlimited
+    receive_mbit  rate towards the host, if it is another one: machines in clouds often have a limit for sending only
+    delay_ms      delay one way
     """
 
     load: Load

@@ -225,7 +225,7 @@ def links_of(system: System) -> Iterator[tuple[str, Link]]:
         tier = getattr(system, role)
         if tier is not None and getattr(tier, "address", None) is None:
             for index in range(tier.hosts):
-                yield f"{role}-{index}", Link(tier.link_mbit, tier.delay_ms)
+                yield f"{role}-{index}", Link(tier.link_mbit, tier.receive_mbit or tier.link_mbit, tier.delay_ms)
 
 
 def finished(process: Process, timeout_s: float) -> None:

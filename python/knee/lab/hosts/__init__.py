@@ -17,9 +17,10 @@ from knee.lab.command import Command
 
 @dataclass(frozen=True)
 class Link:
-    """A host's link to the others: its rate each way, in Mbit/s, and its delay one way, in ms."""
+    """A host's link to the others: its rates in Mbit/s, None without a limit, and its delay one way in ms."""
 
-    mbit: float | None = None
+    send_mbit: float | None = None
+    receive_mbit: float | None = None
     delay_ms: float = 0.0
 
 

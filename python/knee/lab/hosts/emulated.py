@@ -46,12 +46,15 @@ class Place:
             self.relay.wait_ready(_READY_S)
         switch.run("ip", [f"link set {delayed if link.delay_ms else port} master switch up"])
         self.namespace.run("ip", ["link set lo up", f"addr add {self.address}/16 dev eth0", "link set eth0 up"])
-        if link.mbit is not None:
-            bytes_per_s = link.mbit * 1e6 / 8
-            burst = max(_BURST_BYTES_MIN, round(_BURST_S * bytes_per_s))
-            rule = f"root tbf rate {bytes_per_s:.0f}bps burst {burst} limit {_QUEUE_BYTES}"
-            switch.run("tc", [f"qdisc add dev {port} {rule}"])
-            self.namespace.run("tc", [f"qdisc add dev eth0 {rule}"])
+        for where, device, mbit in (
+            (self.namespace, "eth0", link.send_mbit),
+            (switch, port, link.receive_mbit),
+        ):
+            if mbit is not None:
+                bytes_per_s = mbit * 1e6 / 8
+                burst = max(_BURST_BYTES_MIN, round(_BURST_S * bytes_per_s))
+                rule = f"tbf rate {bytes_per_s:.0f}bps burst {burst} limit {_QUEUE_BYTES}"
+                where.run("tc", [f"qdisc add dev {device} root {rule}"])
 
     def frame_bytes(self) -> tuple[int, int]:
         """Bytes of frames that the host has received and sent."""

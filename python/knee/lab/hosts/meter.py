@@ -41,10 +41,13 @@ class LinkCheck:
     def problems(self) -> list[str]:
         """A sentence for each measured value that is not as declared."""
         found = []
-        for way, mbit in (("sends", self.sending_mbit), ("receives", self.receiving_mbit)):
-            if self.link.mbit is not None and abs(mbit / self.link.mbit - 1) > _RATE_ERROR_MAX:
+        for way, mbit, declared in (
+            ("sends", self.sending_mbit, self.link.send_mbit),
+            ("receives", self.receiving_mbit, self.link.receive_mbit),
+        ):
+            if declared is not None and abs(mbit / declared - 1) > _RATE_ERROR_MAX:
                 found.append(
-                    f"{self.host} {way} {mbit:.1f} Mbit/s in place of {self.link.mbit:g}; "
+                    f"{self.host} {way} {mbit:.1f} Mbit/s in place of {declared:g}; "
                     "this machine may be too slow or too busy"
                 )
         declared_ms = 2 * self.link.delay_ms
