@@ -2,6 +2,7 @@
 # make check  format, lint, types, structure
 # make test   everything that must hold, with development builds; CI runs it after make check
 # make bench  the programs against their peers, side by side
+# make reproduce   the published tables of the first report, measured shortened on emulated hosts
 # make bench-predict   predictions of other numbers of workers, held back and measured
 # make soak   what make test does at length: kills, histories that are checked, keys and messages that come and go, and drawn
 #             anew: answers compared with memcached's, networks solved in two ways, examples; and every experiment
@@ -9,7 +10,7 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test test-build test-rust test-python check bench bench-predict soak fuzz build clean
+.PHONY: demo test test-build test-rust test-python check bench bench-predict reproduce soak fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -79,6 +80,10 @@ bench: build $(VENV)/dev
 	$(BIN)/python -m bench.held_back 20
 	$(BIN)/python -m bench.coverage 10
 	$(BIN)/python -m bench
+
+reproduce: build
+	tests/peers.sh
+	$(BIN)/python -m bench.reproduce
 
 bench-predict: build
 	$(BIN)/python -m bench.predict

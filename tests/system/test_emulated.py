@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import psutil
 import pytest
 from systems import is_gone, wait_until
 
+from knee import spec
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.utilization import utilizations
@@ -22,6 +25,7 @@ from knee.lab.hosts.meter import LinkCheck, check_links
 
 PATIENCE_S = 120
 RIGHTS = () if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user")
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 
 EXPERIMENT = """\
@@ -121,3 +125,34 @@ def test_missing_rights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated, "Namespace", refuse)
     with pytest.raises(ProcessError, match="Operation not permitted; run Knee as root or under `unshare"):
         EmulatedHosts().place("store-0", Link())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "baseline-one-store",
+        "baseline-two-stores",
+        "baseline-one-middleware",
+        "baseline-two-middlewares",
+        "throughput-for-writes",
+        "gets-and-multigets",
+        "factorial-reads",
+        "factorial-writes",
+    ],
+)
+def test_published_experiment_runs_on_emulated_hosts(tmp_path: Path, name: str) -> None:
+    """One point of each experiment of the first report."""
+    levels = spec.load(EXPERIMENTS / f"{name}.toml").factors
+    short = {"seconds": 2, "warmup_s": 0, "cooldown_s": 0, "repetitions": 1}
+    overrides = {factor: each[0] for factor, each in levels.items()} | {f"measure.{k}": v for k, v in short.items()}
+    given = [f"--set={key}={json.dumps(value)}" for key, value in overrides.items()]
+    (tmp_path / f"{name}.toml").write_text(spec.read(EXPERIMENTS / f"{name}.toml"))
+    running = lab(tmp_path, "run", "--no-report", f"{name}.toml", *given)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    (path,) = (tmp_path / "runs" / name).iterdir()
+    dataset = Dataset.open(path)
+    assert observations(dataset)["throughput"][0] > 0
+    limited = utilizations(dataset).filter(pl.col("resource").is_in(["sending link", "receiving link"]))
+    # Frames in a bucket may leave beyond the rate.
+    assert limited["utilization"].max() < 1.1  # type: ignore[operator]

@@ -1,0 +1,189 @@
+"""The published tables of the first report, measured again on emulated hosts.
+
+    python -m bench.reproduce [FOLDER] [--full]
+
+Each experiment runs shortened: 8 s, and only the client counts of the tables. With --full it runs as its file says,
+which takes about a day. FOLDER has runs from before. The program writes docs/reproductions/published.csv and prints it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from knee.data import Dataset
+from knee.data.observations import observations
+from knee.verdict.analyse import analyse
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "docs" / "reproductions" / "published.csv"
+READS, WRITES = "0:1", "1:0"
+SECONDS = 8
+
+RUNS: dict[str, dict[str, object]] = {
+    "baseline-one-store": {"load.clients": [6, 144]},
+    "baseline-two-stores": {"load.clients": [8, 12]},
+    "baseline-one-middleware": {"middleware.workers": 64, "load.clients": [24, 96]},
+    "baseline-two-middlewares": {"middleware.workers": 64, "load.clients": [18, 192]},
+    "throughput-for-writes": {"load.clients": [24, 96, 288]},
+    "gets-and-multigets": {},
+    "factorial-writes": {},
+    "factorial-reads": {},
+}
+"""Overrides of each experiment when it is shortened."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published value: its table, its experiment, and where a run folder has it. The largest throughput over all
+    client counts is compared; another column is read there.
+    """
+
+    table: str
+    what: str
+    experiment: str
+    where: dict[str, object]
+    column: str
+    value: float
+
+
+def _largest(table: str, experiment: str, mix: str, values: dict[str, float]) -> list[Published]:
+    kind = "reads" if mix == READS else "writes"
+    names = {"throughput": "requests/s", "response_ms": "response time, ms", "queueing_ms": "time in the queue, ms"}
+    where: dict[str, object] = {"workload.set_get": mix}
+    return [
+        Published(table, f"{kind}: {names[column]}", experiment, where, column, value)
+        for column, value in values.items()
+    ]
+
+
+TABLES = [
+    *_largest("3: one store", "baseline-one-store", READS, {"throughput": 2897.9}),
+    *_largest("3: one store", "baseline-one-store", WRITES, {"throughput": 17556.5}),
+    *_largest("3: one load host", "baseline-two-stores", READS, {"throughput": 5856.1}),
+    *_largest("3: one load host", "baseline-two-stores", WRITES, {"throughput": 5960.9}),
+    *_largest(
+        "4: one middleware",
+        "baseline-one-middleware",
+        READS,
+        {"throughput": 2969.3, "response_ms": 8.083, "queueing_ms": 0.406},
+    ),
+    *_largest(
+        "4: one middleware",
+        "baseline-one-middleware",
+        WRITES,
+        {"throughput": 8263.5, "response_ms": 11.628, "queueing_ms": 2.740},
+    ),
+    *_largest(
+        "5: two middlewares",
+        "baseline-two-middlewares",
+        READS,
+        {"throughput": 2964.4, "response_ms": 6.077, "queueing_ms": 0.181},
+    ),
+    *_largest(
+        "5: two middlewares",
+        "baseline-two-middlewares",
+        WRITES,
+        {"throughput": 10566.4, "response_ms": 18.206, "queueing_ms": 4.557},
+    ),
+    *(
+        Published(
+            "6: writes to three stores",
+            f"{workers} workers: requests/s",
+            "throughput-for-writes",
+            {"middleware.workers": workers},
+            "throughput",
+            value,
+        )
+        for workers, value in ((8, 3492.8), (16, 4674.3), (32, 6412.2), (64, 8161.5))
+    ),
+]
+
+EFFECTS = {
+    "factorial-writes": (
+        "28: effects on writes",
+        {"middleware.hosts": 0.196, "store.hosts": 0.054, "middleware.workers": 0.731},
+    ),
+    "factorial-reads": (
+        "30: effects on reads",
+        {"middleware.hosts": 0.004, "store.hosts": 0.974, "middleware.workers": 0.004},
+    ),
+}
+"""The published shares of variation in throughput."""
+
+
+def measure(folder: Path, *, full: bool) -> None:
+    """Run every experiment that the folder lacks."""
+    for name, levels in RUNS.items():
+        if (folder / name).is_dir():
+            continue
+        short = {"measure.seconds": SECONDS, "measure.repetitions": 3 if name in EFFECTS else 1, **levels}
+        given = [] if full else [f"--set={key}={json.dumps(value)}" for key, value in short.items()]
+        command = [sys.executable, "-m", "knee", "run", f"experiments/{name}.toml", "--runs-dir", str(folder), *given]
+        subprocess.run([*command, "--no-report"], check=True, cwd=ROOT)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """A row for each published value, with the measured one, the ratio and the bottleneck that Knee names."""
+    found = []
+    for name in RUNS:
+        (run,) = (folder / name).iterdir()
+        dataset = Dataset.open(run)
+        table = observations(dataset)
+        findings = analyse(dataset)
+        limits = {
+            tuple(verdict.factors.items()): " and ".join(verdict.bottleneck.names) or "cannot tell"
+            for verdict in findings.verdicts
+        }
+        for each in TABLES:
+            if each.experiment == name:
+                means = (
+                    table.filter(*(pl.col(key) == value for key, value in each.where.items()))
+                    .group_by("clients", maintain_order=True)
+                    .agg(pl.col("throughput", each.column).mean())
+                )
+                at = means.sort("throughput").tail(1)
+                limit = next(said for levels, said in limits.items() if set(each.where.items()) <= set(levels))
+                found.append(_row(each.table, each.what, each.value, float(at[each.column][0]), limit))
+        if name in EFFECTS:
+            title, shares = EFFECTS[name]
+            (effects,) = (each for each in findings.effects if each.response == "throughput")
+            measured = {term.factors[0]: term.share for term in effects.analysis.terms if len(term.factors) == 1}
+            found += [_row(title, factor, share, measured[factor], "") for factor, share in shares.items()]
+    return found
+
+
+def _row(table: str, what: str, published: float, measured: float, limit: str) -> dict[str, str]:
+    return {
+        "table": table,
+        "value": what,
+        "published": f"{published:.5g}",
+        "measured": f"{measured:.5g}",
+        "ratio": f"{measured / published:.2f}",
+        "bottleneck": limit,
+    }
+
+
+def main() -> None:
+    """Measure what is missing, compare, write and print."""
+    arguments = [each for each in sys.argv[1:] if each != "--full"]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(arguments[0]) if arguments else Path(temporary)
+        measure(folder, full="--full" in sys.argv)
+        found = rows(folder)
+    with TABLE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, found[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+    print(TABLE.read_text(), end="")
+
+
+if __name__ == "__main__":
+    main()
