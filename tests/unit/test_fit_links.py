@@ -8,13 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.unit.synthetic import System, synthetic_dataset
+from tests.unit.test_layered import TRUE, runs, setup
 
 from knee import fit
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.demands import demands_of, with_demands
-from knee.fit.layered import LayeredFit, LayeredSystem, Setup
-from knee.fit.links import LINKS, wire_of
+from knee.fit.layered import LayeredFit, LayeredSystem, Setup, layered_system
+from knee.fit.links import asked_links, rates_of, wire_of
 from knee.fit.setups import _setup
 from knee.queueing import Delay, Network, Queue, solve_closed
 from knee.queueing.layered import solve_layered
@@ -53,8 +54,13 @@ def test_bytes_are_those_of_the_windows_with_headers(system: LayeredSystem) -> N
 def test_full_link_limits_to_its_rate(system: LayeredSystem, tier: str, size: float, hosts: int) -> None:
     found = forecast(system, **{f"{tier}__link_mbit": 10}, clients=512, workers=64)
     assert found.throughput.estimate == pytest.approx(hosts * 10e6 / 8 / size, rel=0.03)
-    assert found.limits[0][0] == LINKS[tier]
-    assert found.busy[LINKS[tier]] > 0.97
+    # The middlewares get as many bytes as they send.
+    name = {"store": "stores' receiving links", "load": "load generators' receiving links"}.get(
+        tier, found.limits[0][0]
+    )
+    assert found.limits[0][0] == name
+    assert name.endswith("links")
+    assert found.busy[name] > 0.97
 
 
 def test_link_of_a_high_rate_changes_nothing(system: LayeredSystem) -> None:
@@ -100,7 +106,7 @@ def test_text_names_the_rate(system: LayeredSystem) -> None:
 def test_tier_without_bytes_is_refused(system: LayeredSystem) -> None:
     blind = replace(system.data, wire=np.where(np.arange(3)[:, np.newaxis] == 2, np.nan, system.data.wire))
     for tier in ("store", "middleware"):
-        with pytest.raises(FitError, match=f"{tier}.link_mbit: no window of the stores .* measure with store.kind"):
+        with pytest.raises(FitError, match=f"{tier}.link_mbit: the bytes of the stores' messages are unknown"):
             _setup(blind, {f"{tier}.link_mbit": 100})
     assert _setup(blind, {"load.link_mbit": 100}).links == (("load", 100.0),)
 
@@ -108,14 +114,14 @@ def test_tier_without_bytes_is_refused(system: LayeredSystem) -> None:
 def test_links_of_a_tier_that_is_missing_are_refused(system: LayeredSystem) -> None:
     direct = replace(system.data, tiers=("load", "store"), wire=np.ones((2, 3)))
     with pytest.raises(FitError, match=r"middleware\.link_mbit: there is no middleware"):
-        fit.links.check_links({"middleware": 100.0}, direct)
+        asked_links({"middleware": 100.0}, direct)
 
 
 def test_other_number_of_stores_is_refused_for_copies(system: LayeredSystem) -> None:
     processes = system.data.processes.copy()
     processes[0, -1] = 2
     with pytest.raises(FitError, match=r"store\.link_mbit: the number of stores changed the messages"):
-        fit.links.check_links({"store": 100.0}, replace(system.data, spread=True, processes=processes))
+        asked_links({"store": 100.0}, replace(system.data, spread=True, processes=processes))
 
 
 def test_clients_stand_for_stores_without_windows() -> None:
@@ -132,3 +138,60 @@ def test_simulation_refuses_links(system: LayeredSystem) -> None:
     goal = fit.Goal.parse("p99 < 5 ms")
     with pytest.raises(FitError, match="link_mbit: links have no simulation"):
         fit.seek_settings([("", system)], {"clients": 64}, "store.link_mbit", goal, fit.Simulator())
+
+
+# ------------------------------------------------------------------------------------------------- emulated links
+
+
+WIRE = np.array([[1, 300.0, 1100], [1, 300, 1100], [1.5, 900, 800]])
+
+
+def emulated(rate: float, clients: int, workers: int = 4) -> Setup:
+    return setup(clients, workers, links=(("store", rate),))
+
+
+def test_fit_separates_emulated_links_from_delays() -> None:
+    true = replace(TRUE, wire=WIRE)
+    data = runs([emulated(60.0, n) for n in (8, 16, 32, 64, 128)], system=true)
+    rates = np.tile([np.nan, np.nan, 60.0], (len(data), 1))
+    system = layered_system(replace(data, wire=WIRE, rates=rates), level=0.95, seed=0)
+    assert system.fit.inside == pytest.approx(TRUE.inside, rel=0.1)
+    assert system.fit.outside == pytest.approx(TRUE.outside, rel=0.1)
+    for rate in (20.0, 60.0, 1000.0):
+        asked = emulated(rate, 128)
+        truth = 1000 * solve_layered(true.network(asked), 128).throughput[0]
+        assert system.forecast(asked).throughput.estimate == pytest.approx(truth, rel=0.05)
+    full = system.limits(emulated(20.0, 128))[0]
+    assert full.resource == "stores' receiving links"
+    assert system.twice(emulated(20.0, 128), full.resource).links == (("store", 40.0),)
+
+
+def test_emulated_rates_stay_as_measured_unless_asked() -> None:
+    data = runs([emulated(60.0, n) for n in (8, 16, 32)], system=replace(TRUE, wire=WIRE))
+    data = replace(data, wire=WIRE, rates=np.tile([500.0, np.nan, 60.0], (len(data), 1)))
+    assert rates_of(data, 0) == (("load", 500.0), ("store", 60.0))
+    assert asked_links({"store": 10.0}, data) == (("load", 500.0), ("store", 10.0))
+    varied = replace(data, rates=np.where(np.arange(len(data))[:, np.newaxis] < 3, 100.0, data.rates))
+    with pytest.raises(FitError, match=r"load\.link_mbit was a factor: choose a value"):
+        asked_links({"store": 10.0, "middleware": 10.0}, varied)
+
+
+def test_emulated_links_have_the_bytes_of_the_probes() -> None:
+    dataset = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
+    dataset.manifest = {**dataset.manifest, "links_emulated": True}
+    store = dataset.spec.base.system.store.model_copy(update={"link_mbit": 100.0})
+    base = dataset.spec.base.model_copy(update={"system": dataset.spec.base.system.model_copy(update={"store": store})})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    is_store = pl.col("target").str.starts_with("store")
+    dataset.probes = dataset.probes.with_columns(
+        net_rx_bytes=pl.when(is_store).then(300_000), net_tx_bytes=pl.when(is_store).then(6_000_000)
+    )
+    rows = with_demands(dataset, observations(dataset))
+    data = demands_of(rows)
+    assert data.rates is not None
+    assert data.wire is not None
+    assert data.rates[0].tolist() == pytest.approx([np.nan, np.nan, 100.0], nan_ok=True)
+    expected = [(each / rows["throughput"]).mean() for each in (300_000, 6_000_000)]
+    assert data.wire[2, 1:] == pytest.approx(expected, rel=1e-6)
+    # The load generators have no probes of bytes: their windows count.
+    assert data.wire[0, 1:] == pytest.approx([ANSWERED, ASKED], rel=0.01)

@@ -54,7 +54,7 @@ def runs(
             waiting = max(0.0, each.customers / x - each.think_ms - inside - outside)
             reply = TRUE.share_out * float(found.demand[0, 1])
             rows.append((point, x, each.customers, 1, each.think_ms, inside, waiting, outside, reply))
-            cpu.append(found.demand[0] * np.exp(noise * rng.standard_normal(3)))
+            cpu.append(found.demand[0, :3] * np.exp(noise * rng.standard_normal(3)))
     columns = np.array(rows).T
     threads = np.broadcast_to([1.0, 2.0, 3.0], (len(rows), 3))
     slots = np.repeat([float(each.slots or 0) for each in setups], repetitions)

@@ -63,6 +63,8 @@ class Demands:
         Of each middleware; NaN if requests wait for none.
     wire
         As :func:`knee.fit.links.wire_of`; None if unknown.
+    rates
+        Mbit/s of the emulated links of each tier, (runs, tiers), NaN without a rate; None without links.
     """
 
     tiers: tuple[str, ...]
@@ -86,6 +88,7 @@ class Demands:
     slots: Floats
     workers: Floats
     wire: Floats | None = None
+    rates: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.throughput)
@@ -115,7 +118,8 @@ class Demands:
             for each in fields(self)
             if each.name not in ("tiers", "pooled", "backends", "spread", "cores", "wire")
         ]
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        each = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: values[rows] for name, values in each.items() if values is not None})
 
 
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
@@ -243,4 +247,5 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         connections / middlewares if pooled else workers,
         workers,
         wire_of(rows, tiers),
+        np.stack([column(f"mbit_{tier}") for tier in tiers], axis=1),
     )

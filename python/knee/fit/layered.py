@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 from knee.data.utilization import OUTSIDERS_MAX
 from knee.errors import FitError
 from knee.fit.demands import TIERS, Demands
-from knee.fit.links import LINKS, Rates, with_links
+from knee.fit.links import LINKS, Rates, busiest, link_times, rates_of, with_links
 from knee.queueing.layered import Layered, LayeredSolution, Loads, Stage, Tier, loads_of, settle, solve_layered
 from knee.stats.intervals import Floats, Interval
 
@@ -178,22 +178,24 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
         light = data.throughput == data.throughput.min()
         share_out = float(np.clip(np.mean(data.reply[light] / data.cpu[light, 1]), 0.1, 0.6))
 
-    def stage(shares: dict[str, float], there: Floats, times: Floats) -> tuple[float, float]:
+    def stage(shares: dict[str, float], there: Floats, times: Floats, on_links: Floats) -> tuple[float, float]:
         if not shares:
             return 0.0, 1.0
         others = 1 - 1 / np.maximum(1, np.fmin(there, data.customers))
         gap = np.maximum(threads.speed - threads.used * queues * others[:, np.newaxis], _LEAST_GAP)
         work = np.array([shares.get(tier, 0.0) for tier in data.tiers]) * data.cpu
-        delay, stretch = nnls(np.stack([ones, (work / gap).sum(axis=1)], axis=1) / times[:, np.newaxis], ones)[0]
+        each = np.stack([ones, (work / gap).sum(axis=1)], axis=1) / times[:, np.newaxis]
+        delay, stretch = nnls(each, 1 - on_links / times)[0]
         return float(delay), float(stretch)
 
     inside, outside = _shares(data.tiers, share_out)
+    on_links = link_times(data)
     return LayeredFit(
         data.tiers,
         data.backends,
         laws,
-        stage(inside, data.slots * data.middlewares, data.inside),
-        stage(outside, np.full(len(data), np.inf), data.outside),
+        stage(inside, data.slots * data.middlewares, data.inside, on_links[0]),
+        stage(outside, np.full(len(data), np.inf), data.outside, on_links[1]),
         share_out,
         data.wire,
     )
@@ -288,7 +290,7 @@ class LayeredSystem:
             {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
             | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)}
             | {
-                LINKS[tier]: float(solution.busy[0, len(self.data.tiers) + 2 * i :][:2].max())
+                self._link(tier): float(solution.busy[0, len(self.data.tiers) + 2 * i :][:2].max())
                 for i, (tier, _) in enumerate(setup.links)
             },
         )
@@ -301,6 +303,10 @@ class LayeredSystem:
     def slots(self) -> str:
         """What the slots are."""
         return CONNECTIONS if self.data.pooled else SLOTS
+
+    def _link(self, tier: str) -> str:
+        """What the links of a tier are called."""
+        return LINKS[tier] if self.fit.wire is None else busiest(tier, self.data.tiers, self.fit.wire)
 
     def _slots_busy(self, setup: Setup, solution: LayeredSolution) -> dict[str, float]:
         if setup.slots is None:
@@ -342,6 +348,10 @@ class LayeredSystem:
             # A worker uses one connection.
             most = int(self.data.workers.max()) if self.data.pooled else 2 * setup.slots
             return replace(setup, slots=min(2 * setup.slots, most))
+        if resource in [self._link(tier) for tier, _ in setup.links]:
+            return replace(
+                setup, links=tuple((tier, rate * (1 + (self._link(tier) == resource))) for tier, rate in setup.links)
+            )
         each = zip(self.data.tiers, setup.threads, strict=True)
         return replace(setup, threads=tuple(count * (2 if THREADS[tier] == resource else 1) for tier, count in each))
 
@@ -363,7 +373,7 @@ class LayeredSystem:
             found.append((THREADS[tier], gain(replace(setup, threads=tuple(each)), each[i] / setup.threads[i])))
         for i, (tier, rate) in enumerate(setup.links):
             links = (*setup.links[:i], (tier, rate * _STEP), *setup.links[i + 1 :])
-            found.append((LINKS[tier], gain(replace(setup, links=links), _STEP)))
+            found.append((self._link(tier), gain(replace(setup, links=links), _STEP)))
         return sorted(found, key=lambda each: -each[1][0])
 
 
@@ -422,4 +432,5 @@ def setup_of(data: Demands, rows: np.ndarray) -> Setup:
         tuple(data.each[first].astype(int).tolist()),
         data.cores,
         float(data.pipeline[first]),
+        rates_of(data, first),
     )

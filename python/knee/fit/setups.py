@@ -18,7 +18,7 @@ from knee.fit.curve import CONNECTIONS, MIDDLEWARES, THINK_SCATTER, WORKERS
 from knee.fit.demands import TIERS, Demands, demands_of, with_demands
 from knee.fit.goals import Goal, Sought, seek
 from knee.fit.layered import LayeredForecast, LayeredSystem, Setup, layered_system
-from knee.fit.links import check_links
+from knee.fit.links import asked_links
 from knee.fit.percentiles import Simulator, quantiles_of, with_quantiles
 from knee.fit.scenario import CLIENTS, PIPELINE, THINK, Setting, setting
 from knee.stats.intervals import Floats
@@ -226,8 +226,7 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
             "stores: a write or a sharded multi-get goes to several stores, so their number changes its work; measure "
             f"it, with --set 'store.hosts=[{data.processes[0, -1]:g},{processes[-1]}]'"
         )
-    asked_links = {tier: rate for tier, own in _LINKS.items() if (rate := setting(asked, own)) is not None}
-    links = check_links(asked_links, data)
+    rates = {tier: rate for tier, own in _LINKS.items() if (rate := setting(asked, own)) is not None}
     slots = float(data.slots[0])
     if np.isfinite(data.slots).all():
         slots = only("workers", data.workers) if workers is None else workers
@@ -245,7 +244,7 @@ def _setup(data: Demands, asked: Mapping[str, Setting]) -> Setup:
         each(_THREADS, data.each),
         data.cores if cores is None else cores,
         in_flight,
-        links,
+        asked_links(rates, data),
     )
 
 

@@ -15,6 +15,7 @@ from knee.data import Dataset
 from knee.data.utilization import OUTSIDERS_DECISIVE
 from knee.errors import FitError
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
+from knee.fit.links import RECEIVING, SENDING
 from knee.fit.setups import layered_systems
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.candidates import SOFT
@@ -25,6 +26,8 @@ _RESOURCES = {
     CONNECTIONS: ("middleware", "connections"),
     CORES: ("host", "host CPU"),
     **{name: (tier, "thread") for tier, name in THREADS.items()},
+    **{name: (tier, "sending link") for tier, name in SENDING.items()},
+    **{name: (tier, "receiving link") for tier, name in RECEIVING.items()},
 }
 """The candidate of the bottleneck that a resource of the model is: its role and resource."""
 
