@@ -299,7 +299,8 @@ def predict_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:
-    """Predict unmeasured settings: clients, think time, and of a run folder also workers, hosts, threads and cores."""
+    """Predict unmeasured settings: clients, think time, and of a run folder also workers, hosts, threads, links and
+    cores."""
     from knee.cli import analyse
 
     analyse.print_prediction(
