@@ -15,9 +15,9 @@ use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
 /// Edges of a commit by default.
 ///
 /// A million edges grouped by user took 353 ms of processor time in commits of 2^10 edges, and 154 ms with 2^14. With
-/// 2^16, 2^18 and 2^20 edges, they took 127, 122 and 135 ms. Each commit was synced. (Lists of
-/// `crates/bench/benches/graph.rs`, medians of nine interleaved runs on two shared cores.) An unordered list gains from
-/// larger commits: 603 ms with 2^16, 241 ms with 2^18. Each commit adds a record to nearly every user.
+/// 2^16, 2^18 and 2^20 edges, they took 127, 122 and 135 ms. Each commit was synced. (Synthetic graph of 30,000 users,
+/// medians of nine interleaved runs on two shared cores.) An unordered list gains from larger commits: 603 ms with 2^16,
+/// 241 ms with 2^18. Each commit adds a record to nearly every user.
 pub const COMMIT_EDGES: usize = 1 << 16;
 /// The prefix of the key with the position of a loaded list; the list's name follows. No user's key has it.
 pub const MARK_PREFIX: &str = "load:";

@@ -35,8 +35,6 @@ pub(crate) enum Stop {
 pub(crate) struct Cluster {
     place: PathBuf,
     port: u16,
-    /// Whether PostgreSQL waits for the disk, from the next start on.
-    pub(crate) is_durable: bool,
     /// The size of the cluster's own disk, which has all files but the write-ahead log.
     disk_mib: Option<u32>,
     server: Option<Child>,
@@ -131,7 +129,6 @@ impl Cluster {
         Cluster {
             place,
             port: free_port(),
-            is_durable: false,
             disk_mib: None,
             server: None,
             template: OnceCell::new(),
@@ -161,12 +158,7 @@ impl Cluster {
             .arg(self.place.join("data"))
             .args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=1000"])
-            .args([
-                "-c",
-                "shared_buffers=64MB",
-                "-c",
-                if self.is_durable { "fsync=on" } else { "fsync=off" },
-            ])
+            .args(["-c", "shared_buffers=64MB", "-c", "fsync=off"])
             .args(["-c", "log_line_prefix=%d "])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
