@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,32 +18,22 @@ from pathlib import Path
 from bench import backlog_table, front_table, queue_table
 from bench.cells import CELLS, CONNECTIONS, Cell
 from bench.cpu import Disturbance
-from bench.drivers import DRIVERS
-from bench.durable_table import WRITERS, compare_durable
+from bench.drivers import KneeLoad
+from bench.durable_table import compare_durable
 from bench.generator_table import compare_generators
 from bench.programs import BenchError, Cores
 from bench.resident_table import compare_resident
 from bench.scan_table import compare_scans
-from bench.scan_table import estimate_s as scans_estimate_s
 from bench.server_tables import compare_proxies, compare_stores
 from bench.servers import Servers
 from bench.table import Plan, StoreKind, Table
 
 STORE_KINDS: tuple[StoreKind, ...] = ("memcached", "knee-kv")
 STORE_COUNTS = (1, 3)
-# The keys of the comparison of memory, and the rate of storing them, for the estimate of the time.
+# The keys of the comparison of memory.
 RESIDENT_KEYS = 10_000_000
-KEYS_PER_S = 150_000
 # The most keys that fit the stores' memory.
 RESIDENT_KEYS_MAX = 30_000_000
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One run, which may fill several tables."""
-
-    measure: Callable[[], Sequence[Table]]
-    estimate_s: float
 
 
 def main() -> int:
@@ -64,14 +53,13 @@ def main() -> int:
         print("bench: --only or --cell leaves nothing to measure", file=sys.stderr)
         return 2
 
-    estimate_s = sum(measurement.estimate_s for measurement in measurements.values())
-    print(_circumstances(arguments, estimate_s), flush=True)
+    print(_circumstances(arguments), flush=True)
     before, began = Disturbance.now(), time.monotonic()
     tables: list[Table] = []
     failures: list[str] = []
-    for name, measurement in measurements.items():
+    for name, measure in measurements.items():
         try:
-            found = measurement.measure()
+            found = measure()
         except BenchError as error:
             failures.append(f"{name}: {error}")
             continue
@@ -112,9 +100,6 @@ def _parse_arguments() -> argparse.Namespace:
         help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. Of the tables "
         "that begin with kv or queue only kv-memory has cells",
     )
-    parser.add_argument(
-        "--driver", choices=sorted(DRIVERS), default="knee-load", help="load on the servers (knee-load)"
-    )
     parser.add_argument("--programs", type=Path, help="where our programs are (target/release or target/fast)")
     parser.add_argument(
         "--disk",
@@ -140,52 +125,35 @@ def _is_named(cell: Cell, wanted: list[str]) -> bool:
     return not wanted or any(re.search(rf"{re.escape(words)}\b", cell.name) for words in wanted)
 
 
-def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Measurement]:
-    """The measurements, by name. Raises BenchError if the driver is missing."""
+def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Callable[[], Sequence[Table]]]:
+    """The runs, by name; each may fill several tables. Raises BenchError if knee-load is missing."""
     cores, servers = Cores.of_this_machine(), Servers(arguments.programs)
-    driver = DRIVERS[arguments.driver](arguments.programs, cores)
+    driver = KneeLoad(arguments.programs, cores)
     disk, keys, programs = arguments.disk, arguments.resident_keys, arguments.programs
-    cells = len(plan.cells)
-    measurements = {
-        f"proxies-{count}-{kind}": Measurement(
-            partial(compare_proxies, plan, cores, servers, driver, kind, count), plan.estimate_s(cells, 3)
-        )
+    measurements: dict[str, Callable[[], Sequence[Table]]] = {
+        f"proxies-{count}-{kind}": partial(compare_proxies, plan, cores, servers, driver, kind, count)
         for kind in STORE_KINDS
         for count in STORE_COUNTS
     }
-    for kind in STORE_KINDS:
-        measurements[f"generators-{kind}"] = Measurement(
-            partial(compare_generators, plan, cores, servers, kind), plan.estimate_s(cells, 3)
-        )
     measurements |= {
-        "kv-memory": Measurement(
-            partial(compare_stores, plan, cores, servers, driver),
-            plan.estimate_s(cells, 3),
-        ),
-        "kv-durable": Measurement(
-            partial(compare_durable, plan, cores, servers, disk), plan.estimate_s(len(WRITERS), 3)
-        ),
-        "kv-scans": Measurement(partial(compare_scans, plan, servers, disk), scans_estimate_s(plan)),
-        "kv-resident": Measurement(partial(compare_resident, plan, cores, servers, disk, keys), 5 * keys / KEYS_PER_S),
-        "queue-pgbench": Measurement(
-            partial(queue_table.compare_pgbench, plan, programs, disk), queue_table.estimate_s(plan, 5)
-        ),
-        "queue-pgmq": Measurement(
-            partial(queue_table.compare_pgmq, plan, programs, disk), queue_table.estimate_s(plan, 4)
-        ),
-        "queue-backlog": Measurement(
-            partial(backlog_table.compare_backlogs, plan, programs, disk), backlog_table.estimate_s(plan)
-        ),
-        "queue-alone": Measurement(
-            partial(front_table.measure_alone, plan, cores, programs), front_table.estimate_s(plan)
-        ),
-        "queue-memory": Measurement(partial(front_table.measure_memory, plan, programs), 10),
+        f"generators-{kind}": partial(compare_generators, plan, cores, servers, kind) for kind in STORE_KINDS
+    }
+    measurements |= {
+        "kv-memory": partial(compare_stores, plan, cores, servers, driver),
+        "kv-durable": partial(compare_durable, plan, cores, servers, disk),
+        "kv-scans": partial(compare_scans, plan, servers, disk),
+        "kv-resident": partial(compare_resident, plan, cores, servers, disk, keys),
+        "queue-pgbench": partial(queue_table.compare_pgbench, plan, programs, disk),
+        "queue-pgmq": partial(queue_table.compare_pgmq, plan, programs, disk),
+        "queue-backlog": partial(backlog_table.compare_backlogs, plan, programs, disk),
+        "queue-alone": partial(front_table.measure_alone, plan, cores, programs),
+        "queue-memory": partial(front_table.measure_memory, plan, programs),
     }
     wanted = arguments.only
     return {name: one for name, one in measurements.items() if not wanted or name.startswith(tuple(wanted))}
 
 
-def _circumstances(arguments: argparse.Namespace, estimate_s: float) -> str:
+def _circumstances(arguments: argparse.Namespace) -> str:
     cores = Cores.of_this_machine()
     pinned = (
         "nothing is pinned: there is one core"
@@ -196,7 +164,7 @@ def _circumstances(arguments: argparse.Namespace, estimate_s: float) -> str:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Linux {platform.release()}, {_cpu_model()}, "
         f"{os.cpu_count()} cores; {pinned}.\n"
         f"{CONNECTIONS} connections, closed loop. {arguments.rounds} rounds of {arguments.seconds:g} s for each "
-        f"contestant, in turns. This takes about {estimate_s / 60:.0f} min.\n"
+        "contestant, in turns.\n"
     )
 
 

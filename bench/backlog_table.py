@@ -23,7 +23,6 @@ RATIO_MAX = 1.2
 OURS, PGMQ = "knee-queue", "pgmq"
 # The samples of a row: its own, and those of the smallest backlog in the same turns.
 THIS, SMALLEST = "samples", "smallest"
-STORED_PER_S = 60_000
 TITLE = "Removing the top message of a backlog"
 _CONTENT = "m" * CHARACTERS
 
@@ -65,12 +64,6 @@ def compare_backlogs(plan: Plan, programs: Path | None, disk: Path) -> list[Tabl
                 for name in (_name(queue, backlog) for backlog in BACKLOGS)
             ]
     return [table]
-
-
-def estimate_s(plan: Plan) -> float:
-    """The time of :func:`compare_backlogs`."""
-    stored_s = 2 * sum(BACKLOGS) / STORED_PER_S
-    return stored_s + 2 * len(BACKLOGS) * (plan.rounds + 1) * (STRETCH * plan.seconds + 0.3)
 
 
 def _name(queue: str, backlog: int) -> str:

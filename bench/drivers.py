@@ -1,15 +1,14 @@
-"""The load on a server under test, always the same program for all contestants of a table."""
+"""Load generators: `knee-load` for all servers, and `floor-send` as its contestant."""
 
 from __future__ import annotations
 
 import json
 import resource
 import socket
-import tempfile
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from bench.cells import CONNECTIONS, Cell
 from bench.programs import BenchError, Cores, Program, find_program
@@ -31,21 +30,6 @@ class Driven:
     requests: int
     seconds: float
     cpu_s: float
-
-
-class Driver(Protocol):
-    """A load generator."""
-
-    name: str
-
-    def populate(self, stores: list[str], cell: Cell) -> None:
-        """Makes every key of `cell` a hit in every store."""
-
-    def choosing(self, keys: str) -> Driver:
-        """This driver with another choice of keys, as in knee-load's flag `--key-choice`."""
-
-    def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
-        """Loads `address` from all connections in a closed loop. Raises BenchError on any wrong answer."""
 
 
 def run_generator(command: list[str], core: int | None, seconds: float) -> tuple[dict[str, Any], float]:
@@ -112,15 +96,9 @@ class KneeLoad:
 class FloorSend:
     """`floor-send`: one key, one prepared request. It takes the least CPU from the measured program."""
 
-    name = "floor-send (one key)"
-
     def __init__(self, directory: Path | None, cores: Cores) -> None:
         self._program = find_program("floor-send", directory)
         self._core = cores.others
-
-    def choosing(self, keys: str) -> Self:
-        """This driver: it has a single key."""
-        return self
 
     def populate(self, stores: list[str], cell: Cell) -> None:
         """Sets its key in every store."""
@@ -138,15 +116,3 @@ class FloorSend:
             *(self._program, "--server", address, "--connections", str(CONNECTIONS), "--depth", str(cell.depth)),
             *("--request", str(request), "--reply-bytes", str(len(cell.reply(FIRST_KEY))), "--seconds", str(seconds)),
         ]
-
-    def drive(self, address: str, cell: Cell, seconds: float) -> Driven:
-        """Raises BenchError if a reply has not the length of a hit."""
-        with tempfile.NamedTemporaryFile() as request:
-            request.write(cell.request(FIRST_KEY))
-            request.flush()
-            command = self.load_command(address, cell, seconds, Path(request.name))
-            summary, cpu_s = run_generator(command, self._core, seconds)
-        return Driven(summary["requests"], summary["seconds"], cpu_s)
-
-
-DRIVERS: dict[str, type[KneeLoad] | type[FloorSend]] = {"knee-load": KneeLoad, "floor-send": FloorSend}

@@ -73,11 +73,6 @@ def measure_alone(plan: Plan, cores: Cores, programs: Path | None) -> list[Table
     return [table]
 
 
-def estimate_s(plan: Plan) -> float:
-    """The time of :func:`measure_alone`."""
-    return len(LOOPS) * (plan.rounds + 1) * (plan.seconds + 0.3)
-
-
 def measure_memory(plan: Plan, programs: Path | None) -> list[Table]:
     """Connections that have each registered a client and made a queue, and are silent. There is no aim."""
     table = Table(

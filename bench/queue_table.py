@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import pgmq
-from bench.postgresql import STILL_THERE_S, Cluster, Script, Stretch, migrated, pgbench_stretch
+from bench.postgresql import Cluster, Script, Stretch, migrated, pgbench_stretch
 from bench.queue_load import CHARACTERS, before, stretch
 from bench.table import Plan, Row, Table, median_of, range_of, ratio_of
 from knee.lab.deploy import pgbench
@@ -20,8 +20,6 @@ COMBINE = 64
 OURS, COMBINED, PGBENCH, PGMQ = "knee-queue", "combined", "pgbench", "pgmq"
 OF_PGBENCH_MIN, OF_PGBENCH_COMBINED = 0.9, 1.0
 OF_PGMQ_MIN = 2.5
-# Time to connect and register, and for pgbench to begin.
-OVERHEAD_S = 0.6
 
 TITLE_PGBENCH = "knee-queue against pgbench calling the same functions"
 TITLE_PGMQ = "knee-queue against pgmq"
@@ -78,11 +76,6 @@ def compare_pgmq(plan: Plan, programs: Path | None, disk: Path) -> list[Table]:
                     measure = partial(_row, plan, programs, cluster, PGMQ, "send-remove", connections, peer)
                     table.add(plan, f"{name}, {connections} connections", measure)
     return [table]
-
-
-def estimate_s(plan: Plan, cells: int) -> float:
-    """The time of this many cells with three contestants, one of them pgbench."""
-    return cells * 3 * (plan.rounds + 1) * (plan.seconds + OVERHEAD_S + STILL_THERE_S / 3) + 15
 
 
 def _cluster(files: Path, name: str, *, durable: bool) -> Cluster:

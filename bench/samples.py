@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.cells import Cell
 from bench.cpu import CpuTime
-from bench.drivers import Driven, Driver
+from bench.drivers import Driven, KneeLoad
 from bench.programs import BenchError, Program, Server
 
 
@@ -47,7 +47,7 @@ class Sample:
         return self.cpu.waited_s / self.seconds
 
 
-def drive(server: Server, driver: Driver, cell: Cell, seconds: float) -> Driven:
+def drive(server: Server, driver: KneeLoad, cell: Cell, seconds: float) -> Driven:
     """Loads a server. Raises BenchError, with the server's name, if an answer is wrong."""
     try:
         return driver.drive(server.address, cell, seconds)

@@ -178,11 +178,6 @@ def compare_scans(plan: Plan, servers: Servers, disk: Path) -> list[Table]:
     return [table]
 
 
-def estimate_s(plan: Plan) -> float:
-    """The time of the comparison."""
-    return 2 * (2 * PAIRS * plan.rounds * (STRETCH * plan.seconds + WARM_UP_S) + 5)
-
-
 def _row(plan: Plan, servers: Servers, store: str, flags: list[str]) -> Row:
     grpc = f"127.0.0.1:{free_port()}"
     # Otherwise waits for a processor would determine the p99, also in the kernel's part of disk writes.

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from bench.cells import Cell
 from bench.cpu_table import CpuTable
-from bench.drivers import Driver
+from bench.drivers import KneeLoad
 from bench.programs import BenchError, Cores, Server
 from bench.samples import drive, measure_server
 from bench.servers import Servers
@@ -18,7 +18,7 @@ ZIPF_THETA = 0.8
 
 
 def compare_proxies(
-    plan: Plan, cores: Cores, servers: Servers, driver: Driver, kind: StoreKind, stores: int
+    plan: Plan, cores: Cores, servers: Servers, driver: KneeLoad, kind: StoreKind, stores: int
 ) -> list[CpuTable]:
     """`knee-proxy --pipelined`, nutcracker and `floor-relay` before the same stores."""
     notes = ["One thread each."]
@@ -48,7 +48,7 @@ def compare_proxies(
     return [table]
 
 
-def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -> list[CpuTable]:
+def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: KneeLoad) -> list[CpuTable]:
     """`knee-kv` as a cache, `knee-kv` with versions in memory, and memcached: one run, a table for each of ours."""
     tables = [
         CpuTable(
@@ -72,7 +72,7 @@ def compare_stores(plan: Plan, cores: Cores, servers: Servers, driver: Driver) -
     return tables
 
 
-def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cell]:
+def _populated(plan: Plan, driver: KneeLoad, addresses: list[str]) -> Iterator[Cell]:
     """The cells. Before each, the stores are filled with values of its size."""
     size = None
     for cell in sorted(plan.cells, key=lambda cell: cell.value_bytes):
@@ -82,7 +82,7 @@ def _populated(plan: Plan, driver: Driver, addresses: list[str]) -> Iterator[Cel
         yield cell
 
 
-def _add_rows(plan: Plan, driver: Driver, tables: list[CpuTable], cell: Cell, contestants: dict[str, Server]) -> None:
+def _add_rows(plan: Plan, driver: KneeLoad, tables: list[CpuTable], cell: Cell, contestants: dict[str, Server]) -> None:
     """One run of a cell, for all the tables that its contestants are in."""
     plan.progress(f"{tables[0].title}: {cell.name}")
     try:

@@ -13,8 +13,6 @@ from bench.samples import Ratio, Sample
 from knee.stats.tables import columns
 
 WARM_UP_S = 0.3
-# Starting a load process, connecting, and ending it.
-OVERHEAD_S = 0.15
 
 StoreKind = Literal["memcached", "knee-kv"]
 Contestant = TypeVar("Contestant")
@@ -29,11 +27,6 @@ class Plan:
     seconds: float
     cells: Sequence[Cell]
     progress: Callable[[str], None]
-
-    def estimate_s(self, cells: int, contestants: int) -> float:
-        """The time of this many cells of a table with this many contestants."""
-        per_contestant = WARM_UP_S + OVERHEAD_S + self.rounds * (self.seconds + OVERHEAD_S)
-        return cells * contestants * per_contestant
 
     def in_turns(
         self, contestants: dict[str, Contestant], measure: Callable[[Contestant], Measured]
