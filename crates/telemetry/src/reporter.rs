@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use hdrhistogram::serialization::V2DeflateSerializer;
 
-use crate::admin::Admin;
+use crate::admin;
 use crate::clock::Moment;
 use crate::collate::{Collator, Second};
 use crate::csv;
@@ -91,7 +91,7 @@ impl<R: Role> Reporter<R> {
         self.grpc = Some(address);
     }
 
-    /// Serves `GET /metrics` and `GET /healthz` on `listener` while the reporter runs.
+    /// Serves `GET /metrics` and `GET /healthz` on `listener` from the reporter's start until the process ends.
     ///
     /// # Errors
     ///
@@ -152,15 +152,14 @@ impl<R: Role> Reporter<R> {
     /// The system cannot start another thread.
     pub fn start(self) -> io::Result<Running<R>> {
         let totals = Arc::new(Mutex::new(Totals::new(self.thread_names.clone())));
-        let admin = self.admin.map(|(listener, _)| {
+        if let Some((listener, _)) = self.admin {
             let totals = Arc::clone(&totals);
             // Write the page from a copy, so that the reporter does not wait for the lock.
-            Admin::start(listener, move || {
+            admin::serve(listener, move || {
                 let totals = lock(&totals).clone();
                 prometheus::page(&totals)
-            })
-        });
-        let admin = admin.transpose()?;
+            })?;
+        }
         let mut printer = Printer {
             stats: self.stats,
             output: self.output,
@@ -177,7 +176,7 @@ impl<R: Role> Reporter<R> {
             report(&windows, &shared, &mut printer);
             printer
         })?;
-        Ok(Running { thread, admin, totals })
+        Ok(Running { thread, totals })
     }
 }
 
@@ -185,7 +184,6 @@ impl<R: Role> Reporter<R> {
 #[derive(Debug)]
 pub struct Running<R: Role> {
     thread: JoinHandle<Printer>,
-    admin: Option<Admin>,
     totals: Arc<Mutex<Totals<R>>>,
 }
 
@@ -201,10 +199,6 @@ impl<R: Role> Running<R> {
         let totals = lock(&self.totals);
         let closing = closing(&totals);
         printer.end(&totals, &closing);
-        drop(totals);
-        if let Some(admin) = self.admin {
-            admin.stop();
-        }
     }
 }
 
