@@ -63,28 +63,14 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::mpsc;
+    use knee_testkit::Lines;
 
     use super::*;
 
-    struct Lines(mpsc::Sender<Vec<u8>>);
-
-    impl Write for Lines {
-        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.send(text.to_vec()).map_err(io::Error::other)?;
-            Ok(text.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn failure_is_reported_once_for_each_reason() {
-        let (lines, written) = mpsc::channel();
-        let log = Trace::to_sink("test", Lines(lines));
+        let lines = Lines::default();
+        let log = Trace::to_sink("test", lines.clone());
         let report = Report::new(log.clone());
         let failed = |reason: &str| Err(Failure::Unavailable(reason.to_owned()));
         for done in [Ok(()), failed("one"), failed("one"), failed("two"), Ok(()), Ok(())] {
@@ -92,11 +78,9 @@ mod tests {
         }
         report.after(Job::Listen, Ok(()));
         log.finish();
-        let written: Vec<u8> = written.try_iter().flatten().collect();
-        let written = String::from_utf8(written).expect("lines are text");
         let leases = Job::EndLeases;
         let expected =
             format!("test: {leases}: one\ntest: {leases}: two\ntest: works again: {leases}\n");
-        assert_eq!(written, expected);
+        assert_eq!(lines.text(), expected);
     }
 }

@@ -111,9 +111,6 @@ impl<H: Handler> EventLoop<H> {
 
         let now = Instant::now();
         self.io.now = now;
-        // An idle time-out that would overflow the clock counts as no time-out.
-        let countable = |idle: &Duration| now.checked_add(idle.saturating_mul(2)).is_some();
-        self.io.config.idle_timeout = self.io.config.idle_timeout.filter(countable);
         if let Some(idle) = self.io.config.idle_timeout {
             self.io.timer(now + idle, SWEEP);
         }

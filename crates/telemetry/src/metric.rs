@@ -1,5 +1,14 @@
 //! The metrics that roles make and the admin port prints.
 
+/// A list of metrics without labels: kind, name, help and value of each.
+macro_rules! metrics {
+    ($($kind:ident $name:literal $help:literal = $value:expr;)*) => {
+        vec![$($crate::metric::Metric::$kind($name, $help, $value)),*]
+    };
+}
+
+pub(crate) use metrics;
+
 /// How a metric changes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -28,15 +37,6 @@ impl Metric {
 
     pub(crate) fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
         Metric::single(MetricKind::Gauge, name, help, value)
-    }
-
-    /// HTTP requests on a port of memcached's protocol.
-    pub(crate) fn http_requests(count: u64) -> Metric {
-        Metric::counter(
-            "knee_http_requests_total",
-            "Connections closed because an HTTP request came.",
-            count as f64,
-        )
     }
 
     fn single(kind: MetricKind, name: &'static str, help: &'static str, value: f64) -> Metric {

@@ -19,3 +19,12 @@ pub struct ServerCounts {
     /// Whether it is in use; for a whole process, whether every thread uses it.
     pub up: bool,
 }
+
+impl ServerCounts {
+    pub(crate) fn add(&mut self, other: &ServerCounts) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        self.ejected += other.ejected;
+        self.mismatches += other.mismatches;
+    }
+}

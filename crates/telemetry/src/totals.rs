@@ -96,15 +96,6 @@ impl<R: Role> Totals<R> {
         self.ops[op as usize].as_ref().map_or_else(Counts::default, |total| total.counts)
     }
 
-    /// Counts of all requests.
-    pub fn all_counts(&self) -> Counts {
-        let mut all = Counts::default();
-        for op in Op::ALL {
-            all.add(&self.counts(op));
-        }
-        all
-    }
-
     /// The histogram of one stage of one type of request, in nanoseconds. `None` if the type did not occur or the role
     /// does not time the stage.
     pub fn histogram(&self, op: Op, stage: Stage) -> Option<&Histogram<u64>> {

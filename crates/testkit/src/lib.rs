@@ -6,12 +6,14 @@
 //! * [`alone`]: runs an ignored test in its own process.
 //! * [`signal`]: sends a signal to a child, and waits until it has stopped.
 //! * [`eventually`], [`wait_until`]: wait for a condition, within [`PATIENCE`].
+//! * [`Lines`]: keeps what a program writes.
 //! * [`soak`]: the factor by which tests draw more random examples.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod disk;
+mod lines;
 mod memcached;
 mod ports;
 mod process;
@@ -19,6 +21,7 @@ mod soak;
 mod waiting;
 
 pub use disk::Disk;
+pub use lines::Lines;
 pub use memcached::Memcached;
 pub use ports::{free_address, free_port};
 pub use process::{alone, signal};

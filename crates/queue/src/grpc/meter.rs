@@ -307,38 +307,32 @@ impl Drop for Call {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::mpsc;
     use std::time::Duration;
+
+    use knee_testkit::Lines;
 
     use super::*;
 
-    struct Lines(mpsc::Sender<Vec<u8>>);
-
-    impl Write for Lines {
-        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.send(text.to_vec()).map_err(io::Error::other)?;
-            Ok(text.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+    /// A meter with a trace, and the trace's lines.
+    fn traced() -> (Arc<Meter>, Trace, Lines) {
+        let lines = Lines::default();
+        let trace = Trace::to_sink("test", lines.clone());
+        let shards = Arc::new(Shards::new(1, Vec::new()));
+        let meter = Meter::new(Telemetry { shards, trace: Some(trace.clone()) });
+        (Arc::new(meter), trace, lines)
     }
 
     /// Times of a cancelled call in microseconds: the wait for a connection, and the time with it.
     fn cancelled(connected: impl FnOnce(Instant) -> Option<Instant>) -> (f64, f64) {
-        let (lines, written) = mpsc::channel();
-        let trace = Trace::to_sink("test", Lines(lines));
-        let shards = Arc::new(Shards::new(1, Vec::new()));
-        let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
+        let (meter, trace, lines) = traced();
         let since = Instant::now().checked_sub(Duration::from_millis(30)).expect("later than that");
         let mut call = Call::begun(meter, Op::Send, since);
         call.traced = Some("send".to_owned());
         call.dequeued = Some(since);
         call.stages().connected = connected(since);
         drop(call);
-        let line = String::from_utf8(written.recv().expect("a line")).expect("lines are text");
+        trace.finish();
+        let line = lines.text();
         let us = |name: &str| {
             let (_, rest) = line.split_once(name).expect("it is in the line");
             rest.split("us").next().and_then(|us| us.parse().ok()).expect("a number")
@@ -356,13 +350,11 @@ mod tests {
 
     #[test]
     fn refused_call_is_traced() {
-        let (lines, written) = mpsc::channel();
-        let trace = Trace::to_sink("test", Lines(lines));
-        let shards = Arc::new(Shards::new(1, Vec::new()));
-        let meter = Arc::new(Meter::new(Telemetry { shards, trace: Some(trace) }));
+        let (meter, trace, lines) = traced();
         let path = "/knee.queue.v1.Queue/ReadAll";
         meter.unserved(path, Instant::now(), Code::ResourceExhausted);
-        let line = String::from_utf8(written.recv().expect("a line")).expect("lines are text");
+        trace.finish();
+        let line = lines.text();
         assert!(line.starts_with(&format!("test: trace read_all {path:?} received=")), "{line}");
         assert!(line.contains(" status=ResourceExhausted "), "{line}");
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::metric::Metric;
+use crate::metric::{Metric, metrics};
 use crate::role::{Gauges, Reading, Role};
 use crate::stage::LoadTimes;
 
@@ -99,33 +99,13 @@ impl Reading for LoadGauges {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        vec![
-            Metric::counter(
-                "knee_late_sends_total",
-                "Sends more than 1 ms after their intended time.",
-                self.late_sends as f64,
-            ),
-            Metric::counter(
-                "knee_wrong_values_total",
-                "Values that differ from the key's expected value.",
-                self.wrong_values as f64,
-            ),
-            Metric::counter(
-                "knee_losses_total",
-                "Connections that were lost, whether or not they were opened again.",
-                self.losses as f64,
-            ),
-            Metric::counter(
-                "knee_reconnects_total",
-                "Connections opened again after they had been lost.",
-                self.reconnects as f64,
-            ),
-            Metric::gauge(
-                "knee_requests_in_flight",
-                "Requests sent and not yet answered.",
-                self.in_flight as f64,
-            ),
-        ]
+        metrics! {
+            counter "knee_late_sends_total" "Sends more than 1 ms after their intended time." = self.late_sends as f64;
+            counter "knee_wrong_values_total" "Values that differ from the key's expected value." = self.wrong_values as f64;
+            counter "knee_losses_total" "Connections that were lost, whether or not they were opened again." = self.losses as f64;
+            counter "knee_reconnects_total" "Connections opened again after they had been lost." = self.reconnects as f64;
+            gauge "knee_requests_in_flight" "Requests sent and not yet answered." = self.in_flight as f64;
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::level::{Level, LevelReading};
-use crate::metric::{Metric, MetricKind};
+use crate::metric::{Metric, MetricKind, metrics};
 use crate::role::{Gauges, Reading, Role};
 use crate::server_counts::ServerCounts;
 use crate::stage::MiddlewareTimes;
@@ -103,10 +103,7 @@ impl Reading for MiddlewareReading {
         self.workers = later.workers;
         self.http_requests += later.http_requests;
         for (server, later) in self.servers.iter_mut().zip(&later.servers) {
-            server.requests += later.requests;
-            server.errors += later.errors;
-            server.ejected += later.ejected;
-            server.mismatches += later.mismatches;
+            server.add(later);
             server.up = later.up;
         }
     }
@@ -117,10 +114,7 @@ impl Reading for MiddlewareReading {
         self.workers += other.workers;
         self.http_requests += other.http_requests;
         for (server, other) in self.servers.iter_mut().zip(&other.servers) {
-            server.requests += other.requests;
-            server.errors += other.errors;
-            server.ejected += other.ejected;
-            server.mismatches += other.mismatches;
+            server.add(other);
             server.up &= other.up;
         }
     }
@@ -134,26 +128,17 @@ impl Reading for MiddlewareReading {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = vec![
-            Metric::gauge(
-                "knee_queue_length",
-                "Requests waiting for a worker.",
-                self.queue_length.end.max(0) as f64,
-            ),
-            Metric::counter(
-                "knee_queue_length_seconds_total",
-                "Integral of the queue length over time: its rate is the mean queue length.",
-                self.queue_length.area_s.max(0.0),
-            ),
-            Metric::http_requests(self.http_requests),
-        ];
+        let mut metrics = metrics! {
+            gauge "knee_queue_length" "Requests waiting for a worker." = self.queue_length.end.max(0) as f64;
+            counter "knee_queue_length_seconds_total" "Integral of the queue length over time: its rate is the mean queue length." = self.queue_length.area_s.max(0.0);
+            counter "knee_http_requests_total" "Connections closed because an HTTP request came." = self.http_requests as f64;
+        };
         if self.workers > 0 {
-            metrics.push(Metric::gauge("knee_workers", "Worker slots.", f64::from(self.workers)));
-            metrics.push(Metric::counter(
-                "knee_workers_busy_seconds_total",
-                "Time that worker slots had a request in flight.",
-                self.busy.area_s.max(0.0),
-            ));
+            metrics.extend(metrics! {
+                gauge "knee_workers" "Worker slots." = f64::from(self.workers);
+                counter "knee_workers_busy_seconds_total" "Time that worker slots had a request in flight."
+                    = self.busy.area_s.max(0.0);
+            });
         }
         if self.servers.is_empty() {
             return metrics;

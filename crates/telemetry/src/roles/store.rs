@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::{Serialize, Serializer};
 
 use crate::clock::NS_PER_S;
-use crate::metric::Metric;
+use crate::metric::{Metric, metrics};
 use crate::role::{Gauges, Reading, Role};
 use crate::stage::StoreTimes;
 
@@ -135,52 +135,20 @@ impl VersionGauges {
 
     fn metrics(&self) -> Vec<Metric> {
         let seconds = |ns: u64| ns as f64 / NS_PER_S as f64;
-        vec![
-            Metric::gauge(
-                "knee_keys",
-                "Stored keys, and deleted keys not yet forgotten.",
-                self.keys as f64,
-            ),
-            Metric::gauge("knee_versions", "Versions kept.", self.versions as f64),
-            Metric::gauge("knee_snapshots_open", "Open snapshots.", self.snapshots_open as f64),
-            Metric::gauge(
-                "knee_snapshot_age_seconds",
-                "Age of the oldest snapshot.",
-                seconds(self.snapshot_age_ns),
-            ),
-            Metric::gauge("knee_file_bytes", "Bytes that the log takes.", self.file_bytes as f64),
-            Metric::gauge(
-                "knee_file_live_bytes",
-                "Bytes of the log that a read may return.",
-                self.file_live_bytes as f64,
-            ),
-            Metric::counter(
-                "knee_commits_total",
-                "Groups of changes made safe.",
-                self.commits as f64,
-            ),
-            Metric::counter(
-                "knee_commit_seconds_total",
-                "Time of making groups of changes safe.",
-                seconds(self.commit_sum_ns),
-            ),
-            Metric::gauge(
-                "knee_commit_seconds_max",
-                "Time of the longest group since the start.",
-                seconds(self.commit_max_ns),
-            ),
-            Metric::counter(
-                "knee_commit_records_total",
-                "Records made safe.",
-                self.commit_records as f64,
-            ),
-            Metric::counter("knee_reclaims_total", "Segments reclaimed.", self.reclaims as f64),
-            Metric::counter(
-                "knee_reclaim_seconds_total",
-                "Time of reclaiming segments.",
-                seconds(self.reclaim_sum_ns),
-            ),
-        ]
+        metrics! {
+            gauge "knee_keys" "Stored keys, and deleted keys not yet forgotten." = self.keys as f64;
+            gauge "knee_versions" "Versions kept." = self.versions as f64;
+            gauge "knee_snapshots_open" "Open snapshots." = self.snapshots_open as f64;
+            gauge "knee_snapshot_age_seconds" "Age of the oldest snapshot." = seconds(self.snapshot_age_ns);
+            gauge "knee_file_bytes" "Bytes that the log takes." = self.file_bytes as f64;
+            gauge "knee_file_live_bytes" "Bytes of the log that a read may return." = self.file_live_bytes as f64;
+            counter "knee_commits_total" "Groups of changes made safe." = self.commits as f64;
+            counter "knee_commit_seconds_total" "Time of making groups of changes safe." = seconds(self.commit_sum_ns);
+            gauge "knee_commit_seconds_max" "Time of the longest group since the start." = seconds(self.commit_max_ns);
+            counter "knee_commit_records_total" "Records made safe." = self.commit_records as f64;
+            counter "knee_reclaims_total" "Segments reclaimed." = self.reclaims as f64;
+            counter "knee_reclaim_seconds_total" "Time of reclaiming segments." = seconds(self.reclaim_sum_ns);
+        }
     }
 }
 
@@ -224,36 +192,19 @@ impl Reading for StoreGauges {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let mut metrics = vec![
-            Metric::gauge("knee_memory_bytes", "Memory that items take.", self.memory_bytes as f64),
-            Metric::gauge("knee_items", "Items stored.", self.items_stored as f64),
-            Metric::counter(
-                "knee_evictions_total",
-                "Items evicted for want of memory.",
-                self.evictions as f64,
-            ),
-            Metric::counter(
-                "knee_expired_total",
-                "Items removed because they had expired.",
-                self.expired as f64,
-            ),
-            Metric::http_requests(self.http_requests),
-        ];
+        let mut metrics = metrics! {
+            gauge "knee_memory_bytes" "Memory that items take." = self.memory_bytes as f64;
+            gauge "knee_items" "Items stored." = self.items_stored as f64;
+            counter "knee_evictions_total" "Items evicted for want of memory." = self.evictions as f64;
+            counter "knee_expired_total" "Items removed because they had expired." = self.expired as f64;
+            counter "knee_http_requests_total" "Connections closed because an HTTP request came." = self.http_requests as f64;
+        };
         if let Some(RequestSpan { first_unix_ns, last_unix_ns }) = self.requests {
-            let gauge =
-                |name, help, ns: u64| Metric::gauge(name, help, ns as f64 / NS_PER_S as f64);
-            metrics.extend([
-                gauge(
-                    "knee_first_request_timestamp_seconds",
-                    "When the first request came.",
-                    first_unix_ns,
-                ),
-                gauge(
-                    "knee_last_request_timestamp_seconds",
-                    "When the last request came.",
-                    last_unix_ns,
-                ),
-            ]);
+            let seconds = |ns: u64| ns as f64 / NS_PER_S as f64;
+            metrics.extend(metrics! {
+                gauge "knee_first_request_timestamp_seconds" "When the first request came." = seconds(first_unix_ns);
+                gauge "knee_last_request_timestamp_seconds" "When the last request came." = seconds(last_unix_ns);
+            });
         }
         metrics.extend(self.versions.iter().flat_map(VersionGauges::metrics));
         metrics

@@ -5,8 +5,9 @@ use knee_telemetry::{
     Load, LoadClosing, LoadGauges, LoadTimes, Middleware, MiddlewareGauges, MiddlewareTimes, Op,
     Sample, Stats,
 };
+use knee_testkit::Lines;
 
-use crate::printed::{Sink, decode_text, reporter};
+use crate::printed::{decode_text, reporter};
 
 #[test]
 fn csv_has_the_documented_columns() {
@@ -65,7 +66,7 @@ fn csv_has_the_documented_columns() {
 #[test]
 fn histogram_log_is_readable_by_hdrhistogram() {
     let (mut reporter, _, clock) = reporter::<Load>(Stats::None);
-    let log = Sink::default();
+    let log = Lines::default();
     reporter.log_histograms(Box::new(log.clone()));
     let mut recorder = reporter.recorder("load-0", LoadGauges::default(), clock.at(0));
     let running = reporter.start().unwrap();

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use knee_telemetry::{Op, Reporter, Sample, Stats, Store, StoreGauges};
+use knee_testkit::Lines;
 use serde_json::Value;
 
-use crate::printed::{Clock, Sink, json_lines, reporter};
+use crate::printed::{Clock, json_lines, reporter};
 
 #[test]
 fn dead_thread_does_not_stop_the_summary() {
@@ -39,7 +40,7 @@ fn closed_output_ends_no_process() {
     recorder.cut(clock.at(750));
     recorder.finish(clock.at(1750));
     let mut counted = 0;
-    running.finish(|totals| counted = totals.all_counts().count);
+    running.finish(|totals| counted = totals.counts(Op::Get).count);
     assert_eq!(counted, 1);
 }
 
@@ -70,12 +71,12 @@ fn report_to_a_full_disk() {
     recorder.cut(clock.at(750));
     recorder.finish(clock.at(1750));
     let mut counted = 0;
-    running.finish(|totals| counted = totals.all_counts().count);
+    running.finish(|totals| counted = totals.counts(Op::Get).count);
     assert_eq!(counted, 1);
 }
 
 /// Accepts no write until the test releases the lock.
-struct Stuck(Sink, Arc<Mutex<()>>);
+struct Stuck(Lines, Arc<Mutex<()>>);
 
 impl Write for Stuck {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -90,7 +91,7 @@ impl Write for Stuck {
 
 #[test]
 fn unread_windows_become_few_and_long() {
-    let (sink, lock) = (Sink::default(), Arc::new(Mutex::new(())));
+    let (sink, lock) = (Lines::default(), Arc::new(Mutex::new(())));
     let stuck = Stuck(sink.clone(), Arc::clone(&lock));
     let mut reporter = Reporter::<Store>::to_sink("test", Stats::Json, Box::new(stuck));
     let clock = Clock(Instant::now());

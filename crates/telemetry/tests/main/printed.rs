@@ -1,8 +1,7 @@
 //! A reporter that prints to memory, and parsers of its output.
 
 use std::collections::BTreeSet;
-use std::io::{self, Cursor, Write};
-use std::sync::{Arc, Mutex};
+use std::io::Cursor;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -10,27 +9,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use knee_telemetry::{Moment, Reporter, Role, Stats};
+use knee_testkit::Lines;
 use serde_json::Value;
-
-/// Memory that outlives the reporter that writes to it.
-#[derive(Clone, Default)]
-pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Sink {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
 
 /// The beginning of every test's time, 1,700,000,000.25 s.
 #[derive(Clone, Copy)]
@@ -45,13 +25,13 @@ impl Clock {
     }
 }
 
-pub(crate) fn reporter<R: Role>(stats: Stats) -> (Reporter<R>, Sink, Clock) {
-    let sink = Sink::default();
+pub(crate) fn reporter<R: Role>(stats: Stats) -> (Reporter<R>, Lines, Clock) {
+    let sink = Lines::default();
     let reporter = Reporter::to_sink("test", stats, Box::new(sink.clone()));
     (reporter, sink, Clock(Instant::now()))
 }
 
-pub(crate) fn json_lines(sink: &Sink) -> Vec<Value> {
+pub(crate) fn json_lines(sink: &Lines) -> Vec<Value> {
     sink.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
