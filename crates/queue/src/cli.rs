@@ -5,7 +5,7 @@
 mod target;
 
 use std::ffi::OsString;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,11 +19,9 @@ use knee_server::program::{
 };
 use knee_server::{Limits, Shards, Trace, runtime};
 use knee_telemetry::{Broker, tell};
-use tokio::runtime::Runtime;
 
 use self::target::Target;
-use crate::database::{self, Database};
-use crate::grpc::{self, Serving, Settings, StartError, Telemetry, Tls};
+use crate::grpc::{self, Serving, Settings, Telemetry, Tls};
 use crate::null::Null;
 use crate::postgres::{self, Postgres};
 use crate::sqlite::{self, Sqlite};
@@ -177,11 +175,6 @@ enum Durability {
     None,
 }
 
-/// The message does not contain the value of `--database`.
-fn unusable(failure: &database::Failure) -> Failure {
-    Failure { message: format!("cannot use --database: {failure}"), code: 1 }
-}
-
 /// Parses the arguments and runs until a signal; returns the exit code.
 pub fn main() -> ExitCode {
     let flags = Flags::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
@@ -251,21 +244,18 @@ fn run(flags: &Serve) -> Result<(), Failure> {
     let runtime = runtime(&shards, |builder| builder)
         .map_err(|error| Failure::system("cannot start its threads", &error))?;
     let telemetry = Telemetry { shards, trace };
-    let front = Front { settings, runtime, listener, telemetry };
     let serving = match &flags.database {
-        Target::Null => front.serve(Null::default()),
+        Target::Null => Serving::start(&settings, runtime, Null::default(), listener, telemetry),
         Target::Sqlite(file) => {
             let durable = flags.durability == Durability::Always;
             let options = sqlite::Options { file: file.clone(), durable, log: log.clone() };
-            let opened = Sqlite::open(&options);
-            let opened = opened.map_err(|failure| unusable(&failure));
-            front.serve(opened?)
+            let database = Sqlite::open(&options)?;
+            Serving::start(&settings, runtime, database, listener, telemetry)
         }
         Target::Postgres(address) => {
             let options = flags.postgres(address, log.clone());
-            let opened = front.runtime.block_on(Postgres::open(&options));
-            let opened = opened.map_err(|failure| unusable(&failure));
-            front.serve(opened?)
+            let database = runtime.block_on(Postgres::open(&options))?;
+            Serving::start(&settings, runtime, database, listener, telemetry)
         }
     }?;
     let shutdown = serving.shutdown();
@@ -301,37 +291,12 @@ impl Migrate {
             .enable_all()
             .build()
             .map_err(|error| Failure::system("cannot start", &error))?;
-        let installed = runtime.block_on(postgres::migrate(&options));
-        let is_new = installed.map_err(|failure| unusable(&failure))?;
+        let is_new = runtime.block_on(postgres::migrate(&options))?;
         tell(
             PROGRAM,
             if is_new { "installed the schema" } else { "the schema is already installed" },
         );
         Ok(())
-    }
-}
-
-/// All of a server but its database.
-struct Front {
-    settings: Settings,
-    runtime: Runtime,
-    listener: TcpListener,
-    telemetry: Telemetry,
-}
-
-impl Front {
-    fn serve<D: Database>(self, database: D) -> Result<Serving, Failure> {
-        let Front { settings, runtime, listener, telemetry } = self;
-        let started = Serving::start(&settings, runtime, database, listener, telemetry);
-        started.map_err(|error| match error {
-            StartError::Database(failure) => unusable(&failure),
-            StartError::Tls(why) => {
-                let message =
-                    format!("cannot use --tls-certificate, --tls-key or --tls-client-ca: {why}");
-                Failure { message, code: 1 }
-            }
-            StartError::Io(error) => Failure::system("cannot start", &error),
-        })
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::time::Instant;
 
+use knee_server::program;
 use tokio::sync::broadcast;
 
 use crate::operation::{Answer, ClientId, QueueId, Request};
@@ -95,3 +96,10 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<Failure> for program::Failure {
+    /// The message does not contain the value of `--database`.
+    fn from(failure: Failure) -> program::Failure {
+        program::Failure { message: format!("cannot use --database: {failure}"), code: 1 }
+    }
+}

@@ -16,4 +16,4 @@ mod service;
 mod serving;
 
 pub use meter::{Telemetry, recorders};
-pub use serving::{Serving, Settings, StartError, Tls};
+pub use serving::{Serving, Settings, Tls};

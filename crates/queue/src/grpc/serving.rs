@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knee_rpc::queue::queue_server::QueueServer;
-use knee_server::{Bounded, Budget, Limits, Running, Shutdown, connections, listening, server};
+use knee_server::{
+    Bounded, Budget, Limits, Running, Shutdown, connections, listening, program, server,
+};
 use tokio::runtime::Runtime;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -91,29 +93,6 @@ impl Settings {
     }
 }
 
-/// Why a server could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The database refuses the server.
-    Database(Failure),
-    /// The certificates or their key cannot be used.
-    Tls(String),
-    /// The system refused the listener.
-    Io(io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Database(failure) => failure.fmt(f),
-            StartError::Tls(why) => f.write_str(why),
-            StartError::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 /// A running server.
 #[derive(Debug)]
 pub struct Serving {
@@ -126,20 +105,26 @@ impl Serving {
     /// Serves a database on `listener`, with the threads of `runtime` (see [`knee_server::runtime`]).
     ///
     /// # Errors
-    /// See [`StartError`].
+    /// When the database refuses the server, the certificates or their key cannot be used, or the system refuses the
+    /// listener.
     pub fn start<D: Database>(
         settings: &Settings,
         runtime: Runtime,
         database: D,
         listener: std::net::TcpListener,
         telemetry: Telemetry,
-    ) -> Result<Serving, StartError> {
+    ) -> Result<Serving, program::Failure> {
         let mut server = server(STREAMS_MAX);
         if let Some(tls) = &settings.tls {
             let config = tls.config(settings.limits.silence_max);
-            server = server.tls_config(config).map_err(|error| StartError::Tls(why(&error)))?;
+            server = server.tls_config(config).map_err(|error| {
+                let flags = "--tls-certificate, --tls-key or --tls-client-ca";
+                let message = format!("cannot use {flags}: {}", why(&error));
+                program::Failure { message, code: 1 }
+            })?;
         }
-        let (listener, address) = listening(&runtime, listener).map_err(StartError::Io)?;
+        let (listener, address) = listening(&runtime, listener)
+            .map_err(|error| program::Failure::system("cannot start", &error))?;
         let register = async {
             let answer = database.call(Request::RegisterMiddleware, &mut Stages::default()).await?;
             let Answer::Id(middleware) = answer else {
@@ -147,7 +132,7 @@ impl Serving {
             };
             Ok(middleware)
         };
-        let middleware = runtime.block_on(register).map_err(StartError::Database)?;
+        let middleware = runtime.block_on(register)?;
         let shards = Arc::clone(&telemetry.shards);
         let budget = Budget::new(settings.messages_bytes_max, "--memory-mb");
         let open = Arc::clone(&shards.connections);
