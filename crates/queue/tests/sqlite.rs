@@ -2,41 +2,25 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use knee_queue::database::Failure;
 use knee_queue::operation::QueueSettings;
 use knee_queue::sqlite::{Options, Sqlite};
+use knee_server::Trace;
+use knee_testkit::Lines;
 
 use crate::harness::desk::{Desk, LONG, PATIENCE, contents, settings};
-use crate::harness::{Lines, no_log};
+use crate::harness::{Place, no_log};
 
-/// A directory that is removed after its test.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("knee-{name}-{}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Place(path)
-    }
-
-    fn options(&self) -> Options {
-        Options { file: Some(self.0.join("messages.db")), durable: true, log: no_log() }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn options(place: &Place) -> Options {
+    Options { file: Some(place.0.join("messages.db")), durable: true, log: no_log() }
 }
 
 #[tokio::test]
 async fn reopened_file_has_its_messages() {
-    let place = Place::new("sqlite-again");
-    let desk = Desk(Sqlite::open(&place.options()).unwrap());
+    let place = Place::new();
+    let desk = Desk(Sqlite::open(&options(&place)).unwrap());
     let (client, queue) = desk.begin().await;
     let mut last = 0;
     for content in ["1", "2", "3"] {
@@ -46,18 +30,18 @@ async fn reopened_file_has_its_messages() {
     assert_eq!(desk.remove(client, queue, 1).await.len(), 1);
 
     // A second server may not open an open file.
-    let Err(Failure::Unavailable(why)) = Sqlite::open(&place.options()) else { panic!("it opens") };
+    let Err(Failure::Unavailable(why)) = Sqlite::open(&options(&place)) else { panic!("it opens") };
     assert!(why.contains("another process uses the file"), "{why}");
     // Nor may it use another name of the file.
-    let link = Options { file: Some(place.0.join("other.db")), ..place.options() };
-    symlink(place.options().file.unwrap(), link.file.as_ref().unwrap()).unwrap();
+    let link = Options { file: Some(place.0.join("other.db")), ..options(&place) };
+    symlink(options(&place).file.unwrap(), link.file.as_ref().unwrap()).unwrap();
     let refused = Sqlite::open(&link);
     assert!(matches!(refused, Err(Failure::Unavailable(_))), "{refused:?}");
     drop(desk);
     // A process that another test is just starting may hold the lock for a moment.
     let begun = Instant::now();
     let desk = loop {
-        match Sqlite::open(&place.options()) {
+        match Sqlite::open(&options(&place)) {
             Ok(database) => break Desk(database),
             Err(failure) => assert!(begun.elapsed() < PATIENCE, "{failure}"),
         }
@@ -70,9 +54,9 @@ async fn reopened_file_has_its_messages() {
 
 #[tokio::test]
 async fn failing_upkeep_is_reported_and_disturbs_nothing_else() {
-    let place = Place::new("sqlite-upkeep");
+    let place = Place::new();
     let lines = Lines::default();
-    let options = Options { log: lines.log(), ..place.options() };
+    let options = Options { log: Trace::to_sink("test", lines.clone()), ..options(&place) };
     let desk = Desk(Sqlite::open(&options).unwrap());
     let client = desk.client().await;
     let written = async |text: &str| {
@@ -101,14 +85,14 @@ async fn failing_upkeep_is_reported_and_disturbs_nothing_else() {
 
 #[tokio::test]
 async fn file_of_another_program_is_left_unchanged() {
-    let place = Place::new("sqlite-other");
-    let file = place.options().file.unwrap();
+    let place = Place::new();
+    let file = options(&place).file.unwrap();
     for other in
         ["this is not a database, however long it goes on ", "SQLite format 3\0 and no more"]
     {
         let text = other.repeat(100);
         fs::write(&file, &text).unwrap();
-        let failed = Sqlite::open(&place.options()).unwrap_err();
+        let failed = Sqlite::open(&options(&place)).unwrap_err();
         assert!(matches!(&failed, Failure::NotMigrated(_) | Failure::Broken(_)), "{failed:?}");
         assert_eq!(fs::read(&file).unwrap(), text.as_bytes());
     }
@@ -116,7 +100,7 @@ async fn file_of_another_program_is_left_unchanged() {
     let foreign = rusqlite::Connection::open(&file).unwrap();
     foreign.execute_batch("CREATE TABLE mine (x); INSERT INTO mine VALUES (1)").unwrap();
     drop(foreign);
-    let failed = Sqlite::open(&place.options()).unwrap_err();
+    let failed = Sqlite::open(&options(&place)).unwrap_err();
     assert!(failed.to_string().contains("not a message queue of this version"), "{failed}");
     assert!(!file.with_extension("db-wal").exists(), "the file was changed");
 }

@@ -2,9 +2,7 @@
 
 mod suite;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_queue::database::Database;
 use knee_queue::postgres::{Options, Postgres};
@@ -12,7 +10,7 @@ use knee_queue::sqlite::{self, Sqlite};
 
 use crate::harness::cluster::Cluster;
 use crate::harness::desk::Desk;
-use crate::harness::no_log;
+use crate::harness::{Place, no_log};
 
 macro_rules! conforms {
     ($database:expr, $($test:ident),* $(,)?) => {
@@ -74,23 +72,4 @@ async fn postgres_combining() {
     let migrated = Cluster::shared().migrated().await;
     let options = Options { connections: 2, combine_max: 16, ..migrated };
     conforms(Postgres::open(&options).await.unwrap()).await;
-}
-
-/// A directory that is removed after its test.
-struct Place(PathBuf);
-
-impl Place {
-    fn new() -> Place {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("knee-queue-{}-{count}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Place(path)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -91,9 +91,10 @@ async fn leases_are_acknowledged_released_and_extended() {
     let ids = vec![LeaseId { message: message.id, attempt: 1 }];
     let request = ExtendRequest { leases: ids.clone(), visibility_ms: 1000 };
     assert!(client.extend(request).await.unwrap().into_inner().ended.is_empty());
-    let request = ReleaseRequest { leases: ids.clone() };
+    let request = ReleaseRequest { leases: ids };
     assert!(client.release(request).await.unwrap().into_inner().ended.is_empty());
     assert_eq!(client.lease(lease).await.unwrap().into_inner().leases.len(), 1);
+    let ids = vec![LeaseId { message: message.id, attempt: 2 }];
     let request = AcknowledgeRequest { leases: ids.clone() };
     assert!(client.acknowledge(request.clone()).await.unwrap().into_inner().ended.is_empty());
     assert_eq!(client.acknowledge(request).await.unwrap().into_inner().ended, ids);

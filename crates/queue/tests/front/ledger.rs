@@ -1,16 +1,16 @@
-//! A database of messages in memory that answers when and how a test wants.
+//! A database in memory that answers when and how a test wants: SQLite behind a gate.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use knee_queue::database::{Arrival, Database, Failure, Stages};
-use knee_queue::operation::{
-    ANYBODY, Answer, ClientId, Counts, Lease, MessageId, QueueId, Request, Stored,
-};
+use knee_queue::operation::{ANYBODY, Answer, ClientId, QueueId, Request};
+use knee_queue::sqlite::{Options, Sqlite};
 use tokio::sync::{Semaphore, broadcast};
+
+use crate::harness::no_log;
 
 /// More answers than any test needs.
 const MANY: usize = Semaphore::MAX_PERMITS;
@@ -20,7 +20,8 @@ const MANY: usize = Semaphore::MAX_PERMITS;
 pub(crate) struct Ledger(Arc<State>);
 
 struct State {
-    entries: Mutex<Entries>,
+    database: Sqlite,
+    orders: Mutex<Orders>,
     arrivals: broadcast::Sender<Option<Arrival>>,
     /// Calls that may be answered.
     answers: Semaphore,
@@ -31,13 +32,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Entries {
-    numbers: u32,
-    clients: BTreeSet<ClientId>,
-    queues: BTreeSet<QueueId>,
-    /// Each with whether it is leased.
-    messages: BTreeMap<MessageId, (Stored, bool)>,
-    last: MessageId,
+struct Orders {
     /// The kind of the last request.
     request: Option<Discriminant<Request>>,
     fails: Option<Failure>,
@@ -56,9 +51,11 @@ impl Ledger {
     }
 
     fn with(answers: usize) -> Ledger {
-        let (entries, asked, ever) = Default::default();
+        let options = Options { file: None, durable: false, log: no_log() };
+        let database = Sqlite::open(&options).unwrap();
+        let (orders, asked, ever) = Default::default();
         let (answers, arrivals) = (Semaphore::new(answers), broadcast::Sender::new(4));
-        Ledger(Arc::new(State { entries, arrivals, answers, asked, ever }))
+        Ledger(Arc::new(State { database, orders, arrivals, answers, asked, ever }))
     }
 
     /// Answers this many further calls.
@@ -78,17 +75,17 @@ impl Ledger {
 
     /// Whether the last request was of this kind.
     pub(crate) fn was_last_asked(&self, request: &Request) -> bool {
-        self.entries(|entries| entries.request) == Some(discriminant(request))
+        self.orders(|orders| orders.request) == Some(discriminant(request))
     }
 
     /// Lets every call fail from now on.
     pub(crate) fn fail(&self, failure: Failure) {
-        self.entries(|entries| entries.fails = Some(failure));
+        self.orders(|orders| orders.fails = Some(failure));
     }
 
     /// Announces no further arrivals.
     pub(crate) fn fall_silent(&self) {
-        self.entries(|entries| entries.silent = true);
+        self.orders(|orders| orders.silent = true);
     }
 
     /// Announces an arrival, even without a message.
@@ -101,134 +98,8 @@ impl Ledger {
         let _ = self.0.arrivals.send(None);
     }
 
-    fn entries<T>(&self, with: impl FnOnce(&mut Entries) -> T) -> T {
-        with(&mut self.0.entries.lock().unwrap())
-    }
-}
-
-impl Entries {
-    fn number(&mut self) -> u32 {
-        self.numbers += 1;
-        self.numbers
-    }
-
-    fn check_queue(&self, queue: QueueId) -> Result<(), Failure> {
-        let missing = || Failure::NotThere(format!("queue {queue} is not there"));
-        self.queues.contains(&queue).then_some(()).ok_or_else(missing)
-    }
-
-    fn ready(&self, receiver: ClientId, queue: QueueId) -> std::vec::IntoIter<MessageId> {
-        let is_for = move |message: &Stored| {
-            message.queue == queue && [receiver, ANYBODY].contains(&message.receiver)
-        };
-        let all = self.messages.iter();
-        let ready = all.filter(|(_, (message, leased))| !leased && is_for(message));
-        ready.map(|(id, _)| *id).collect::<Vec<_>>().into_iter()
-    }
-
-    fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
-        if let Some(failure) = &self.fails {
-            return Err(failure.clone());
-        }
-        match request {
-            Request::RegisterMiddleware => Ok(Answer::Id(self.number())),
-            Request::RegisterClient { .. } => {
-                let client = self.number();
-                self.clients.insert(client);
-                Ok(Answer::Id(client))
-            }
-            Request::CreateQueue { .. } => {
-                let queue = self.number();
-                self.queues.insert(queue);
-                Ok(Answer::Id(queue))
-            }
-            Request::DeleteQueue { queue } => {
-                self.check_queue(queue)?;
-                self.queues.remove(&queue);
-                self.messages.retain(|_, (message, _)| message.queue != queue);
-                Ok(Answer::Done)
-            }
-            Request::Send { sender, messages } => {
-                messages.iter().try_for_each(|message| self.check_queue(message.queue))?;
-                let ids = messages.into_iter().map(|message| {
-                    self.last += 1;
-                    let stored = Stored {
-                        id: self.last,
-                        sender,
-                        receiver: message.receiver,
-                        queue: message.queue,
-                        arrived_at_us: 0,
-                        content: message.content,
-                    };
-                    self.messages.insert(self.last, (stored, false));
-                    self.last
-                });
-                Ok(Answer::Sent(ids.collect()))
-            }
-            Request::ListQueues { receiver } => {
-                let queues = self.queues.iter().copied();
-                let has = |queue: &QueueId| self.ready(receiver, *queue).next().is_some();
-                Ok(Answer::Queues(queues.filter(has).collect()))
-            }
-            Request::Read { receiver, queue, after, count, content_bytes_max } => {
-                self.check_queue(queue)?;
-                let mut bytes = 0;
-                let ids = self.ready(receiver, queue).filter(|id| *id > after);
-                let messages = ids.take(count as usize).map(|id| self.messages[&id].0.clone());
-                let fits = |message: &Stored| {
-                    let fits = bytes < content_bytes_max;
-                    bytes += message.content.len() as u64;
-                    fits
-                };
-                Ok(Answer::Messages(messages.take_while(fits).collect()))
-            }
-            Request::ReadFrom { receiver, sender } => {
-                let mut all = self.messages.values().map(|(message, _)| message);
-                let is_it = |message: &&Stored| {
-                    message.sender == sender && [receiver, ANYBODY].contains(&message.receiver)
-                };
-                Ok(Answer::Messages(all.find(is_it).cloned().into_iter().collect()))
-            }
-            Request::Remove { receiver, queue, count, .. } => {
-                self.check_queue(queue)?;
-                let ids = self.ready(receiver, queue).take(count as usize);
-                let taken = ids.filter_map(|id| self.messages.remove(&id));
-                Ok(Answer::Messages(taken.map(|(message, _)| message).collect()))
-            }
-            Request::Lease { receiver, queue, count, .. } => {
-                self.check_queue(queue)?;
-                let ids = self.ready(receiver, queue).take(count as usize);
-                let leased = ids.map(|id| {
-                    let (message, leased) = self.messages.get_mut(&id).unwrap();
-                    *leased = true;
-                    (message.clone(), 1)
-                });
-                Ok(Answer::Leased(leased.collect()))
-            }
-            Request::Acknowledge { leases } => {
-                let gone = |lease: &Lease| self.messages.remove(&lease.message).is_none();
-                Ok(Answer::Ended(leases.into_iter().filter(gone).collect()))
-            }
-            Request::Release { leases } => {
-                let mut gone = Vec::new();
-                for lease in leases {
-                    match self.messages.get_mut(&lease.message) {
-                        Some((_, leased)) => *leased = false,
-                        None => gone.push(lease),
-                    }
-                }
-                Ok(Answer::Ended(gone))
-            }
-            Request::Extend { leases, .. } => {
-                let gone = |lease: &Lease| !self.messages.contains_key(&lease.message);
-                Ok(Answer::Ended(leases.into_iter().filter(gone).collect()))
-            }
-            Request::Counts => Ok(Answer::Counts(Counts {
-                messages: self.messages.len() as u64,
-                clients: self.clients.len() as u64,
-                queues: self.queues.len() as u64,
-            })),
-        }
+    fn orders<T>(&self, with: impl FnOnce(&mut Orders) -> T) -> T {
+        with(&mut self.0.orders.lock().unwrap())
     }
 }
 
@@ -245,9 +116,9 @@ impl Database for Ledger {
     async fn call(&self, request: Request, stages: &mut Stages) -> Result<Answer, Failure> {
         // A starting server registers before the test allows any answer.
         if request == Request::RegisterMiddleware {
-            return self.entries(|entries| entries.answer(request));
+            return self.0.database.call(request, stages).await;
         }
-        self.entries(|entries| entries.request = Some(discriminant(&request)));
+        self.orders(|orders| orders.request = Some(discriminant(&request)));
         self.0.asked.fetch_add(1, Ordering::SeqCst);
         self.0.ever.fetch_add(1, Ordering::SeqCst);
         let _asked = Asked(&self.0.asked);
@@ -260,7 +131,15 @@ impl Database for Ledger {
             Request::DeleteQueue { queue } => vec![(*queue, ANYBODY)],
             _ => Vec::new(),
         };
-        let (answer, silent) = self.entries(|entries| (entries.answer(request), entries.silent));
+        let (fails, silent) = self.orders(|orders| (orders.fails.clone(), orders.silent));
+        let mut answer = match fails {
+            Some(failure) => Err(failure),
+            None => self.0.database.call(request, stages).await,
+        };
+        if let Ok(Answer::Messages(messages)) = &mut answer {
+            // So a page of short messages is short enough for one part of an answer.
+            messages.iter_mut().for_each(|message| message.arrived_at_us = 0);
+        }
         stages.answered = Some(Instant::now());
         for (queue, receiver) in arrivals.into_iter().filter(|_| answer.is_ok() && !silent) {
             self.tell(queue, receiver);

@@ -1,21 +1,16 @@
-//! Limits of connections, times and memory.
+//! Limits of connections and memory. The tests of `knee-kv` over gRPC cover the limits that both servers share.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use knee_queue::grpc::Settings;
-use knee_rpc::queue::{
-    CountsRequest, LeaseRequest, ReadAllRequest, ReadAllResponse, RemoveRequest,
-};
+use knee_rpc::queue::{LeaseRequest, ReadAllRequest, RemoveRequest};
 use knee_server::Limits;
-use tonic::transport::Endpoint;
-use tonic::{Code, Response, Status, Streaming};
+use tonic::Code;
 
 use super::ledger::Ledger;
-use super::server::{
-    Client, PATIENCE, Server, at_last, create, register, send, settings, soon, waits,
-};
+use super::server::{PATIENCE, Server, at_last, create, register, send, settings, soon, waits};
 
 /// The least that an HTTP/2 client sends: its preface, and empty settings (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -57,84 +52,6 @@ async fn idle_connection_is_closed_unless_a_call_waits() {
     // The server may have closed the client's connection: the client opens another one then.
     at_last(async || send(&mut client, (me, me, queue), "it").await).await;
     assert_eq!(soon(waiting).await.unwrap().unwrap().unwrap(), "it");
-}
-
-#[tokio::test]
-async fn client_beyond_the_limit_is_refused_at_once() {
-    let limits = Limits { connections_max: 1, ..settings().limits };
-    let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
-    let mut first = server.client().await;
-    first.counts(CountsRequest {}).await.unwrap();
-    let mut second = connect(&server);
-    second.write_all(PREFACE).unwrap();
-    assert!(tokio::task::spawn_blocking(move || is_closed(&mut second)).await.unwrap());
-    first.counts(CountsRequest {}).await.unwrap();
-    drop(first);
-    let mut third = server.client().await;
-    at_last(async || third.counts(CountsRequest {}).await).await;
-}
-
-#[tokio::test]
-async fn connection_without_a_complete_preface_is_closed() {
-    let limits = Limits { silence_max: Duration::from_millis(50), ..settings().limits };
-    let server = Server::with(Settings { limits, ..settings() }, Ledger::open());
-    let mut silent = connect(&server);
-    silent.write_all(&PREFACE[..20]).unwrap();
-    assert!(is_closed(&mut silent));
-}
-
-/// A client that requested a message of 1 MiB and does not read it. The server has room for one such message, and one
-/// worker.
-struct Unread {
-    server: Server,
-    _reader: (Client, Response<Streaming<ReadAllResponse>>),
-    to: (u32, u32, u32),
-}
-
-impl Unread {
-    async fn with(idle_max: Option<Duration>) -> Unread {
-        let ledger = Ledger::open();
-        let roomy = Server::start(ledger.clone());
-        let limits = Limits { idle_max, stall_max: idle_max, ..settings().limits };
-        // A connection may take as much as stays free. Room is left for one such message, not for two.
-        let tight = Settings { messages_bytes_max: 5 << 19, workers: 1, limits, ..settings() };
-        let server = Server::with(tight, ledger);
-        let mut client = roomy.client().await;
-        let me = register(&mut client).await;
-        let to = (me, me, create(&mut client, me).await);
-        send(&mut client, to, "x".repeat(1 << 20)).await.unwrap();
-        // Data beyond the client's window stays in the server.
-        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
-        let endpoint = endpoint.initial_stream_window_size(65_535);
-        let request = ReadAllRequest { receiver: me, queue: to.2 };
-        // On a stalled machine, the connection may be closed before the client asks.
-        let reader = at_last(async || {
-            let mut reader = Client::new(endpoint.connect().await.unwrap());
-            let answer = reader.read_all(request).await?;
-            Ok((reader, answer))
-        });
-        let reader = reader.await;
-        Unread { server, _reader: reader, to }
-    }
-
-    /// Sends a message of the same size over another connection.
-    async fn send(&self) -> Result<u64, Status> {
-        send(&mut self.server.client().await, self.to, "x".repeat(1 << 20)).await
-    }
-}
-
-#[tokio::test]
-async fn unread_answer_takes_memory_and_no_worker() {
-    let unread = Unread::with(None).await;
-    let refused = unread.send().await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-    unread.server.client().await.counts(CountsRequest {}).await.unwrap();
-}
-
-#[tokio::test]
-async fn client_that_never_reads_is_closed_and_frees_its_memory() {
-    let unread = Unread::with(Some(Duration::from_millis(200))).await;
-    at_last(async || unread.send().await).await;
 }
 
 #[tokio::test]

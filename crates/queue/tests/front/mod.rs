@@ -7,7 +7,6 @@ mod ledger;
 mod limits;
 mod refusals;
 mod server;
-mod shares;
 mod tls;
 mod waiting;
 mod workers;

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::{Code, Status};
 
 use super::ledger::Ledger;
-use super::server::{Server, create, register, remove, send};
+use super::server::{Server, create, register, send};
 
 fn is_refused(status: Result<impl std::fmt::Debug, Status>, code: Code, message: &str) {
     let status = status.expect_err("it is refused");
@@ -111,19 +111,6 @@ async fn invalid_utf8_is_refused_and_its_connection_stays_open() {
     assert!(status.message().contains("UTF-8"), "{status}");
     assert_eq!(ledger.ever(), before);
     send(&mut client, (me, me, queue), "leave me").await.unwrap();
-}
-
-#[tokio::test]
-async fn missing_queue_is_named() {
-    let server = Server::start(Ledger::open());
-    let mut client = server.client().await;
-    let me = register(&mut client).await;
-    let message = "queue 77 is not there";
-    is_refused(send(&mut client, (me, me, 77), "x").await, Code::NotFound, message);
-    is_refused(remove(&mut client, (me, 77), 0).await, Code::NotFound, message);
-    is_refused(remove(&mut client, (me, 77), 1000).await, Code::NotFound, message);
-    let outcome = client.read_all(ReadAllRequest { receiver: me, queue: 77 }).await;
-    is_refused(outcome.map(|_| ()), Code::NotFound, message);
 }
 
 #[tokio::test]

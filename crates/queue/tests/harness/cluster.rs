@@ -2,7 +2,7 @@
 //! its own.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use knee_queue::postgres::{self, Options, Postgres};
-use knee_testkit::free_port;
+use knee_testkit::{Disk, free_port};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
@@ -35,8 +35,6 @@ pub(crate) enum Stop {
 pub(crate) struct Cluster {
     place: PathBuf,
     port: u16,
-    /// The size of the cluster's own disk, which has all files but the write-ahead log.
-    disk_mib: Option<u32>,
     server: Option<Child>,
     /// The database that `migrated` copies.
     template: OnceCell<String>,
@@ -98,41 +96,24 @@ impl Cluster {
         cluster
     }
 
-    /// Makes and starts a cluster on its own disk, which disappears when the cluster stops. Returns `None` if the user
-    /// may not mount a disk, not even in a new namespace.
-    pub(crate) fn start_on_disk(mib: u32) -> Option<Cluster> {
+    /// Makes and starts a cluster with all files on a disk, except for the write-ahead log.
+    pub(crate) fn start_on(disk: &Disk) -> Cluster {
         let mut cluster = Cluster::make();
-        if let Err(printed) = may_mount(&cluster.place) {
-            // Write to standard error directly: captured output appears only if the test fails.
-            let line = format!(
-                "SKIPPED: PostgreSQL's full disks: this user may not mount one ({printed})\n"
-            );
-            io::stderr().write_all(line.as_bytes()).unwrap();
-            return None;
-        }
-        cluster.disk_mib = Some(mib);
-        let (data, made) = (cluster.place.join("data"), cluster.place.join("made"));
-        let log = cluster.place.join("wal");
-        fs::rename(&data, &made).unwrap();
+        let (made, log) = (cluster.place.join("data"), cluster.place.join("wal"));
+        let data = disk.directory.join("data");
         fs::rename(made.join("pg_wal"), &log).unwrap();
         symlink(&log, made.join("pg_wal")).unwrap();
-        fs::create_dir(&data).unwrap();
+        copy(&made, &data);
+        fs::remove_dir_all(&made).unwrap();
+        symlink(&data, &made).unwrap();
         cluster.restart();
-        Some(cluster)
+        cluster
     }
 
     fn make() -> Cluster {
         let place = place();
-        let copied =
-            Command::new("cp").arg("-a").args([initialised(), &place.join("data")]).status();
-        assert!(copied.unwrap().success());
-        Cluster {
-            place,
-            port: free_port(),
-            disk_mib: None,
-            server: None,
-            template: OnceCell::new(),
-        }
+        copy(initialised(), &place.join("data"));
+        Cluster { place, port: free_port(), server: None, template: OnceCell::new() }
     }
 
     /// The cluster that tests share. A guard stops it when this process ends.
@@ -149,10 +130,7 @@ impl Cluster {
     pub(crate) fn restart(&mut self) {
         let log =
             fs::File::options().create(true).append(true).open(self.place.join("log")).unwrap();
-        let mut server = match self.disk_mib {
-            Some(mib) => on_disk(&self.place, mib),
-            None => program("postgres"),
-        };
+        let mut server = program("postgres");
         server
             .arg("-D")
             .arg(self.place.join("data"))
@@ -238,34 +216,10 @@ impl Cluster {
         }
     }
 
-    /// Fills the rest of the cluster's disk.
-    pub(crate) fn fill_disk(&self) {
-        let zeros = ["if=/dev/zero", "bs=4k", "status=none"];
-        let into = format!("of={}", self.ballast().display());
-        let mut fill = owned(Command::new("dd"));
-        let filled = fill.env("LC_ALL", "C").args(zeros).arg(into).output().unwrap();
-        let printed = String::from_utf8(filled.stderr).unwrap();
-        assert!(printed.contains("No space left on device"), "{printed}");
-    }
-
-    /// Undoes `fill_disk`.
-    pub(crate) fn make_room(&self) {
-        assert!(owned(Command::new("rm")).arg(self.ballast()).status().unwrap().success());
-    }
-
-    /// The file of `fill_disk`, in the namespace of the cluster's processes.
-    fn ballast(&self) -> PathBuf {
-        let pid = self.server.as_ref().unwrap().id();
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        root.join(self.place.join("data/ballast").strip_prefix("/").unwrap())
-    }
-
     /// Keeps a copy of the stopped cluster's data.
     pub(crate) fn keep_copy(&self) {
         assert!(self.server.is_none());
-        let (data, copy) = (self.place.join("data"), self.place.join("copy"));
-        let copied = Command::new("cp").arg("-a").args([data, copy]).status().unwrap();
-        assert!(copied.success());
+        copy(&self.place.join("data"), &self.place.join("copy"));
     }
 
     /// Restores the stopped cluster's data from the copy.
@@ -400,31 +354,9 @@ fn program(name: &str) -> Command {
     owned(Command::new(path(name)))
 }
 
-/// Whether the user may mount a disk in a new namespace; otherwise the system's message.
-fn may_mount(place: &Path) -> Result<(), String> {
-    let mut mount = owned(Command::new("unshare"));
-    mount.args(["--map-current-user", "--keep-caps", "--mount"]);
-    mount.args(["mount", "-t", "tmpfs", "none"]).arg(place);
-    let tried = mount.env("LC_ALL", "C").output().unwrap();
-    let printed = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-    // The last message comes from a system without further namespaces.
-    let refusals = ["operation not permitted", "permission denied", "no space left on device"];
-    let refused = || refusals.iter().any(|why| printed.to_lowercase().contains(why));
-    assert!(tried.status.success() || refused(), "{printed}");
-    if tried.status.success() { Ok(()) } else { Err(printed) }
-}
-
-/// The server, on a disk that is mounted in a new namespace and gets the files of `made`.
-fn on_disk(place: &Path, mib: u32) -> Command {
-    let script = "mount -t tmpfs -o size=\"$1\"m,mode=700 none \"$2\"/data && \
-        cp -a \"$2\"/made/. \"$2\"/data && shift 2 && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command
-        .args(["--map-current-user", "--keep-caps", "--mount", "sh", "-c", script, "sh"])
-        .arg(mib.to_string())
-        .arg(place)
-        .arg(path("postgres"));
-    owned(command)
+/// Copies a directory with its owners.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
 /// The path of a program: Debian keeps PostgreSQL's programs out of PATH.

@@ -9,8 +9,9 @@ pub(crate) mod history;
 pub(crate) mod judge;
 pub(crate) mod proxy;
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{fs, io};
 
 use knee_server::Trace;
 
@@ -19,29 +20,21 @@ pub(crate) fn no_log() -> Trace {
     Trace::to_sink("test", io::sink())
 }
 
-/// The lines of a log.
-#[derive(Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+/// A directory that is removed after its test.
+pub(crate) struct Place(pub(crate) PathBuf);
 
-impl Lines {
-    /// A log that writes here.
-    pub(crate) fn log(&self) -> Trace {
-        Trace::to_sink("test", self.clone())
-    }
-
-    /// The lines written so far.
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+impl Place {
+    pub(crate) fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("knee-queue-{}-{count}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Place(path)
     }
 }
 
-impl io::Write for Lines {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,5 +1,5 @@
-//! A proxy between a server and its database. It counts connections, delays or refuses new ones, holds back answers,
-//! and cuts connections that begin to listen.
+//! A proxy between a server and its database. It counts connections, delays or refuses new ones, and holds back
+//! answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,6 @@ pub(crate) struct Proxy {
     refuses: AtomicBool,
     /// Whether answers wait.
     silent: watch::Sender<bool>,
-    cuts_listeners: AtomicBool,
 }
 
 impl Proxy {
@@ -32,7 +31,6 @@ impl Proxy {
             holds: watch::Sender::new(false),
             refuses: AtomicBool::new(false),
             silent: watch::Sender::new(false),
-            cuts_listeners: AtomicBool::new(false),
         });
         tokio::spawn(Arc::clone(&proxy).accept(listener, database.to_owned()));
         let address = format!("postgresql://knee@{own}/{name}");
@@ -59,11 +57,6 @@ impl Proxy {
         self.silent.send_replace(silent);
     }
 
-    /// From now on, cuts each connection after the answer to its LISTEN; or no longer.
-    pub(crate) fn cut_listeners(&self, cuts: bool) {
-        self.cuts_listeners.store(cuts, Ordering::SeqCst);
-    }
-
     async fn accept(self: Arc<Proxy>, listener: TcpListener, database: String) {
         loop {
             let (client, _) = listener.accept().await.unwrap();
@@ -84,7 +77,7 @@ impl Proxy {
 
     async fn pass(&self, mut client: TcpStream, mut database: TcpStream) -> std::io::Result<()> {
         let (mut asked, mut answered) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-        let (mut listens, mut silent) = (false, self.silent.subscribe());
+        let mut silent = self.silent.subscribe();
         loop {
             tokio::select! {
                 length = client.read(&mut asked) => {
@@ -92,14 +85,13 @@ impl Proxy {
                     if asked.is_empty() {
                         return Ok(());
                     }
-                    listens |= asked.windows(6).any(|word| word == b"LISTEN");
                     database.write_all(asked).await?;
                 }
                 length = database.read(&mut answered) => {
                     silent.wait_for(|silent| !silent).await.unwrap();
                     let answered = &answered[..length?];
                     client.write_all(answered).await?;
-                    if answered.is_empty() || listens && self.cuts_listeners.load(Ordering::SeqCst) {
+                    if answered.is_empty() {
                         return Ok(());
                     }
                 }

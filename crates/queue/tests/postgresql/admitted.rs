@@ -6,6 +6,7 @@ use knee_queue::database::{Arrival, Database, Failure};
 use knee_queue::operation::Request;
 use knee_queue::postgres::{self, Options, Postgres};
 use knee_random::Random;
+use knee_testkit::Disk;
 use tokio::time::sleep;
 
 use super::notifier::heard;
@@ -145,9 +146,15 @@ async fn read_only_database_answers_reads_and_refuses_sends() {
     assert_eq!(desk.read(client, queue, 0, 9).await.len(), 1);
 }
 
-#[tokio::test]
-async fn full_disk_refuses_sends_and_loses_nothing() {
-    let Some(cluster) = Cluster::start_on_disk(64) else { return };
+#[test]
+fn full_disk_refuses_sends_and_loses_nothing() {
+    Disk::with(64, |disk| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(fill(disk, &Cluster::start_on(disk)));
+    });
+}
+
+async fn fill(disk: &Disk, cluster: &Cluster) {
     let desk = Desk::open(&cluster.migrated().await).await;
     let (client, queue) = desk.begin().await;
     let mut random = Random::stream(1, 1);
@@ -166,7 +173,7 @@ async fn full_disk_refuses_sends_and_loses_nothing() {
     for _ in 0..3 {
         send(&mut kept).await.unwrap();
     }
-    cluster.fill_disk();
+    disk.take_rest();
     let failed = loop {
         if let Err(failed) = send(&mut kept).await {
             break failed;
@@ -180,7 +187,7 @@ async fn full_disk_refuses_sends_and_loses_nothing() {
         let failed = send(&mut kept).await;
         assert!(matches!(&failed, Err(Failure::Full(_))), "{failed:?}");
     }
-    cluster.make_room();
+    disk.give_back();
     for _ in 0..3 {
         send(&mut kept).await.unwrap();
     }

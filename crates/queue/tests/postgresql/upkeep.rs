@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use knee_queue::operation::QueueSettings;
 use knee_queue::postgres::Options;
+use knee_server::Trace;
+use knee_testkit::Lines;
 use tokio_postgres::types::ToSql;
 
-use crate::harness::Lines;
 use crate::harness::cluster::Cluster;
 use crate::harness::cluster::name;
 use crate::harness::desk::{Desk, LONG, contents, settings};
@@ -15,7 +16,8 @@ use crate::harness::desk::{Desk, LONG, contents, settings};
 async fn failing_upkeep_is_reported_and_disturbs_no_request() {
     let cluster = Cluster::shared();
     let lines = Lines::default();
-    let options = Options { log: lines.log(), ..cluster.migrated().await };
+    let options =
+        Options { log: Trace::to_sink("test", lines.clone()), ..cluster.migrated().await };
     let desk = Desk::open(&options).await;
     let (client, queue) = desk.begin().await;
     let written = async |text: &str| {
