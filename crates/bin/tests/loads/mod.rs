@@ -2,4 +2,3 @@
 
 mod kv;
 mod memcached;
-mod peers;

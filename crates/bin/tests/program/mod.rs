@@ -33,6 +33,30 @@ pub(crate) struct End {
     pub(crate) errors: String,
 }
 
+impl End {
+    /// The summary of a program that ended well.
+    pub(crate) fn summary(&self) -> &Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        let summary = self.lines.last().unwrap();
+        assert_eq!(summary["type"], "summary");
+        summary
+    }
+
+    pub(crate) fn windows(&self) -> impl Iterator<Item = &Value> {
+        self.lines.iter().filter(|line| line["type"] == "window")
+    }
+}
+
+/// A field of an operation; 0 if the operation did not occur.
+pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
+    line["ops"][op][field].as_u64().unwrap_or_default()
+}
+
+/// The errors of all operations.
+pub(crate) fn errors(line: &Value) -> u64 {
+    line["ops"].as_object().unwrap().values().map(|op| op["errors"].as_u64().unwrap()).sum()
+}
+
 impl Program {
     /// Starts a program that prints JSON lines.
     pub(crate) fn start(program: &str, flags: &[&str]) -> Program {
@@ -164,6 +188,14 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 /// The output of a program that ends before its ready line.
 pub(crate) fn refused(program: &str, flags: &[&str]) -> Output {
     Command::new(program).args(flags).output().unwrap()
+}
+
+/// Runs `knee-load` to its end.
+pub(crate) fn run_load(flags: &[&str]) -> End {
+    let output = refused(LOAD, flags);
+    let lines = String::from_utf8(output.stdout).unwrap().lines().map(value).collect();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    End { code: output.status.code(), lines, errors }
 }
 
 pub(crate) fn connect(address: &str) -> TcpStream {

@@ -1,9 +1,7 @@
 //! Connections of clients that are silent for long.
 
-use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 
-use knee_testkit::free_address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -105,30 +103,5 @@ fn rare_requests_use_open_connections() {
     let answers: u64 = SEED_OPS.map(|op| count(summary, op)).iter().sum();
     assert!(summary["reconnects"].as_u64().unwrap() <= answers, "{summary}");
     assert!(printed.contains(&format!("lost a connection to {}", server.address())), "{printed}");
-    ended(server);
-}
-
-#[test]
-fn late_requests_use_connections_reopened_after_the_end() {
-    let address = free_address();
-    let serve = || {
-        let flags = ["--database", "null", "--listen", &address];
-        Program::spawn(Command::new(QUEUE).args(FEW).args(flags))
-    };
-    let server = serve();
-    let flags = ["queue", "--server", &address, "--clients", "2", "--seconds", "60"];
-    let flags = [&flags[..], &["--rate", "50", "--drain-s", "15"]].concat();
-    let mut load = Program::start(LOAD, &flags);
-    load.line();
-    drop(server);
-    while load.line()["connections"] != 0 {}
-    load.signal(libc::SIGTERM);
-    // By then the connections were tried in vain after the end.
-    for _ in 0..2 {
-        load.line();
-    }
-    let server = serve();
-    let End { lines, errors: printed, .. } = load.end();
-    assert_eq!(lines.last().unwrap()["unsent"], 0, "{printed}");
     ended(server);
 }

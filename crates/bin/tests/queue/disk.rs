@@ -1,4 +1,4 @@
-//! `knee-queue` over a SQLite file that takes no writes: its disk is full or fails, or the file is read-only.
+//! `knee-queue` over a SQLite file that takes no writes: its disk is full or fails.
 use std::path::Path;
 use std::process::Command;
 
@@ -144,31 +144,6 @@ fn full_disk_refuses_messages_and_loses_none() {
         client.expect_full();
         kill(server);
         disk.resize(12);
-        let server = Program::spawn(&mut serving(&file));
-        client.go_on(&server);
-        client.expect_kept();
-        client.send().unwrap();
-        client.remove().unwrap();
-        client.expect_kept();
-    });
-}
-
-#[test]
-fn read_only_file_is_refused_and_loses_nothing() {
-    Disk::with(4, |disk| {
-        let file = disk.directory.join(FILE);
-        let server = Program::spawn(&mut serving(&file));
-        let mut client = Client::begin(&server);
-        client.send().unwrap();
-        server.signal(libc::SIGTERM);
-        assert_eq!(server.end().code, Some(0));
-        disk.forbid_writes(FILE);
-        let refused = serving(&file).output().unwrap();
-        let errors = String::from_utf8(refused.stderr).unwrap();
-        assert_eq!(refused.status.code(), Some(1), "{errors}");
-        let expected = "cannot use --database: SQLite: attempt to write a readonly database";
-        assert_eq!(errors, format!("knee-queue: {expected}\n"));
-        disk.allow_writes(FILE);
         let server = Program::spawn(&mut serving(&file));
         client.go_on(&server);
         client.expect_kept();

@@ -1,4 +1,4 @@
-//! Connections that a load loses.
+//! Connections that a load loses. The tests of `knee-load kv` have further cases of the same driver.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,37 +8,6 @@ use std::time::{Duration, Instant};
 use super::silent::{NOTHING, Silent, hear_first_call};
 use super::{FEW, errors};
 use crate::program::{End, LOAD, PATIENCE, Program, QUEUE};
-
-#[test]
-fn connections_to_a_dead_server_count_as_lost() {
-    // A client with the longer think time sends no request before the end.
-    for pace in ["--think-ms 1", "--think-ms 3600000", "--rate 100"] {
-        let server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
-        let flags = format!("queue --server {} --clients 3 --threads 2", server.address());
-        let flags = [flags.as_str(), pace, "--seconds 60 --drain-s 0.1"].join(" ");
-        let mut load = Program::start(LOAD, &flags.split(' ').collect::<Vec<_>>());
-        load.line();
-        server.signal(libc::SIGKILL);
-        server.end();
-        if pace.ends_with(" 1") {
-            let mut losses = 0;
-            load.line_when("each has lost its connection", |line| {
-                losses += line["losses"].as_u64().unwrap();
-                losses == 3
-            });
-        } else {
-            // The second line includes all losses before the first line.
-            load.line();
-            load.line();
-        }
-        load.signal(libc::SIGTERM);
-        let End { code, lines, errors: printed } = load.end();
-        let summary = lines.last().unwrap();
-        assert_eq!(code, Some(0), "{pace}: {printed}");
-        let counts = ["losses", "reconnects", "connections"].map(|name| &summary[name]);
-        assert_eq!(counts, [3, 0, 0], "{pace}: {summary}: {printed}");
-    }
-}
 
 #[test]
 fn accepted_connection_without_an_answer_is_not_back() {

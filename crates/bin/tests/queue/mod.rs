@@ -10,11 +10,9 @@ mod losses;
 mod peers;
 mod silent;
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::program::{End, LOAD, Program};
+use crate::program::{self, LOAD, Program, errors, run_load};
 
 /// So few clients that the server reports no limit of open files.
 const FEW: &[&str] = &["--clients-max", "100"];
@@ -24,17 +22,10 @@ const SEED_OPS: [&str; 4] = ["send", "list_queues", "read_all", "remove"];
 
 /// Runs `knee-load queue` to its end. Returns its summary.
 fn load(server: &Program, flags: &str) -> Value {
-    let output = Command::new(LOAD)
-        .args(["queue", "--drain-s", "30", "--server", server.address()])
-        .args(flags.split(' '))
-        .output()
-        .unwrap();
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && errors.is_empty(), "{errors}");
-    let lines = String::from_utf8(output.stdout).unwrap();
-    let summary: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
-    assert_eq!(summary["type"], "summary");
-    summary
+    let flags = format!("queue --drain-s 30 --server {} {flags}", server.address());
+    let end = run_load(&flags.split(' ').collect::<Vec<_>>());
+    assert_eq!(end.errors, "");
+    end.summary().clone()
 }
 
 /// Runs `knee-load queue` until it has counted each of `ops`. Returns its summary.
@@ -46,29 +37,22 @@ fn load_until_counted(server: &Program, flags: &str, ops: &[&str]) -> Value {
         missing.retain(|op| count(line, op) == 0);
         missing.is_empty()
     });
-    let summary = ended(load);
-    assert_eq!(summary["type"], "summary");
-    summary
+    ended(load)
 }
 
 /// Ends a program by SIGTERM. Returns its summary.
 fn ended(program: Program) -> Value {
     program.signal(libc::SIGTERM);
-    let End { code, lines, errors } = program.end();
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
-    lines.last().unwrap().clone()
+    let end = program.end();
+    assert_eq!(end.errors, "");
+    end.summary().clone()
 }
 
-fn count(summary: &Value, op: &str) -> u64 {
-    let count = &summary["ops"][op]["count"];
-    if count.is_null() { 0 } else { count.as_u64().unwrap() }
+/// The answers of an operation.
+fn count(line: &Value, op: &str) -> u64 {
+    program::count(line, op, "count")
 }
 
 fn has_no_answer(line: &Value) -> bool {
     line["ops"].as_object().unwrap().is_empty()
-}
-
-fn errors(line: &Value) -> u64 {
-    let ops = line["ops"].as_object().unwrap();
-    ops.values().map(|op| op["errors"].as_u64().unwrap()).sum()
 }

@@ -107,24 +107,6 @@ fn unknown_client_is_refused_before_the_start() {
     assert_eq!(count(&summary, "read_from") - errors(&summary), 1);
 }
 
-#[test]
-fn client_beyond_the_limit_is_refused_before_the_start() {
-    let server = Program::serve(QUEUE, &["--clients-max", "1"]);
-    let backlog = load(&server, "--backlog 1 --clients 1");
-    let client = &backlog["populate"]["clients"][0][0];
-    let flags = format!("queue --server {} --as {client}:1 --clients 3", server.address());
-    let flags = [flags.as_str(), "--seconds 60"].join(" ");
-    let output = refused(LOAD, &flags.split(' ').collect::<Vec<_>>());
-    let printed = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{printed}");
-    let full = format!("knee-load: no HTTP/2 from {}: ", server.address());
-    assert!(
-        printed.starts_with(&full) && printed.contains("with room for another client"),
-        "{printed}"
-    );
-    ended(server);
-}
-
 /// A server that reads some bytes of each connection, sends `answer` and closes the connection.
 fn answering(answer: &'static [u8]) -> String {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

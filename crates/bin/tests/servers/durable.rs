@@ -11,10 +11,10 @@ use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::program::limits::{limit_files, with_limits};
-use crate::program::{KV, PATIENCE, Program, refused, talk, wait};
+use crate::program::{KV, Program, refused, talk, wait};
 use directory::Directory;
 
 /// The answer over memcached's protocol.
@@ -105,35 +105,6 @@ fn outlives_restarts(flags: [&[&str]; 3]) {
         program.signal(libc::SIGTERM);
         assert_eq!(program.end().code, Some(0));
     }
-}
-
-#[test]
-fn directory_keeps_its_consistency() {
-    let directory = Directory::new();
-    kill(directory.serve(&["--consistency", "sequential"]));
-    let message = directory.refusal(&["--consistency", "linearizable"]);
-    assert!(message.contains("made with sequential consistency"), "{message}");
-}
-
-#[test]
-fn short_lives_do_not_fill_the_log() {
-    const LIVES: usize = 12;
-    let directory = Directory::new();
-    for life in 0..LIVES {
-        let program = directory.serve(&["--memory-mb", "8"]);
-        let mut client = program.connect();
-        assert_eq!(ask(&mut client, &format!("set k{life} 0 0 1\r\nx\r\n")), "STORED\r\n");
-        // Each run begins a segment, and moves the rest of the last segment there. Two more segments are reserved.
-        let deadline = Instant::now() + PATIENCE;
-        while directory.segments().len() > 3 {
-            assert!(Instant::now() < deadline, "{:?}", directory.segments());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        kill(program);
-    }
-    let keys: String = (0..LIVES).map(|life| format!(" k{life}")).collect();
-    let found = ask(&mut directory.serve(&[]).connect(), &format!("get{keys}\r\n"));
-    assert_eq!(found.matches("VALUE").count(), LIVES);
 }
 
 /// The default limits of `knee-kv load` and `knee-kv` differ like this.

@@ -95,13 +95,6 @@ fn http_requests_are_hung_up_on_and_counted() {
 }
 
 #[test]
-fn serves_prometheus_on_the_admin_address() {
-    let program = Program::serve(KV, &["--admin", "127.0.0.1:0"]);
-    talk(&mut program.connect(), b"get k\r\n", b"END\r\n");
-    program.wait_for_metric("knee_requests_total{role=\"store\",op=\"get\"} 1");
-}
-
-#[test]
 fn address_in_use_is_refused_by_name() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -1,9 +1,8 @@
 //! `knee-proxy` as a process: its flags, output and end.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::Read;
 
-use crate::program::{End, KV, PROXY, Program, connect, refused, talk, wait};
+use crate::program::{End, KV, PROXY, Program, refused, talk};
 
 /// A middleware with two worker slots in front of a store.
 fn proxy(store: &Program, flags: &[&str]) -> Program {
@@ -108,34 +107,6 @@ fn trace_prints_a_request_that_is_refused_at_once() {
     proxy.signal(libc::SIGTERM);
     let errors = proxy.end().errors;
     assert!(errors.contains("knee-proxy: trace get \"get k\" servers= "), "{errors}");
-}
-
-#[test]
-fn stats_csv_prints_the_columns_of_the_seed() {
-    let store = Program::serve(KV, &[]);
-    let mut child = Command::new(PROXY)
-        .args(["--listen", "127.0.0.1:0", "--server", store.address(), "--pipelined"])
-        .args(["--stats", "csv"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut ready = String::new();
-    errors.read_line(&mut ready).unwrap();
-    let address = ready.trim_end().strip_prefix("knee-proxy: ready at ").unwrap();
-    talk(&mut connect(address), b"get k\r\n", b"END\r\n");
-    // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
-    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
-    assert_eq!(wait(&mut child), Some(0));
-    let mut printed = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-    let lines: Vec<&str> = printed.lines().collect();
-    assert_eq!(lines[0], "secs,qlen,thru,msrt,items,nset,nget,nmget,sqt,gqt,mqt,swt,gwt,mwt");
-    let row: Vec<&str> = lines[1].split(',').collect();
-    assert_eq!((row.len(), row[0], row[4], row[6]), (14, "0", "1", "1"), "{printed}");
-    assert_eq!(row[3].parse::<f64>().unwrap(), 1.0, "every single key was missed: {printed}");
-    assert!(lines.contains(&"# histogram get"), "{printed}");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use knee_testkit::wait_until;
-use serde_json::Value;
 
-use super::store::{ALL, READS, Store, WRITES, count, errors, finished, load, run, sum, summary};
+use super::store::{ALL, READS, Store, WRITES, finished, load, run, sum};
+use crate::program::{count, errors};
 
 #[test]
 fn grpc_counts_are_those_of_the_server() {
@@ -27,7 +27,7 @@ fn grpc_counts_are_those_of_the_server() {
         let end = store.loaded_until(&flags, |now| {
             now.reads > before.reads + 20 && now.scans > before.scans + 3
         });
-        let (line, stats) = (summary(&end), store.stats());
+        let (line, stats) = (end.summary(), store.stats());
         assert_eq!(end.errors, "", "{flags}");
         assert_eq!(sum(line, &READS, "count"), stats.reads - before.reads, "{flags}");
         assert_eq!(sum(line, &WRITES, "count"), stats.writes - before.writes, "{flags}");
@@ -40,8 +40,7 @@ fn grpc_counts_are_those_of_the_server() {
         assert_eq!(line["wrong_values"], 0, "{flags}");
         assert_eq!(line["in_flight"], 0, "{flags}");
         assert_eq!(errors(line), 0, "{flags}");
-        let windows = end.lines.iter().filter(|line| line["type"] == "window");
-        let written: u64 = windows.map(|line| sum(line, &WRITES, "count")).sum();
+        let written: u64 = end.windows().map(|line| sum(line, &WRITES, "count")).sum();
         assert_eq!(written, sum(line, &WRITES, "count"), "{flags}");
     }
 }
@@ -50,18 +49,17 @@ fn grpc_counts_are_those_of_the_server() {
 fn memcached_counts_are_those_of_the_server() {
     let store = Store::start(&[]);
     let address = store.program.address();
-    let output = run(&format!("--server {address} --protocol memcached --keys 300 --populate 0.9"));
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    run(&format!("--server {address} --protocol memcached --keys 300 --populate 0.9")).summary();
     let end = finished(load(&format!(
         "--server {address} --protocol memcached --clients 5 --keys 300 --seconds 0.6 --verify \
          --mix read:40,insert:5,update:5,put:10,append:5,delete:5 --rate 1000 --arrivals constant"
     )));
-    let line = summary(&end);
+    let line = end.summary();
     assert_eq!((end.errors.as_str(), errors(line)), ("", 0));
     assert_eq!(line["wrong_values"], 0);
     store.program.signal(libc::SIGTERM);
     let served = store.program.end();
-    let served = summary(&served);
+    let served = served.summary();
     let stored = sum(line, &["insert", "update", "put", "append"], "count");
     // Populating set 270.
     assert_eq!(count(served, "set", "count"), stored + 270);
@@ -76,10 +74,8 @@ fn memcached_counts_are_those_of_the_server() {
 fn populate_of_a_share_leaves_the_rest_missing() {
     let stores = [Store::start(&[]), Store::start(&["--consistency", "sequential"])];
     let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
-    let output =
-        run(&format!("{servers} --keys 5000 --populate 0.99 --value-bytes exponential:900"));
-    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(line["populate"]["servers"][1]["stored"], 4950);
+    let end = run(&format!("{servers} --keys 5000 --populate 0.99 --value-bytes exponential:900"));
+    assert_eq!(end.summary()["populate"]["servers"][1]["stored"], 4950);
     assert_eq!(stores.map(|store| store.stats().keys), [4950, 4950]);
 }
 
@@ -92,7 +88,7 @@ fn open_loop_asks_for_every_key_of_a_walk() {
         "--clients 4 --keys 200 --key-choice sequential --mix read:1 --verify --rate 400 \
          --arrivals constant --seconds 1",
     );
-    let line = summary(&end);
+    let line = end.summary();
     assert_eq!(sum(line, &READS, "count"), 400);
     assert_eq!(count(line, "read_missing", "count"), 40, "{line}");
     assert_eq!(count(line, "read_missing", "misses"), 40);
@@ -110,7 +106,7 @@ fn open_loop_counts_the_wait_for_a_stopped_server() {
     let stopped = stopped.elapsed();
     store.program.signal(libc::SIGCONT);
     let end = finished(load);
-    let line = summary(&end);
+    let line = end.summary();
     let ops = ["read_missing", "read", "put"];
     assert_eq!(sum(line, &ops, "count"), 750);
     assert_eq!((&line["unsent"], errors(line)), (&0.into(), 0));
@@ -132,7 +128,7 @@ fn reads_of_a_graph_count_by_size_of_the_user() {
         "--clients 2 --keys 12 --mix read:3,scan:1 --key-format plain --key-choice zipf:0.8 \
          --rate 300 --arrivals constant --seconds 0.5 --large-bytes 100000 --scan-keys 1 --key-prefix=",
     );
-    let line = summary(&end);
+    let line = end.summary();
     assert_eq!(errors(line), 0, "{}", end.errors);
     assert!(READS.iter().all(|op| count(line, op, "count") > 0), "{line}");
     assert!(count(line, "read_large", "bytes_in") > 200_000 * count(line, "read_large", "count"));
@@ -151,9 +147,8 @@ fn init_loads_a_list_once_on_every_server() {
     let stores = [Store::start(&flags), Store::start(&flags)];
     let servers = format!("--server {},{}", stores[0].grpc, stores[1].grpc);
     for resumed in [0, 3] {
-        let output = run(&format!("{servers} --init {list}"));
-        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let loaded = line["init"]["servers"].as_array().unwrap();
+        let end = run(&format!("{servers} --init {list}"));
+        let loaded = end.summary()["init"]["servers"].as_array().unwrap();
         for (store, loaded) in stores.iter().zip(loaded) {
             assert_eq!(loaded["address"], store.grpc);
             assert_eq!((&loaded["edges"], &loaded["resumed_edges"]), (&3.into(), &resumed.into()));
@@ -165,14 +160,12 @@ fn init_loads_a_list_once_on_every_server() {
          --arrivals constant --seconds 0.1 --key-prefix=",
     );
     // Both walked over all 13 users, and 3 and 12 have followers.
-    assert_eq!(count(summary(&end), "read", "count"), 4);
+    assert_eq!(count(end.summary(), "read", "count"), 4);
     let elsewhere = Store::start(&[]);
     for (store, file) in [(&stores[0], "nothing-of-this-name"), (&elsewhere, &*list)] {
-        let output = run(&format!("--server {} --init {file}", store.grpc));
-        assert_eq!(output.status.code(), Some(1));
-        let message = String::from_utf8(output.stderr).unwrap();
+        let end = run(&format!("--server {} --init {file}", store.grpc));
         let failed = format!("loading at {} failed: ", store.grpc);
-        assert!(message.contains(&failed), "{message}");
+        assert!(end.code == Some(1) && end.errors.contains(&failed), "{end:?}");
     }
 }
 
@@ -184,15 +177,14 @@ fn expired_values_count_as_missing() {
             "--server {server} --protocol {protocol} --keys 40 --value-bytes 100 --key-prefix {protocol}-"
         );
         let populated = |ttl_s: u32| {
-            let output = run(&format!("{flags} --populate 1 --ttl-s {ttl_s}"));
-            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            run(&format!("{flags} --populate 1 --ttl-s {ttl_s}")).summary();
         };
         let read = || {
             let end = finished(load(&format!(
                 "{flags} --mix read:1 --key-choice sequential --rate 400 --arrivals constant \
                  --seconds 0.1 --verify"
             )));
-            let line = summary(&end).clone();
+            let line = end.summary().clone();
             assert_eq!((&line["wrong_values"], errors(&line)), (&0.into(), 0), "{}", end.errors);
             assert_eq!(sum(&line, &READS, "count"), 40);
             count(&line, "read_missing", "count")
@@ -214,7 +206,7 @@ fn expired_values_count_as_missing() {
         }
         load.signal(libc::SIGTERM);
         let end = finished(load);
-        let line = summary(&end);
+        let line = end.summary();
         assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0), "{}", end.errors);
     }
 }
@@ -227,7 +219,7 @@ fn processes_side_by_side_have_their_own_keys() {
             "--keys 100 --clients 5 --own-keys --part {part} --mix put:1 --key-choice sequential \
              --rate 500 --arrivals constant --seconds 0.2"
         ));
-        assert_eq!(count(summary(&end), "put", "count"), 100);
+        assert_eq!(count(end.summary(), "put", "count"), 100);
         assert_eq!(store.stats().keys, keys);
     }
 }
@@ -238,6 +230,6 @@ fn writes_without_ids_are_done() {
     let end = store.loaded(&format!(
         "--mix {ALL} --keys 50 --no-request-ids --rate 300 --arrivals constant --seconds 0.5"
     ));
-    let line = summary(&end);
+    let line = end.summary();
     assert_eq!((errors(line), sum(line, &WRITES, "count")), (0, store.stats().writes));
 }

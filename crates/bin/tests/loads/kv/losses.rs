@@ -1,14 +1,10 @@
 //! Lost connections: their cost, and the writes that are sent again.
 
-use std::net::TcpListener;
-
 use knee_testkit::wait_until;
 
 use super::relay::Relay;
-use super::store::{
-    Store, WRITES, count, ended_when_reconnected, errors, finished, load, sum, summary,
-};
-use crate::program::{LOAD, Program};
+use super::store::{Store, WRITES, ended_when_reconnected, finished, load, sum};
+use crate::program::{LOAD, Program, count, errors};
 
 #[test]
 fn write_with_lost_answer_is_sent_again_and_done_once() {
@@ -26,7 +22,7 @@ fn write_with_lost_answer_is_sent_again_and_done_once() {
         wait_until("answers are held back", || relay.held() >= 3);
         relay.cut(6);
         let end = ended_when_reconnected(load, 6);
-        let line = summary(&end);
+        let line = end.summary();
         assert_eq!(line["wrong_values"], 0, "{pace}: {}", end.errors);
         assert!(errors(line) > 0, "{pace}: {line}");
         assert!(end.errors.contains(&relay.address), "{pace}: {}", end.errors);
@@ -53,7 +49,7 @@ fn write_lost_at_a_low_rate_is_sent_again_at_once() {
     });
     load.signal(libc::SIGTERM);
     let end = finished(load);
-    let line = summary(&end);
+    let line = end.summary();
     // A request becomes due only every four seconds.
     assert_eq!((count(line, "put", "count"), errors(line)), (3, 1), "{}", end.errors);
     assert_eq!(store.stats().last_commit, 2);
@@ -70,7 +66,7 @@ fn restart_of_a_server_costs_errors_only() {
     program.end();
     let mortal = Store::at(grpc, &[]);
     let end = ended_when_reconnected(load, 3);
-    let line = summary(&end);
+    let line = end.summary();
     assert_eq!(line["connections"], 6);
     // Three clients had at most one request each in flight.
     assert!(errors(line) <= 3, "{line}: {}", end.errors);
@@ -106,7 +102,7 @@ fn connections_to_a_dead_server_count_as_lost() {
         }
         load.signal(libc::SIGTERM);
         let end = finished(load);
-        let counts = ["losses", "reconnects", "connections"].map(|name| &summary(&end)[name]);
+        let counts = ["losses", "reconnects", "connections"].map(|name| &end.summary()[name]);
         assert_eq!(counts, [3, 0, 0], "{pace}: {}", end.errors);
     }
 }
@@ -121,26 +117,8 @@ fn loss_of_an_idle_connection_costs_no_error() {
     program.end();
     let store = Store::at(grpc, &[]);
     let end = ended_when_reconnected(load, 1);
-    assert_eq!(errors(summary(&end)), 0, "{}", end.errors);
+    assert_eq!(errors(end.summary()), 0, "{}", end.errors);
     assert!(end.errors.contains(&store.grpc), "{}", end.errors);
-}
-
-#[test]
-fn server_that_turns_connections_away_is_reported() {
-    let store = Store::start(&[]);
-    let load = store.load("--mix read:1 --think-ms 1 --seconds 60");
-    wait_until("it has read", || store.stats().reads > 0);
-    let Store { program, grpc } = store;
-    program.signal(libc::SIGKILL);
-    program.end();
-    let listener = TcpListener::bind(&grpc).unwrap();
-    // The second connection comes after the report about the first.
-    for _ in 0..2 {
-        drop(listener.accept().unwrap());
-    }
-    load.signal(libc::SIGTERM);
-    let errors = load.end().errors;
-    assert!(errors.contains(&format!("no HTTP/2 from {grpc}: ")), "{errors}");
 }
 
 #[test]
@@ -160,7 +138,7 @@ fn due_requests_are_sent_after_the_end() {
     }
     let store = Store::at(grpc, &[]);
     let end = load.end();
-    assert_eq!(summary(&end)["unsent"], 0, "{}", end.errors);
+    assert_eq!(end.summary()["unsent"], 0, "{}", end.errors);
     assert!(store.stats().reads > 0);
 }
 
@@ -184,7 +162,7 @@ fn server_that_goes_away_is_asked_on_a_new_connection() {
         }
         relay.release();
         let end = ended_when_reconnected(load, clients as u64);
-        let line = summary(&end);
+        let line = end.summary();
         assert_eq!((&line["wrong_values"], errors(line)), (&0.into(), 0), "{pace}: {}", end.errors);
         assert_eq!(store.stats().last_commit, sum(line, &WRITES, "count"), "{pace}");
     }
@@ -208,7 +186,7 @@ fn reset_request_is_an_error_of_its_own() {
         wait_until("it writes on", || store.stats().last_commit > before + 20);
         load.signal(libc::SIGTERM);
         let end = finished(load);
-        let line = summary(&end);
+        let line = end.summary();
         assert_eq!((&line["reconnects"], &line["wrong_values"]), (&0.into(), &0.into()));
         assert_eq!(errors(line), clients as u64, "{pace}: {}", end.errors);
         assert!(
@@ -242,5 +220,5 @@ fn lost_answers_of_an_old_connection_keep_the_limit() {
     assert_eq!(load.line()["in_flight"], 256);
     relay.release();
     load.signal(libc::SIGTERM);
-    assert!(errors(summary(&finished(load))) > 0);
+    assert!(errors(finished(load).summary()) > 0);
 }

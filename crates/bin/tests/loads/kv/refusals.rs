@@ -1,22 +1,22 @@
 //! Error answers, wrong servers, wrong flags, and signals.
 
-use knee_testkit::{Memcached, free_address};
+use knee_testkit::free_address;
 
-use super::store::{READS, Store, count, errors, finished, run, sum, summary};
-use crate::program::{Program, QUEUE};
+use super::store::{READS, Store, finished, run, sum};
+use crate::program::{count, errors};
 
 #[test]
 fn error_answers_are_counted_and_printed_once() {
     let store = Store::start(&["--value-bytes-max", "2048"]);
     let end = store.loaded("--clients 3 --mix put:1 --value-bytes 4096 --seconds 0.3");
-    let line = summary(&end);
+    let line = end.summary();
     assert!(count(line, "put", "count") > 0);
     assert_eq!(count(line, "put", "errors"), count(line, "put", "count"));
     assert!(end.errors.contains("refused a put: InvalidArgument: "), "{}", end.errors);
     assert_eq!(end.errors.lines().count(), 1, "{}", end.errors);
-    let output = run(&format!("--server {} --keys 5 --value-bytes 4096 --populate 1", store.grpc));
-    assert_eq!(output.status.code(), Some(1));
-    let message = String::from_utf8(output.stderr).unwrap();
+    let end = run(&format!("--server {} --keys 5 --value-bytes 4096 --populate 1", store.grpc));
+    assert_eq!(end.code, Some(1));
+    let message = &end.errors;
     assert!(message.contains(&store.grpc) && message.contains("InvalidArgument"), "{message}");
 }
 
@@ -31,33 +31,10 @@ fn absent_or_wrong_server_is_named() {
         (free_address(), "--seconds 1 --protocol memcached"),
     ];
     for (address, flags) in rows {
-        let output = run(&format!("--server {address} {flags}"));
-        assert_eq!(output.status.code(), Some(1), "{flags}");
-        assert!(output.stdout.is_empty(), "{flags}");
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(message.contains(&address), "{flags}: {message}");
-        assert_eq!(message.lines().count(), 1, "{flags}: {message}");
-    }
-}
-
-#[test]
-fn server_that_is_no_store_is_reported() {
-    let queue = Program::serve(QUEUE, &["--clients-max", "100", "--database", "null"]);
-    let memcached = Memcached::start(&[]);
-    let rows = [
-        (
-            queue.address().to_owned(),
-            format!("{} is not a knee-kv: it has no service knee.kv.v1\n", queue.address()),
-        ),
-        (memcached.address.to_string(), format!("no HTTP/2 from {}: ", memcached.address)),
-    ];
-    for (address, why) in rows {
-        for flags in ["--seconds 1 --clients 3", "--populate 1", "--init edges.txt"] {
-            let output = run(&format!("--server {address} {flags}"));
-            let message = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{flags}: {message}");
-            assert!(message.starts_with(&format!("knee-load: {why}")), "{flags}: {message}");
-        }
+        let end = run(&format!("--server {address} {flags}"));
+        assert_eq!((end.code, end.lines.len()), (Some(1), 0), "{flags}");
+        assert!(end.errors.contains(&address), "{flags}: {}", end.errors);
+        assert_eq!(end.errors.lines().count(), 1, "{flags}: {}", end.errors);
     }
 }
 
@@ -70,7 +47,7 @@ fn signal_ends_a_load_with_a_summary() {
         assert_eq!(load.line()["type"], "window");
         load.signal(signal);
         let end = finished(load);
-        let line = summary(&end);
+        let line = end.summary();
         assert_eq!(line["interrupted"], true);
         assert!(line["seconds"].as_f64().unwrap() < 30.0);
         assert_eq!(sum(line, &READS, "count"), store.stats().reads - before);
@@ -79,7 +56,7 @@ fn signal_ends_a_load_with_a_summary() {
     // While the load waits for its start.
     let load = store.load("--seconds 60 --start-at 99999999999");
     load.signal(libc::SIGTERM);
-    assert_eq!(summary(&finished(load))["interrupted"], true);
+    assert_eq!(finished(load).summary()["interrupted"], true);
 }
 
 #[test]
@@ -109,9 +86,7 @@ fn wrong_flag_exits_with_2_and_the_reason() {
         ("--init list.txt --populate 1", "--init"),
     ];
     for (flags, why) in rows {
-        let output = run(&format!("--server {} {flags}", free_address()));
-        assert_eq!(output.status.code(), Some(2), "{flags}: {output:?}");
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert!(message.contains(why), "{flags}: {message}");
+        let end = run(&format!("--server {} {flags}", free_address()));
+        assert!(end.code == Some(2) && end.errors.contains(why), "{flags}: {end:?}");
     }
 }

@@ -1,13 +1,11 @@
 //! A store and a load on it as processes, which end when a test drops them.
 
-use std::process::Output;
-
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{StatsRequest, StatsResponse};
 use knee_testkit::{free_address, wait_until};
 use serde_json::Value;
 
-use crate::program::{End, KV, LOAD, Program, refused, talk};
+use crate::program::{End, KV, LOAD, Program, count, run_load, talk};
 
 pub(crate) const ALL: &str =
     "read:40,insert:5,update:5,put:10,append:5,delete:5,scan:2,atomic_scan:2,bulk_put:5";
@@ -64,8 +62,7 @@ impl Store {
     }
 
     pub(crate) fn populate(&self, flags: &str) {
-        let output = run(&format!("--server {} {flags}", self.grpc));
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        run(&format!("--server {} {flags}", self.grpc)).summary();
     }
 }
 
@@ -75,10 +72,10 @@ pub(crate) fn load(flags: &str) -> Program {
     Program::start(LOAD, &flags)
 }
 
-/// A load that ends before its ready line.
-pub(crate) fn run(flags: &str) -> Output {
+/// Runs a load to its end.
+pub(crate) fn run(flags: &str) -> End {
     let flags: Vec<&str> = ["kv"].into_iter().chain(flags.split_whitespace()).collect();
-    refused(LOAD, &flags)
+    run_load(&flags)
 }
 
 pub(crate) fn finished(load: Program) -> End {
@@ -95,26 +92,11 @@ pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End
     }
     load.signal(libc::SIGTERM);
     let end = finished(load);
-    let counts = ["losses", "reconnects"].map(|name| &summary(&end)[name]);
+    let counts = ["losses", "reconnects"].map(|name| &end.summary()[name]);
     assert_eq!(counts, [connections; 2], "{}", end.errors);
     end
 }
 
-pub(crate) fn summary(end: &End) -> &Value {
-    let last = end.lines.last().unwrap();
-    assert_eq!(last["type"], "summary");
-    last
-}
-
-/// A field of an operation; 0 if the operation did not occur.
-pub(crate) fn count(line: &Value, op: &str, field: &str) -> u64 {
-    line["ops"][op][field].as_u64().unwrap_or_default()
-}
-
 pub(crate) fn sum(line: &Value, ops: &[&str], field: &str) -> u64 {
     ops.iter().map(|op| count(line, op, field)).sum()
-}
-
-pub(crate) fn errors(line: &Value) -> u64 {
-    line["ops"].as_object().unwrap().values().map(|op| op["errors"].as_u64().unwrap()).sum()
 }

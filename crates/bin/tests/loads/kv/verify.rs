@@ -2,7 +2,7 @@
 
 use knee_testkit::wait_until;
 
-use super::store::{Store, finished, load, summary};
+use super::store::{Store, finished, load};
 
 #[test]
 fn changed_value_is_found() {
@@ -14,12 +14,12 @@ fn changed_value_is_found() {
     for (protocol, server) in [("grpc", &*store.grpc), ("memcached", store.program.address())] {
         let flags = format!("--server {server} --protocol {protocol} {flags}");
         let end = finished(load(&format!("{flags} --verify")));
-        assert_eq!(summary(&end)["wrong_values"], 2, "{}", end.errors);
+        assert_eq!(end.summary()["wrong_values"], 2, "{}", end.errors);
         let errors = &end.errors;
         assert!(errors.contains("wrong value") && errors.contains("knee-0000000042"), "{errors}");
         assert!(errors.contains(server) && errors.lines().count() == 1, "{errors}");
     }
-    assert_eq!(summary(&store.loaded(flags))["wrong_values"], 0);
+    assert_eq!(store.loaded(flags).summary()["wrong_values"], 0);
 }
 
 #[test]
@@ -38,6 +38,6 @@ fn version_that_goes_back_is_found() {
     wait_until("it has read again", || store.stats().reads > before + 1);
     load.signal(libc::SIGTERM);
     let end = finished(load);
-    assert!(summary(&end)["wrong_values"].as_u64().unwrap() > 0, "{}", end.errors);
+    assert!(end.summary()["wrong_values"].as_u64().unwrap() > 0, "{}", end.errors);
     assert!(end.errors.contains("its client has seen version"), "{}", end.errors);
 }
