@@ -7,7 +7,7 @@
 //! * `thread`: the state of a thread's clients: connections, calls in flight, counts. `closed` and `open`: when a
 //!   client sends.
 //! * `life`: a thread connects, waits for the start, runs, and waits for the last answers. `driver`: starts the
-//!   threads.
+//!   threads. `phase`: what precedes a load.
 
 mod alarm;
 mod calls;
@@ -16,10 +16,12 @@ mod connection;
 mod driver;
 mod life;
 mod open;
+mod phase;
 mod status;
 mod thread;
 
 pub(crate) use calls::{Answered, Asked, Calls, Wrong};
 pub(crate) use connection::{ANSWER_BYTES_MAX, Connection};
 pub(crate) use driver::OverGrpc;
+pub(crate) use phase::{connect, phase};
 pub(crate) use status::{Failure, Service};

@@ -1,37 +1,35 @@
 //! The phase that fills memcached servers: it sets the first keys, in order, on every server.
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
-use knee_proto::{Decoded, Expect, ResponseDecoder, Status};
-use knee_reactor::{Close, Config, ConnId, Group, Handler, Io, Origin};
+use knee_proto::encode;
 use knee_telemetry::tell;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::error::Error;
 use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
 /// Sets in flight on each server's connection: enough to keep the server busy, and few enough for other clients.
-const IN_FLIGHT_MAX: usize = 64;
+const IN_FLIGHT_MAX: u64 = 64;
 
-/// With more unsent bytes on a connection, no further set is written.
+/// A write with this many bytes takes no further set.
 const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 
 /// The length of the longest answer to a set.
-const RESPONSE_BYTES_MAX: usize = 4096;
+const RESPONSE_BYTES_MAX: u64 = 4096;
 
 /// How often progress is printed.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How long an answer may take.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timer keys.
-const CONNECT_OVER: u64 = 0;
-const TELL: u64 = 1;
 
 /// Sets the first `share` of the keys on each of `servers`, and returns a summary as a line of JSON.
 ///
@@ -47,21 +45,32 @@ pub(crate) fn populate(
     let keys = share_of(total, share);
     if keys > 0 {
         let (outcome, outcomes) = channel();
-        let mut filling = Some(Filling {
-            items,
-            keys,
-            connections: servers.iter().map(|server| Connection::new(*server)).collect(),
-            outcome,
-        });
-        let group = Group::start("populate", 1, &Config::default(), None, |_, _| {
-            filling.take().expect("there is one thread")
-        })
-        .map_err(Error::System)?;
-        let shutdown = group.shutdown();
-        end_with(parent, move || shutdown.begin())?;
-        let outcome = outcomes.recv().unwrap_or(Err(Error::Interrupted));
-        group.join().map_err(Error::System)?;
-        outcome?;
+        let interrupted = outcome.clone();
+        end_with(parent, move || {
+            // The receiver takes only the first failure.
+            let _ = interrupted.send(Err(Error::Interrupted));
+        })?;
+        let stored = Arc::<AtomicU64>::default();
+        for &server in servers {
+            let (items, stored, outcome) = (items.clone(), Arc::clone(&stored), outcome.clone());
+            let fill = move || {
+                let filled = fill(server, &items, keys, &stored);
+                let _ = outcome.send(filled.map_err(|why| Error::Populate { server, why }));
+            };
+            thread::Builder::new().name("populate".into()).spawn(fill).map_err(Error::System)?;
+        }
+        let tell = || tell_progress(stored.load(Ordering::Relaxed), keys * servers.len() as u64);
+        let mut left = servers.len();
+        while left > 0 {
+            match outcomes.recv_timeout(PROGRESS) {
+                Ok(filled) => {
+                    filled?;
+                    left -= 1;
+                }
+                Err(_) => tell(),
+            }
+        }
+        tell();
     }
     Ok(summary(servers, total, share, keys))
 }
@@ -73,10 +82,10 @@ pub(crate) fn share_of(total: u64, share: f64) -> u64 {
 
 /// The summary, as a line of JSON, when every server has `stored` of `keys` keys.
 pub(crate) fn summary(servers: &[SocketAddr], keys: u64, share: f64, stored: u64) -> String {
-    let servers = servers.iter().map(|address| Populated { address: *address, stored });
-    let populate = Populate { keys, share, servers: servers.collect() };
-    let summary = Summary { r#type: "summary", role: "load", populate };
-    serde_json::to_string(&summary).expect("plain data is always JSON")
+    let servers: Vec<_> =
+        servers.iter().map(|address| json!({ "address": address, "stored": stored })).collect();
+    let populate = json!({ "keys": keys, "share": share, "servers": servers });
+    json!({ "type": "summary", "role": "load", "populate": populate }).to_string()
 }
 
 pub(crate) fn tell_progress(stored: u64, wanted: u64) {
@@ -84,213 +93,44 @@ pub(crate) fn tell_progress(stored: u64, wanted: u64) {
     tell("knee-load", format_args!("stored {stored} of {wanted} values ({percent} %)"));
 }
 
-#[derive(Serialize)]
-struct Summary {
-    r#type: &'static str,
-    role: &'static str,
-    populate: Populate,
-}
-
-#[derive(Serialize)]
-struct Populate {
-    /// The number of keys in the key space.
-    keys: u64,
-    share: f64,
-    servers: Vec<Populated>,
-}
-
-#[derive(Serialize)]
-struct Populated {
-    address: SocketAddr,
-    stored: u64,
-}
-
-/// The handler that fills all servers, on one thread.
-struct Filling {
-    items: Items,
-    /// The number of keys that every server gets.
-    keys: u64,
-    connections: Vec<Connection>,
-    outcome: Sender<Result<(), Error>>,
-}
-
-struct Connection {
-    server: SocketAddr,
-    id: Option<ConnId>,
-    /// The keys in flight, in order.
-    in_flight: VecDeque<u32>,
-    /// When the last answer came, or the connection opened.
-    since: Instant,
-    next: u64,
-    stored: u64,
-    decoder: ResponseDecoder,
-}
-
-impl Connection {
-    fn new(server: SocketAddr) -> Connection {
-        Connection {
-            server,
-            id: None,
-            in_flight: VecDeque::with_capacity(IN_FLIGHT_MAX),
-            since: Instant::now(),
-            next: 0,
-            stored: 0,
-            decoder: ResponseDecoder::new(RESPONSE_BYTES_MAX),
+/// Sets the first `keys` keys on one server. The error is the predicate of a message about the server.
+fn fill(server: SocketAddr, items: &Items, keys: u64, stored: &AtomicU64) -> Result<(), String> {
+    let lost = |error: io::Error| match error.kind() {
+        ErrorKind::WouldBlock => format!("no answer for {} s", ANSWER_TIMEOUT.as_secs()),
+        ErrorKind::TimedOut => format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
+        _ => error.to_string(),
+    };
+    let mut stream = TcpStream::connect_timeout(&server, CONNECT_TIMEOUT).map_err(lost)?;
+    stream.set_nodelay(true).map_err(lost)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(lost)?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(lost)?;
+    let mut answers = BufReader::new(stream.try_clone().map_err(lost)?);
+    let (mut sent, mut answered) = (0, 0);
+    let (mut output, mut answer) = (Vec::new(), Vec::new());
+    while answered < keys {
+        output.clear();
+        while sent < keys.min(answered + IN_FLIGHT_MAX) && output.len() < OUTPUT_BYTES_MAX {
+            items.append_store("set", sent as u32, &mut output);
+            sent += 1;
         }
-    }
-
-    fn fill(&mut self, io: &mut Io, items: &Items, keys: u64) {
-        let Some(id) = self.id else { return };
-        while self.next < keys
-            && self.in_flight.len() < IN_FLIGHT_MAX
-            && io.output_len(id) < OUTPUT_BYTES_MAX
-        {
-            let Some(output) = io.output(id) else { return };
-            let key = self.next as u32;
-            items.append_store("set", key, output);
-            self.in_flight.push_back(key);
-            self.next += 1;
-        }
-    }
-}
-
-impl Filling {
-    fn fail(&self, io: &mut Io, server: SocketAddr, why: String) {
-        // The receiver takes only the first failure.
-        let _ = self.outcome.send(Err(Error::Populate { server, why }));
-        io.stop();
-    }
-
-    fn key_name(&self, key: u32) -> String {
-        let mut name = Vec::new();
-        self.items.keys.append(key, &mut name);
-        String::from_utf8_lossy(&name).into_owned()
-    }
-
-    fn stored(&self) -> u64 {
-        self.connections.iter().map(|connection| connection.stored).sum()
-    }
-
-    fn wanted(&self) -> u64 {
-        self.keys * self.connections.len() as u64
-    }
-
-    fn tell(&self) {
-        tell_progress(self.stored(), self.wanted());
-    }
-
-    fn connection_of(origin: Origin) -> usize {
-        match origin {
-            Origin::Connected(tag) => tag as usize,
-            Origin::Accepted => unreachable!("nothing listens"),
-        }
-    }
-
-    fn index_of(&self, conn: ConnId) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.id == Some(conn))
-    }
-}
-
-impl Handler for Filling {
-    fn on_start(&mut self, io: &mut Io) {
-        let now = Instant::now();
-        io.timer(now + CONNECT_TIMEOUT, CONNECT_OVER);
-        io.timer(now + PROGRESS, TELL);
-        for index in 0..self.connections.len() {
-            let server = self.connections[index].server;
-            if let Err(error) = io.connect(server, index as u64) {
-                self.fail(io, server, error.to_string());
+        stream.write_all(&output).map_err(lost)?;
+        // While the server works on the later half, this side prepares the next sets.
+        let half = if sent == keys { sent } else { sent.min(answered + IN_FLIGHT_MAX / 2) };
+        while answered < half {
+            answer.clear();
+            let mut line = (&mut answers).take(RESPONSE_BYTES_MAX);
+            if line.read_until(b'\n', &mut answer).map_err(lost)? == 0 {
+                return Err(format!("it closed the connection after {answered} keys"));
             }
-        }
-    }
-
-    fn on_open(&mut self, io: &mut Io, conn: ConnId, origin: Origin) {
-        let connection = &mut self.connections[Filling::connection_of(origin)];
-        connection.id = Some(conn);
-        connection.since = io.now();
-        connection.fill(io, &self.items, self.keys);
-    }
-
-    fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
-        let Some(index) = self.index_of(conn) else { return input.len() };
-        let mut start = 0;
-        while start < input.len() {
-            let connection = &mut self.connections[index];
-            match connection.decoder.decode(&input[start..], Expect::Line) {
-                Decoded::Complete { consumed, item } => {
-                    start += consumed;
-                    connection.since = io.now();
-                    let key = connection.in_flight.pop_front();
-                    match (key, item.status) {
-                        (Some(_), Status::Stored) => connection.stored += 1,
-                        (key, _) => {
-                            let server = connection.server;
-                            let what = key.map_or("it sent without a request:".into(), |key| {
-                                format!("it answered the set of {} with", self.key_name(key))
-                            });
-                            let answer = item.raw.trim_ascii_end().escape_ascii();
-                            self.fail(io, server, format!("{what} {answer}"));
-                            return input.len();
-                        }
-                    }
-                }
-                Decoded::Incomplete { consumed, .. } => {
-                    start += consumed;
-                    break;
-                }
-                Decoded::Invalid { error, .. } => {
-                    let server = connection.server;
-                    self.fail(io, server, error.to_string());
-                    return input.len();
-                }
+            if answer != encode::STORED {
+                let mut key = Vec::new();
+                items.keys.append(answered as u32, &mut key);
+                let (key, answer) = (key.escape_ascii(), answer.trim_ascii_end().escape_ascii());
+                return Err(format!("it answered the set of {key} with {answer}"));
             }
-        }
-        self.connections[index].fill(io, &self.items, self.keys);
-        if self.stored() == self.wanted() {
-            self.tell();
-            let _ = self.outcome.send(Ok(()));
-            io.stop();
-        }
-        start
-    }
-
-    fn on_end(&mut self, io: &mut Io, conn: ConnId) {
-        if let Some(index) = self.index_of(conn) {
-            let connection = &self.connections[index];
-            let why = format!("it closed the connection after {} keys", connection.stored);
-            self.fail(io, connection.server, why);
+            answered += 1;
+            stored.fetch_add(1, Ordering::Relaxed);
         }
     }
-
-    fn on_close(&mut self, io: &mut Io, _conn: ConnId, origin: Origin, why: Close) {
-        if let Close::Refused(error) | Close::Failed(error) = why {
-            let server = self.connections[Filling::connection_of(origin)].server;
-            self.fail(io, server, error.to_string());
-        }
-    }
-
-    fn on_timer(&mut self, io: &mut Io, key: u64) {
-        match key {
-            CONNECT_OVER => {
-                let late = self.connections.iter().find(|connection| connection.id.is_none());
-                if let Some(connection) = late {
-                    let why = format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
-                    self.fail(io, connection.server, why);
-                }
-            }
-            TELL => {
-                self.tell();
-                let silent = self.connections.iter().find(|connection| {
-                    let waited = io.now().saturating_duration_since(connection.since);
-                    !connection.in_flight.is_empty() && waited > ANSWER_TIMEOUT
-                });
-                if let Some(connection) = silent {
-                    let why = format!("no answer for {} s", ANSWER_TIMEOUT.as_secs());
-                    self.fail(io, connection.server, why);
-                }
-                io.timer(Instant::now() + PROGRESS, TELL);
-            }
-            _ => unreachable!("no such timer is set"),
-        }
-    }
+    Ok(())
 }

@@ -8,16 +8,16 @@ use knee_random::{GOLDEN, mix};
 use knee_rpc::kv::key_value_client::KeyValueClient;
 use knee_rpc::kv::{Entry, RequestId, StatsRequest};
 use knee_telemetry::Op;
-use tokio::time::timeout;
 use tonic::codegen::http::Uri;
 
 use super::draws::{Drawn, Draws};
 use super::message::{Answer, Message};
 use super::sightings::{self, Sightings};
 use super::workload::Workload;
-use crate::error::Unusable;
-use crate::grpc::{ANSWER_BYTES_MAX, Answered, Asked, Calls, Connection, Failure, Service, Wrong};
-use crate::run::CONNECT_TIMEOUT;
+use crate::error::{Error, Unusable};
+use crate::grpc::{
+    ANSWER_BYTES_MAX, Answered, Asked, Calls, Connection, Failure, Service, Wrong, connect,
+};
 use crate::traffic::{Fault, WrongValue};
 
 pub(super) type Stub = KeyValueClient<Connection>;
@@ -40,14 +40,8 @@ impl KvCalls {
     }
 
     /// Connects for a phase that only fills stores.
-    pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Unusable> {
-        let opened = async {
-            let (connection, origin) = Connection::open(server, &KvCalls::SERVICE).await?;
-            let mut stub = KvCalls::stub(connection, origin);
-            greet(&mut stub).await?;
-            Ok(stub)
-        };
-        timeout(CONNECT_TIMEOUT, opened).await.unwrap_or(Err(Unusable::Silent(CONNECT_TIMEOUT)))
+    pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Error> {
+        connect::<KvCalls>(server, greet).await
     }
 
     /// Checks the key, the value and the version of an entry in an answer.

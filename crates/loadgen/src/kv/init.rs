@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 
 use knee_rpc::kv::{InitRequest, InitResponse};
 use knee_telemetry::tell;
-use serde::Serialize;
-use tokio::runtime::Builder;
-use tokio::sync::watch;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::calls::{KvCalls, Stub};
 use crate::error::Error;
-use crate::grpc::Failure;
-use crate::run::end_with;
+use crate::grpc::{Failure, phase};
 
 /// Makes each of `servers` load the edges in `file` of its --init-dir. Returns a summary as a line of JSON.
 ///
@@ -24,55 +21,18 @@ pub(crate) fn init(
     file: &str,
     parent: Option<u32>,
 ) -> Result<String, Error> {
-    let (end, mut ended) = watch::channel(false);
-    end_with(parent, move || {
-        end.send_replace(true);
-    })?;
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
-    let servers = runtime.block_on(async {
-        tokio::select! {
-            loaded = load_all(servers, file) => loaded,
-            _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
-        }
-    })?;
-    let summary = Summary { r#type: "summary", role: "load", init: Init { file, servers } };
-    Ok(serde_json::to_string(&summary).expect("plain data is always JSON"))
-}
-
-#[derive(Serialize)]
-struct Summary<'a> {
-    r#type: &'static str,
-    role: &'static str,
-    init: Init<'a>,
-}
-
-#[derive(Serialize)]
-struct Init<'a> {
-    file: &'a str,
-    servers: Vec<Loaded>,
-}
-
-/// The progress of one server.
-#[derive(Serialize)]
-struct Loaded {
-    address: SocketAddr,
-    lines: u64,
-    edges: u64,
-    bytes: u64,
-    /// Edges that earlier, interrupted loads of the file stored.
-    resumed_edges: u64,
-    edges_per_s: f64,
-    seconds: f64,
+    let servers = phase(parent, load_all(servers, file), || Error::Interrupted)?;
+    let init = json!({ "file": file, "servers": servers });
+    Ok(json!({ "type": "summary", "role": "load", "init": init }).to_string())
 }
 
 /// Makes all servers load at the same time. Returns their progress in the order of `servers`.
-async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Error> {
+async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Value>, Error> {
     let mut loading = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
         let (server, file) = (*server, file.to_owned());
         loading.spawn(async move {
-            let stub = KvCalls::connect(server).await;
-            let stub = stub.map_err(|why| Error::Connect { server, why })?;
+            let stub = KvCalls::connect(server).await?;
             let outcome = load(stub, server, file).await;
             outcome.map(|far| (index, server, far)).map_err(|why| Error::Init { server, why })
         });
@@ -85,14 +45,17 @@ async fn load_all(servers: &[SocketAddr], file: &str) -> Result<Vec<Loaded>, Err
         }
     }
     loaded.sort_by_key(|(index, ..)| *index);
-    let loaded = loaded.into_iter().map(|(_, address, far)| Loaded {
-        address,
-        lines: far.lines,
-        edges: far.edges,
-        bytes: far.bytes,
-        resumed_edges: far.resumed_edges,
-        edges_per_s: far.edges_per_s,
-        seconds: far.seconds,
+    let loaded = loaded.into_iter().map(|(_, address, far)| {
+        json!({
+            "address": address,
+            "lines": far.lines,
+            "edges": far.edges,
+            "bytes": far.bytes,
+            // Edges that earlier, interrupted loads of the file stored.
+            "resumed_edges": far.resumed_edges,
+            "edges_per_s": far.edges_per_s,
+            "seconds": far.seconds,
+        })
     });
     Ok(loaded.collect())
 }

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use knee_rpc::kv::BulkPutRequest;
-use tokio::runtime::Builder;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
@@ -14,9 +12,8 @@ use super::calls::{KvCalls, Stub};
 use super::message::put;
 use super::workload::Workload;
 use crate::error::Error;
-use crate::grpc::Failure;
+use crate::grpc::{Failure, phase};
 use crate::populate::{ANSWER_TIMEOUT, PROGRESS, share_of, summary, tell_progress};
-use crate::run::end_with;
 use crate::values::VALUE_BYTES_MAX;
 
 /// The most keys of a batch, and the bytes from which a batch is full. With its last value, a batch has at most half of
@@ -40,18 +37,8 @@ pub(crate) fn populate(
     let total = workload.items.keys.count();
     let keys = share_of(total, share);
     if keys > 0 {
-        let (end, mut ended) = watch::channel(false);
-        end_with(parent, move || {
-            end.send_replace(true);
-        })?;
         let workload = Arc::new(workload);
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
-        runtime.block_on(async {
-            tokio::select! {
-                filled = fill_all(servers, &workload, keys) => filled,
-                _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
-            }
-        })?;
+        phase(parent, fill_all(servers, &workload, keys), || Error::Interrupted)?;
     }
     Ok(summary(servers, total, share, keys))
 }
@@ -72,8 +59,7 @@ async fn fill_all(
     let filled: Arc<[Filled]> = servers.iter().map(|_| Filled::default()).collect();
     let mut filling = JoinSet::new();
     for (index, server) in servers.iter().enumerate() {
-        let stub = KvCalls::connect(*server).await;
-        let stub = stub.map_err(|why| Error::Connect { server: *server, why })?;
+        let stub = KvCalls::connect(*server).await?;
         for _ in 0..BATCHES_IN_FLIGHT {
             let (stub, filled) = (stub.clone(), Arc::clone(&filled));
             let (server, workload) = (*server, Arc::clone(workload));

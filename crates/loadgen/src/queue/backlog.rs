@@ -7,16 +7,14 @@ use std::time::Duration;
 use knee_random::Random;
 use knee_rpc::queue::{Outgoing, SendRequest};
 use serde_json::json;
-use tokio::runtime::Builder;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::calls::QueueCalls;
 use super::content::content;
 use super::workload::{Identity, Receivers};
 use crate::error::{Error, Left, Unusable};
-use crate::grpc::Failure;
-use crate::run::{CONNECT_TIMEOUT, end_with};
+use crate::grpc::{Failure, connect, phase};
+use crate::run::CONNECT_TIMEOUT;
 
 /// The most messages and the most characters of a batch: well below the 4 MiB that every server accepts.
 const BATCH_MESSAGES: u64 = 1000;
@@ -46,18 +44,9 @@ pub(crate) fn backlog(
     backlog: Backlog,
     parent: Option<u32>,
 ) -> Result<String, Error> {
-    let (end, mut ended) = watch::channel(false);
-    end_with(parent, move || {
-        end.send_replace(true);
-    })?;
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::System)?;
     let left = Cell::new(Left { wanted: backlog.messages, ..Left::default() });
-    let clients = runtime.block_on(async {
-        tokio::select! {
-            stored = store(server, backlog, &left) => stored,
-            _ = ended.wait_for(|ended| *ended) => Err(Error::BacklogInterrupted(left.get())),
-        }
-    })?;
+    let interrupted = || Error::BacklogInterrupted(left.get());
+    let clients = phase(parent, store(server, backlog, &left), interrupted)?;
     let servers = [json!({ "address": server, "stored": backlog.messages })];
     let clients: Vec<_> = clients.iter().map(|one| [one.client, one.queue]).collect();
     let populate = json!({ "messages": backlog.messages, "clients": clients, "servers": servers });
@@ -71,7 +60,7 @@ async fn store(
 ) -> Result<Vec<Identity>, Error> {
     let unusable = |why| Error::Connect { server, why };
     let failed = |why| Error::Populate { server, why };
-    let mut stub = QueueCalls::connect(server).await.map_err(unusable)?;
+    let mut stub = connect::<QueueCalls>(server, async |_| Ok(())).await?;
     let mut clients = Vec::new();
     for _ in 0..backlog.clients {
         let registered = timeout(CONNECT_TIMEOUT, QueueCalls::register(&mut stub)).await;

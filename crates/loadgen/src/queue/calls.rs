@@ -1,6 +1,5 @@
 //! Requests as calls of `knee.queue.v1`.
 
-use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use knee_random::Random;
@@ -9,7 +8,6 @@ use knee_rpc::queue::queue_client::QueueClient;
 use knee_rpc::queue::{CreateQueueRequest, ReadFromRequest, RegisterClientRequest, Stored};
 use knee_telemetry::Op;
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 use tonic::Code;
 use tonic::codegen::http::Uri;
 
@@ -17,7 +15,6 @@ use super::talk::{Request, Talk};
 use super::workload::{Identity, Workload};
 use crate::error::Unusable;
 use crate::grpc::{ANSWER_BYTES_MAX, Answered, Asked, Calls, Connection, Failure, Service, Wrong};
-use crate::run::CONNECT_TIMEOUT;
 
 /// The prefix of every gRPC message.
 const PREFIX_BYTES: u64 = 5;
@@ -57,13 +54,6 @@ impl QueueCalls {
         let known = (0..servers).map(|_| OnceCell::new()).collect();
         let (present, receivers) = Default::default();
         QueueCalls { workload, seed, registered, known, present, receivers }
-    }
-
-    /// Connects for a phase that only stores messages.
-    pub(super) async fn connect(server: SocketAddr) -> Result<Stub, Unusable> {
-        let opened = timeout(CONNECT_TIMEOUT, Connection::open(server, &QueueCalls::SERVICE)).await;
-        let (connection, origin) = opened.map_err(|_| Unusable::Silent(CONNECT_TIMEOUT))??;
-        Ok(QueueCalls::stub(connection, origin))
     }
 
     /// Registers a client, and creates its own queue.
