@@ -58,11 +58,12 @@ test-build: $(EXTENSION) $(VENV)/dev
 	$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null & \
 	    $(TESTED) --no-run; built=$$?; wait; exit $$built
 
-# The build has printed its warnings; cargo prints them again for `grep`, which fails the check if there are any.
+# The build has printed its warnings; cargo prints them again, and any fails the check, as does a failed build.
 check: test-build
 	cargo fmt --all --check
 	@command -v clippy-driver >/dev/null || { echo 'make: clippy is missing: rustup component add clippy' >&2; exit 1; }
-	@! { $(EXTENDED) && $(TESTED) --no-run; } 2>&1 | grep '^warning'
+	@said=$$({ export CARGO_TERM_COLOR=never; $(EXTENDED) && $(TESTED) --no-run; } 2>&1) \
+	    || { echo "$$said"; exit 1; }; ! echo "$$said" | grep -A 5 '^warning'
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -90,7 +91,7 @@ bench-predict: build
 
 soak: build test-build $(VENV)/dev
 	tests/peers.sh
-	cargo clippy --locked -p knee-bench --all-targets -- -D warnings
+	cargo clippy --locked -p knee-bench -p knee-queue --all-targets -- -D warnings
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \

@@ -67,6 +67,8 @@ def test_impossible_simulation_is_refused() -> None:
     network = TRUE.network(setup(8))
     with pytest.raises(QueueingError, match="replications"):
         simulate_layered(network, 8, replications=0)
+    with pytest.raises(QueueingError, match="rounds"):
+        simulate_layered(network, 8, rounds=10**30)
 
 
 def scattered(work: HyperExponential) -> LayeredSystem:
@@ -95,6 +97,37 @@ def test_scatter_of_processor_times_is_found_and_predicts_quantiles() -> None:
         assert quantile.low < quantile.estimate < quantile.high
 
 
+def test_corrected_quantiles_stay_in_their_order() -> None:
+    system = scattered(HyperExponential(4.0))
+    simulator = fit.Simulator(HyperExponential(4.0), rounds=5000, replications=2)
+    # Corrections that would put the quantile of 99 % below the median.
+    simulator._scatters[system] = Scatter(HyperExponential(4.0), np.array([[1.0, 0.0, -9.0], [1.0, 0.0, -9.0]]))
+    found = simulator(system, system.forecast(setup(64)))
+    low, middle, high = found.quantiles_ms.values()
+    assert low.estimate <= middle.estimate <= high.estimate
+    assert (low.low or 0) <= (middle.low or 0) <= (high.low or 0)
+
+
+def test_quantiles_contain_the_difference_of_the_simulation_to_the_model() -> None:
+    system = scattered(HyperExponential(4.0))
+    found = fit.Simulator(rounds=5000, replications=2)(system, replace(system.forecast(setup(64)), quantiles_ms={}))
+    assert found.simulated_ms is not None
+    apart = abs(np.log(found.simulated_ms / found.response_ms.estimate))
+    for quantile in found.quantiles_ms.values():
+        assert np.log((quantile.high or 0) / quantile.estimate) >= apart
+
+
+def test_list_of_settings_has_quantiles_and_the_goal_in_its_table() -> None:
+    system, simulator = scattered(HyperExponential(4.0)), fit.Simulator(rounds=5000, replications=2)
+    forecasts = [simulator(system, system.forecast(setup(clients))) for clients in (8, 64)]
+    head, first, second, *_ = fit.render_layered(
+        "", system, forecasts, fit.Goal.parse("p99 < 1 ms"), simulator
+    ).splitlines()
+    assert [name for name in ("p50 ms", "p95 ms", "p99 ms", "p99 < 1.0") if name in head]
+    assert {first.split()[0], second.split()[0]} == {"8", "64"}
+    assert " no " in second
+
+
 def test_quantiles_without_measured_ones_are_exponential() -> None:
     system = layered_system(runs(CALIBRATION), level=0.95, seed=0)
     scatter = fit.Simulator().scatter(system)
@@ -119,7 +152,7 @@ def test_goal_of_a_quantile_is_sought_and_reported() -> None:
     assert missed.quantiles_ms[0.99].estimate >= 12
     text = fit.render_sought(label, system, sought, simulator)
     assert f"p99 < 12.0: the largest value of clients is {likely}" in text
-    assert "Response times, 50% within " in text and "processor times" in text
+    assert "Response times: 50% within " in text and "processor times" in text
     assert fit.goal_sentence(goal, missed) == "p99 < 12.0: the estimate does not meet it."
 
 

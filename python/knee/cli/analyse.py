@@ -185,17 +185,20 @@ def print_prediction(
         "rounds": rounds,
         "replications": replications,
     }
-    if not simulated and (given := [name for name, value in simulation.items() if value is not None]):
+    goal = None if slo is None else fit.Goal.parse(slo)
+    about_quantiles = goal is not None and goal.share is not None
+    given = [name for name, value in simulation.items() if value is not None]
+    if given and not (simulated or about_quantiles):
         raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
     if measured and not asked:
         raise SpecError("--measure: needs a setting, such as --set load.clients=1000")
     if measured and not path.is_dir():
         raise SpecError(f"--measure: {path} is no run folder, so there is no experiment to run")
-    if simulated and not asked:
+    if simulated and not asked and sought is None:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
     several = [name for name, value in asked.items() if isinstance(value, list)]
-    if several and (simulated or sought is not None):
-        raise SpecError(f"--set {several[0]}: expected one value, not a list, with --simulate or --seek")
+    if several and sought is not None:
+        raise SpecError(f"--set {several[0]}: expected one value, not a list, with --seek")
     assumptions = fit.Assumptions(
         fit.parse_shape("--service", "exponential" if service is None else service),
         None if thinking is None else fit.parse_shape("--thinking", thinking),
@@ -205,9 +208,7 @@ def print_prediction(
         raise SpecError("--seek: needs a goal, such as --slo 'response_ms < 5'")
     if slo is not None and sought is None and not asked:
         raise SpecError("--slo: needs a setting, such as --set load.clients=1000 or --seek load.clients")
-    goal = None if slo is None else fit.Goal.parse(slo)
     source = _opened(path, renames)
-    about_quantiles = goal is not None and goal.share is not None
     simulator = None
     if simulated or about_quantiles:
         simulator = fit.Simulator(

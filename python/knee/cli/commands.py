@@ -289,13 +289,14 @@ def predict_command(
         int | None,
         typer.Option(
             min=1000,
+            max=10**9,
             metavar="N",
-            help="Requests per replication; by default 100,000, but at least one per client.",
+            help="Requests per replication. By default 50,000, and at least five per client; from a table 100,000.",
         ),
     ] = None,
     replications: Annotated[
         int | None,
-        typer.Option(min=2, metavar="N", help="Independent simulations; 10 by default."),
+        typer.Option(min=2, max=1000, metavar="N", help="Independent simulations; 10 by default."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of all random numbers.")] = 0,
 ) -> None:

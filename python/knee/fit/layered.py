@@ -221,6 +221,7 @@ class LayeredForecast:
     limits       elasticity of the throughput: growth in percent per percent more of a resource, descending
     busy         share of time in which each resource is busy
     quantiles_ms of the response time, by probability; empty unless simulated
+    simulated_ms mean response time of the simulation; None unless simulated
     """
 
     setup: Setup
@@ -230,6 +231,7 @@ class LayeredForecast:
     limits: tuple[tuple[str, float], ...]
     busy: dict[str, float]
     quantiles_ms: Mapping[float, Interval] = field(default_factory=dict)
+    simulated_ms: float | None = None
 
 
 @dataclass(frozen=True)

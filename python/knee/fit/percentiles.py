@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ SHAPES = (Erlang(4), Exponential(), HyperExponential(4.0), HyperExponential(16.0
 _POINTS_MAX = 8
 """Measured points that are simulated for each shape."""
 
-_ROUNDS = 10_000
+_ROUNDS, _ROUNDS_EACH = 10_000, 5
+"""Requests of each replication at a measured point, and at least this many of each customer."""
 
 _NS_PER_MS = 1e6
 
@@ -81,20 +83,20 @@ class Simulator:
     rounds: int | None = None
     replications: int = REPLICATIONS
     seed: int = 0
-    _scatters: dict[int, Scatter] = field(default_factory=dict, repr=False)
+    _scatters: dict[LayeredSystem, Scatter] = field(default_factory=dict, repr=False)
 
     def scatter(self, system: LayeredSystem) -> Scatter:
         """How the response times of a system scatter."""
-        if id(system) not in self._scatters:
-            self._scatters[id(system)] = scatter_of(system, self.work, seed=self.seed)
-        return self._scatters[id(system)]
+        if system not in self._scatters:
+            self._scatters[system] = scatter_of(system, self.work, seed=self.seed)
+        return self._scatters[system]
 
     def __call__(self, system: LayeredSystem, forecast: LayeredForecast) -> LayeredForecast:
         """The forecast with quantiles.
 
         The model gives the mean, and the simulation each quantile over the mean, corrected by the median error at the
-        measured points. The interval contains the interval of the mean and the scatter of these corrections (Student's
-        t, as logarithms).
+        measured points. The interval contains, as logarithms: the interval of the mean, the scatter of these
+        corrections (Student's t), the noise of the simulation, and the difference of its mean to the model's.
 
         Raises
         ------
@@ -106,9 +108,14 @@ class Simulator:
         scatter = self.scatter(system)
         found = _simulated(system, forecast.setup, scatter.work, self)
         relative = _relative(found) + (np.median(scatter.errors, axis=0) if scatter.is_measured else 0.0)
-        mean = forecast.response_ms
-        each = (_quantile(mean, float(log), scatter.errors[:, i]) for i, log in enumerate(relative))
-        return replace(forecast, quantiles_ms=dict(zip(SHARES, each, strict=True)))
+        mean, simulated_ms = forecast.response_ms, float(found.response_time.estimate)
+        apart = float(np.log(simulated_ms / mean.estimate))
+        each = []
+        for log, errors, share in zip(relative, scatter.errors.T, SHARES, strict=True):
+            noise = found.response_quantile(share)
+            widths = (_half_width(errors, mean.level), noise.relative_half_width or 0.0, apart)
+            each.append(_quantile(mean, float(log), float(np.linalg.norm(widths))))
+        return replace(forecast, quantiles_ms=_ascending(each), simulated_ms=simulated_ms)
 
 
 def scatter_of(system: LayeredSystem, work: Shape | None = None, *, seed: int = 0) -> Scatter:
@@ -122,12 +129,13 @@ def scatter_of(system: LayeredSystem, work: Shape | None = None, *, seed: int = 
     points = [points[i] for i in np.unique(np.linspace(0, len(points) - 1, _POINTS_MAX).round().astype(int))]
     measured = np.array([np.log(quantiles[rows] / data.response[rows, np.newaxis]).mean(axis=0) for rows in points])
     setups = [setup_of(data, rows) for rows in points]
-    short = Simulator(rounds=_ROUNDS, replications=2, seed=seed)
+    most = max(int(setup.customers) for setup in setups)
+    short = Simulator(rounds=max(_ROUNDS, _ROUNDS_EACH * most), replications=2, seed=seed)
     each = [
         Scatter(shape, measured - [_relative(_simulated(system, one, shape, short)) for one in setups])
         for shape in (SHAPES if work is None else [work])
     ]
-    return min(each, key=lambda scatter: float(np.mean(scatter.errors**2)))
+    return min(each, key=lambda scatter: float(np.mean((scatter.errors - np.median(scatter.errors, axis=0)) ** 2)))
 
 
 def _simulated(system: LayeredSystem, setup: Setup, work: Shape, simulator: Simulator) -> LayeredSimulation:
@@ -151,14 +159,28 @@ def _relative(found: LayeredSimulation) -> Floats:
     return np.log([found.response_quantile(share).estimate / mean for share in SHARES])
 
 
-def _quantile(mean: Interval, relative: float, errors: Floats) -> Interval:
+def _half_width(errors: Floats, level: float) -> float:
+    """Of the interval of one further error."""
+    if (count := len(errors)) < 2:
+        return 0.0
+    return float(stats.t.ppf((1 + level) / 2, count - 1) * errors.std(ddof=1) * np.sqrt(1 + 1 / count))
+
+
+def _quantile(mean: Interval, relative: float, half_width: float) -> Interval:
     """The quantile whose logarithm exceeds that of the mean by `relative`."""
-    half = 0.0
-    if (count := len(errors)) > 1:
-        half = float(stats.t.ppf((1 + mean.level) / 2, count - 1) * errors.std(ddof=1) * np.sqrt(1 + 1 / count))
-    down, up = (np.hypot(half, np.log((end or mean.estimate) / mean.estimate)) for end in (mean.low, mean.high))
+    down, up = (np.hypot(half_width, np.log((end or mean.estimate) / mean.estimate)) for end in (mean.low, mean.high))
     estimate = mean.estimate * float(np.exp(relative))
     return replace(mean, estimate=estimate, low=estimate * float(np.exp(-down)), high=estimate * float(np.exp(up)))
+
+
+def _ascending(each: Sequence[Interval]) -> dict[float, Interval]:
+    """The quantiles by SHARES; corrections of their own may put two in the wrong order."""
+    ends = [[one.estimate, one.low, one.high] for one in each]
+    rising = np.maximum.accumulate(np.array(ends, dtype=np.float64)).tolist()
+    return {
+        share: replace(one, estimate=estimate, low=low, high=high)
+        for share, one, (estimate, low, high) in zip(SHARES, each, rising, strict=True)
+    }
 
 
 def quantiles_of(rows: pl.DataFrame) -> Floats:

@@ -22,13 +22,14 @@ _DIGITS = 5
 
 _PROCESSES = {"load": "load generator", "middleware": "middleware", "store": "store"}
 
-_SHOWN = ("clients", "workers", "connections", "requests/s", "response ms", "limit")
+_SHOWN = ("clients", "workers", "connections")
 """Columns of the table of predictions that stand there even if their values are equal."""
 
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
 _BEYOND = 1.05
+_APART = 0.1
 """Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
 
 _TIMES_MAX = 1000.0
@@ -68,7 +69,7 @@ def render_layered(
         lines += _layered_lines(system, forecasts[0])
         lines += [goal_sentence(goal, forecasts[0])] if goal is not None else []
     else:
-        lines += _layered_table(system, forecasts)
+        lines += _layered_table(system, forecasts, goal)
     if simulator is not None:
         lines += _quantile_lines(system, forecasts, simulator)
     data = system.data
@@ -108,18 +109,28 @@ def goal_sentence(goal: Goal, forecast: LayeredForecast | Forecast) -> str:
 
 def _quantile_lines(system: LayeredSystem, forecasts: Sequence[LayeredForecast], simulator: Simulator) -> list[str]:
     lines = []
-    for each in forecasts:
-        where = f"{counted(round(each.clients), 'client')}: " if len(forecasts) > 1 else ""
+    if len(forecasts) == 1:
         quantiles = ", ".join(
-            f"{100 * share:g}% within {quantity_between(value, 'ms')}" for share, value in each.quantiles_ms.items()
+            f"{100 * share:g}% within {quantity_between(value, 'ms')}"
+            for share, value in forecasts[0].quantiles_ms.items()
         )
-        lines.append(f"Response times, {where}{quantiles}.")
+        lines.append(f"Response times: {quantiles}.")
     scatter = simulator.scatter(system)
     line = f"Quantiles are simulated with {_shape_words(scatter.work)} processor times"
     if scatter.is_measured:
         worst = float(np.exp(np.abs(scatter.errors[:, -1] - np.median(scatter.errors[:, -1])).max())) - 1
-        line += f", and corrected by their errors at the measured points. After that, p99 was off by up to {worst:.0%}"
-    return [*lines, line + "."]
+        line += f", and corrected by their errors at the measured points. After that, p99 was off by up to {worst:.0%}."
+    else:
+        line += ". No run has quantiles: this shape is assumed, and the intervals do not contain its error."
+    lines.append(line)
+    for each in forecasts:
+        apart = (each.simulated_ms or each.response_ms.estimate) / each.response_ms.estimate - 1
+        if abs(apart) > _APART:
+            lines.append(
+                f"The simulated mean response time at {counted(round(each.clients), 'client')} differs from the "
+                f"model's by {apart:+.0%}. The intervals of the quantiles contain this difference."
+            )
+    return lines
 
 
 def render_sought(label: str, system: LayeredSystem, sought: Sought, simulator: Simulator | None = None) -> str:
@@ -167,43 +178,41 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
     ]
 
 
-def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast]) -> list[str]:
-    head = (
-        "clients",
-        "connections" if system.data.pooled else "workers",
-        "load hosts",
-        "middlewares",
-        "stores",
-        "threads",
-        "think ms",
-        "cores",
-        "Mbit/s",
-        "requests/s",
-        "response ms",
-        "limit",
-    )
-    rows = [
-        (
-            f"{each.clients:,.10g}",
-            "none" if each.setup.slots is None else str(each.setup.slots),
-            str(each.setup.processes[0]),
-            str(each.setup.middlewares),
-            str(each.setup.processes[-1]),
-            "/".join(map(str, each.setup.threads)),
-            number(each.setup.think_ms),
-            f"{each.setup.cores:g}",
-            "/".join(f"{rate:g}" for _, rate in each.setup.links),
-            quantity_between(each.throughput),
-            quantity_between(each.response_ms),
-            each.limits[0][0] if each.limits[0][1] >= LIMITS else "clients",
-        )
-        for each in forecasts
-    ]
-    # Without columns that never change, except the load and the results.
-    shown = [i for i in range(len(head)) if head[i] in _SHOWN or len({row[i] for row in rows}) > 1]
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = ["  ".join(row[i].ljust(widths[i]) for i in shown).rstrip() for row in (head, *rows)]
-    return [*lines, f"In brackets: {100 * system.level:g}% prediction intervals of one further run."]
+def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast], goal: Goal | None) -> list[str]:
+    setups = [each.setup for each in forecasts]
+    columns = {
+        "clients": [f"{each.clients:,.10g}" for each in forecasts],
+        "connections" if system.data.pooled else "workers": [
+            "none" if s.slots is None else str(s.slots) for s in setups
+        ],
+        "load hosts": [str(setup.processes[0]) for setup in setups],
+        "middlewares": [str(setup.middlewares) for setup in setups],
+        "stores": [str(setup.processes[-1]) for setup in setups],
+        "threads": ["/".join(map(str, setup.threads)) for setup in setups],
+        "think ms": [number(setup.think_ms) for setup in setups],
+        "cores": [f"{setup.cores:g}" for setup in setups],
+        "Mbit/s": ["/".join(f"{rate:g}" for _, rate in setup.links) for setup in setups],
+    }
+    varied = {name: cells for name, cells in columns.items() if name in _SHOWN or len(set(cells)) > 1}
+    varied["requests/s"] = [quantity_between(each.throughput) for each in forecasts]
+    varied["response ms"] = [quantity_between(each.response_ms) for each in forecasts]
+    for share in forecasts[0].quantiles_ms:
+        varied[f"p{100 * share:g} ms"] = [quantity_between(each.quantiles_ms[share]) for each in forecasts]
+    if goal is not None:
+        varied[str(goal)] = [
+            "yes" if goal.is_met(each, surely=True) else "likely" if goal.is_met(each, surely=False) else "no"
+            for each in forecasts
+        ]
+    varied["limit"] = [each.limits[0][0] if each.limits[0][1] >= LIMITS else "clients" for each in forecasts]
+    wide = []
+    for name, cells in varied.items():
+        width = max(map(len, [name, *cells]))
+        wide.append([each.ljust(width) for each in (name, *cells)])
+    lines = ["  ".join(row) for row in zip(*wide, strict=True)]
+    notes = f"In brackets: {100 * system.level:g}% prediction intervals of one further run."
+    if goal is not None:
+        notes += " Goal: yes, the whole interval meets it; likely, the estimate does."
+    return [*(line.rstrip() for line in lines), notes]
 
 
 def render_plan(system: FittedSystem, plan: Plan) -> str:

@@ -13,6 +13,7 @@ from knee.queueing.closed import POPULATION_MAX
 from knee.queueing.errors import QueueingError
 from knee.queueing.layered import Floats, Layered, Stage
 from knee.queueing.shapes import Exponential, Shape
+from knee.queueing.simulate import REPLICATIONS_MAX
 from knee.queueing.simulation import Estimates, quantile_of
 from knee.stats.intervals import LEVEL, Interval
 
@@ -21,8 +22,10 @@ ROUNDS = 50_000
 
 REPLICATIONS = 10
 
-_WARMUP = 0.2
-"""Requests before the observation, as a share of the observed ones."""
+_WARMUP, _WARMUP_EACH = 0.2, 4
+"""Requests before the observation: a share of the observed ones, and at least four of each customer."""
+
+_OBSERVED_MAX = 10**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +81,18 @@ def simulate_layered(
     work, thinking
         The shapes of all processor times and of think times.
     rounds
-        Requests that each replication observes, after a fifth of them as warm-up.
+        Requests that each replication observes, after a fifth of them, and at least four of each customer, as warm-up.
 
     Raises
     ------
     ArgumentError
-        For an invalid number of customers.
+        For an invalid number of customers, rounds or replications.
     QueueingError
         For any other invalid argument.
     """
     count = checked_whole("customers", customers, 1, POPULATION_MAX)
-    rounds = max(ROUNDS, 5 * count) if rounds is None else rounds
+    rounds = max(ROUNDS, 5 * count) if rounds is None else checked_whole("rounds", rounds, 1, _OBSERVED_MAX)
+    replications = checked_whole("replications", replications, 1, REPLICATIONS_MAX)
     hosts = list(network.cores)
 
     def stage(of: Stage) -> tuple[float, float, list[float]]:
@@ -107,7 +111,7 @@ def simulate_layered(
             slots=network.slots or 0,
             seed=seed,
             replications=replications,
-            warmup=round(_WARMUP * rounds),
+            warmup=max(round(_WARMUP * rounds), _WARMUP_EACH * count),
             rounds=rounds,
         )
     except ValueError as error:

@@ -180,6 +180,8 @@ struct Customer {
     waited: f64,
     held: f64,
     slot: usize,
+    /// Whether it has its slot straight from another customer, so that the slot's thread is awake.
+    is_next: bool,
     /// The processor time that it needs from its thread.
     amount: f64,
 }
@@ -385,6 +387,7 @@ impl<'a> Simulation<'a> {
                     if let Some(next) = pool.queue.pop_front() {
                         let taker = &mut self.customers[next as usize];
                         taker.slot = slot;
+                        taker.is_next = true;
                         taker.waited = self.now - taker.entered;
                         taker.entered = self.now;
                         self.timers.push(self.now, next);
@@ -415,11 +418,12 @@ impl<'a> Simulation<'a> {
             self.random.below(own.threads)
         };
         let thread = self.first[tier] + index;
-        let asleep = self.queues[thread].is_empty();
+        let idle = self.queues[thread].is_empty();
+        let asleep = idle && !(own.by_slot && self.customers[customer].is_next);
         let mean = share * (own.work + if asleep { own.wakeup } else { 0.0 });
         self.customers[customer].amount = mean * network.work.draw(&mut self.random);
         self.queues[thread].push_back(number);
-        if asleep {
+        if idle {
             self.hosts[own.host].advance(self.now);
             self.switch(own.host, tier, true);
             self.serve(own.host, thread, number);
@@ -502,6 +506,30 @@ mod tests {
                 Layered { cores, tiers, outside, inside, think, work, customers, pools, slots }
             },
         )
+    }
+
+    #[test]
+    fn thread_of_a_slot_stays_awake_while_requests_wait() {
+        let stage = |share| Stage { delay: 0.0, stretch: 1.0, shares: vec![share] };
+        let mut network = Layered {
+            cores: vec![1.0],
+            tiers: vec![Tier { host: 0, threads: 1, work: 1.0, wakeup: 0.5, by_slot: true }],
+            outside: stage(0.0),
+            inside: stage(1.0),
+            think: Time { mean: 0.0, shape: Shape::Exponential },
+            work: Shape::Deterministic,
+            customers: 3,
+            pools: 1,
+            slots: 1,
+        };
+        let rate = |network: &Layered| {
+            let found = simulate_layered(network, 1, 1, 10, 1000, &AtomicBool::new(false))
+                .expect("a right network");
+            found[0].completed as f64 / found[0].duration
+        };
+        assert!((rate(&network) - 1.0).abs() < 1e-9);
+        network.customers = 1;
+        assert!((rate(&network) - 1.0 / 1.5).abs() < 1e-9);
     }
 
     proptest! {
