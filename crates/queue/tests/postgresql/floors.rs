@@ -10,15 +10,17 @@ use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::cluster::name;
-use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of};
+use crate::harness::desk::{Desk, LONG, PATIENCE, contents, lease_of, outgoing};
 
-/// Returns when a remover waits for a lock. A keeper may wait for it, too. `look` must have no open transaction: it
-/// would keep the view of its first query.
-async fn remover_is_held_up(desk: &Desk<Postgres>, look: &Client) {
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-        AND datname = current_database() AND query ~ 'knee_queue\\.take\\('";
+/// Returns when a call of the function waits for a lock. A keeper may wait for it, too. `look` must have no open
+/// transaction: it would keep the view of its first query.
+async fn call_is_held_up(desk: &Desk<Postgres>, look: &Client, function: &str) {
+    let waits = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+        AND datname = current_database() AND query ~ 'knee_queue\\.{function}\\('"
+    );
     desk.at_last(async || {
-        let row = look.query_one(waits, &[]).await.unwrap();
+        let row = look.query_one(&waits, &[]).await.unwrap();
         (row.get::<_, i64>(0) == 1).then_some(())
     })
     .await;
@@ -44,7 +46,7 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
         other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
         let remover = Arc::clone(&desk);
         let removing = tokio::spawn(async move { remover.remove(client, queue, count).await });
-        remover_is_held_up(&desk, &look).await;
+        call_is_held_up(&desk, &look, "take").await;
         let send = format!(
             "{change} SELECT knee_queue.send({client}, {client}, {queue}, '2');
              SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '3'); COMMIT"
@@ -52,6 +54,35 @@ async fn messages_sent_during_a_remove_do_not_overtake() {
         other.batch_execute(&send).await.unwrap();
         assert_eq!(contents(&removing.await.unwrap()), [first], "{count} of them");
         assert_eq!(contents(&desk.remove(client, queue, 10).await), rest);
+    }
+}
+
+/// Another client takes a message while a send waits for a lock. So the send's messages stand behind those sent with
+/// the message that was taken.
+#[tokio::test]
+async fn send_that_waits_for_a_lock_does_not_overtake() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Arc::new(Desk::open(&options).await);
+    let client = desk.client().await;
+    let [other, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    for (function, late) in [("send", vec!["3"]), ("send_all", vec!["3", "4"])] {
+        let queue = desk.queue(client).await;
+        other.batch_execute("BEGIN; LOCK knee_queue.message IN EXCLUSIVE MODE").await.unwrap();
+        let messages = late.iter().map(|content| outgoing(ANYBODY, queue, content)).collect();
+        let sender = Arc::clone(&desk);
+        let sending = tokio::spawn(async move { sender.send_all(client, messages).await });
+        call_is_held_up(&desk, &look, function).await;
+        let calls = format!(
+            "SELECT knee_queue.send({client}, {ANYBODY}, {queue}, '1');
+             SELECT knee_queue.send({client}, {client}, {queue}, '2');
+             SELECT knee_queue.take(0, {queue}, 1, 99999, NULL, 0, 0, 0); COMMIT"
+        );
+        other.batch_execute(&calls).await.unwrap();
+        sending.await.unwrap().unwrap();
+        let expected = [vec!["2"], late].concat();
+        assert_eq!(contents(&desk.remove(client, queue, 10).await), expected, "{function}");
     }
 }
 
@@ -80,7 +111,7 @@ async fn message_put_back_during_a_remove_is_found() {
              FROM knee_queue.take({client}, {queue}, {count}, 99, NULL, {high}, {high}, 0)"
         );
         let (taken, ()) = tokio::join!(remover.query(&take, &[]), async {
-            remover_is_held_up(&desk, &look).await;
+            call_is_held_up(&desk, &look, "take").await;
             let change = format!(
                 "SELECT knee_queue.release('{{{low}}}', '{{1}}');
                  DELETE FROM knee_queue.message WHERE id = {high}; COMMIT"

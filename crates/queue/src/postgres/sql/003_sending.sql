@@ -1,4 +1,5 @@
--- Sends one message. The transaction takes its number before the message does: horizon() relies on that.
+-- Sends one message. The transaction takes its number before the message does: horizon() relies on that. The INSERT
+-- takes the message's number once it has the table's lock: if it waited with a number, removers would see later ones.
 CREATE FUNCTION send(
     p_sender integer, p_receiver integer, p_queue integer, p_content text,
     OUT problem integer, OUT about integer, OUT id bigint)
@@ -24,9 +25,9 @@ BEGIN
     ELSIF NOT queue_there THEN
         problem := 2; about := p_queue; RETURN;
     END IF;
-    id := nextval('knee_queue.message_id');
-    INSERT INTO knee_queue.message (id, queue, sender, receiver, arrived_at, content)
-    VALUES (id, p_queue, p_sender, p_receiver, now(), p_content);
+    INSERT INTO knee_queue.message AS m (id, queue, sender, receiver, arrived_at, content)
+    VALUES (nextval('knee_queue.message_id'), p_queue, p_sender, p_receiver, now(), p_content)
+    RETURNING m.id INTO send.id;
 END $$;
 
 -- Sends the messages of several calls; of each call, all or none. The messages of a call have its number in p_calls,
