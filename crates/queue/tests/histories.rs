@@ -165,6 +165,7 @@ async fn send_between<D: Database>(
             sender.batch_execute("COMMIT").await.unwrap();
             Operation::Send { messages: vec![message], is_known: true }
         };
+        let _alone = history.sending[&queue].lock().await;
         senders[0].batch_execute(LOCK).await.unwrap();
         let (locked, first) = tokio::join!(senders[1].batch_execute(LOCK), async {
             // Time for the second sender to queue behind the first, and for removers to queue behind both.

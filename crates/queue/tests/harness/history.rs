@@ -1,6 +1,6 @@
 //! Random histories: clients send, remove and lease at once, while faults happen to them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use knee_queue::database::{Database, Failure};
 use knee_queue::operation::{ANYBODY, Answer, ClientId, QueueId, QueueSettings, Request, Stored};
 use knee_random::Random;
+use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, PATIENCE, lease_of, outgoing, settings};
@@ -42,7 +43,8 @@ pub(crate) fn seeds() -> impl Iterator<Item = u64> {
 pub(crate) enum Mix {
     /// Sends and removes. No message is put back, so floors stay up.
     Removes,
-    /// The same with more removes, so that the queues stay short.
+    /// The same with more removes, so that the queues stay short. Sends to a queue do not overlap, so the judge knows
+    /// their order.
     Drains,
     /// Leases as well, and dead letters.
     All,
@@ -53,6 +55,8 @@ pub(crate) struct History<D> {
     desks: Vec<Desk<D>>,
     pub(crate) clients: Vec<ClientId>,
     pub(crate) queues: Vec<QueueId>,
+    /// With `Mix::Drains`, a sender to a queue holds its lock.
+    pub(crate) sending: HashMap<QueueId, Mutex<()>>,
     mix: Mix,
     /// The content of the next message.
     next: AtomicU64,
@@ -80,11 +84,13 @@ impl<D: Database> History<D> {
             let limited = QueueSettings { dead_letters, attempts_max: ATTEMPTS_MAX, ..settings() };
             queues[LIMITED] = desks[0].queue_with(clients[0], limited).await;
         }
+        let sending = queues.iter().map(|&queue| (queue, Mutex::default())).collect();
         let (next, clock, stopped) = Default::default();
         Arc::new(History {
             desks,
             clients,
             queues,
+            sending,
             mix,
             next,
             begun: Instant::now(),
@@ -290,6 +296,10 @@ impl<D: Database> ClientStep<'_, D> {
             .iter()
             .map(|(content, receiver)| outgoing(*receiver, self.queue, &content.to_string()))
             .collect();
+        let _alone = match history.mix {
+            Mix::Drains => Some(history.sending[&self.queue].lock().await),
+            _ => None,
+        };
         let began = history.tick();
         let sent = self.desk.send_all(history.clients[self.number], outgoing).await;
         let is_known = match &sent {
