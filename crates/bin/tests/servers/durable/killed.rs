@@ -436,7 +436,7 @@ fn acknowledged_writes_survive_a_kill_at_any_moment() {
     let (mut keys_written, mut appended, mut under_load) = (0, 0, 0);
     let (mut idle, mut at_start, mut before_ready) = (0, 0, 0);
     let mut durabilities = [("always", 0), ("interval:50", 0), ("none", 0)];
-    while under_load < kills() {
+    while under_load < kills() || before_ready == 0 {
         let threads = ["1", "2"][random.below(2) as usize];
         let (durability, kills) = &mut durabilities[random.below(3) as usize];
         let history_s = ["0", "1"][random.below(2) as usize];
