@@ -168,7 +168,7 @@ def placed(dataset: Dataset, name: str, level: str) -> tuple[float, dict[float, 
 def held_back(name: str, part: Parts) -> Iterator[Held]:
     """Every point that the fit did not see."""
     system, others, quantiles = part.system, part.others, part.quantiles
-    fit, simulator = system.data, Simulator(rounds=20_000, replications=4)
+    fit, simulator = system.data, Simulator(rounds=50_000, replications=4)
     light = fit.throughput == fit.throughput.min()
     least = float((fit.response - fit.waiting)[light].mean())
     for point in np.unique(others.point):

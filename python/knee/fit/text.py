@@ -29,8 +29,10 @@ UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
 _BEYOND = 1.05
-_APART = 0.1
 """Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
+
+_APART = 0.1
+"""Larger differences between the mean response times of model and simulation are printed."""
 
 _TIMES_MAX = 1000.0
 """The largest ratio between an end of an interval and the estimate that is printed in digits."""
