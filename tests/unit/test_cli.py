@@ -118,7 +118,7 @@ def test_a_wrong_command_line_is_reported(knee: Knee, arguments: list[str], says
         (["clients=9", "--simulate", "--service", "gamma"], "--service: expected deterministic, exponential, erlang:"),
         (["clients=9", "--simulate", "--service", ""], "--service: expected deterministic, exponential, erlang:"),
         (["clients=9", "--simulate", "--thinking", "erlang:0"], "--thinking erlang:0: stages: expected a whole number"),
-        (["clients=[9,10]", "--simulate"], "expected one value, not a list"),
+        (["workers=[9,10]", "--seek", "clients", "--slo", "p99 < 5 ms"], "expected one value, not a list"),
     ],
 )
 def test_a_senseless_simulation_is_refused_at_once(knee: Knee, arguments: list[str], says: str) -> None:
