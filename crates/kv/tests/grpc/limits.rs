@@ -37,6 +37,22 @@ impl Stalled {
         Stalled(fresh.to_owned())
     }
 
+    /// Waits until a thread of this test waits for a reader of the pipe (`wait_for_partner` in Linux's fs/pipe.c).
+    async fn waits(&self) {
+        let is_waiting = || {
+            fs::read_dir("/proc/self/task").unwrap().any(|task| {
+                let place = fs::read_to_string(task.unwrap().path().join("wchan"));
+                place.is_ok_and(|place| place == "wait_for_partner")
+            })
+        };
+        let waits = async {
+            while !is_waiting() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waits).await.expect("a segment is made");
+    }
+
     fn read(&self) -> fs::File {
         fs::File::open(&self.0).unwrap()
     }
@@ -254,6 +270,8 @@ async fn work_without_its_client_keeps_its_share() {
     let request = BulkPutRequest { changes, request: None }.encode_to_vec();
     leaving.begin("/knee.kv.v1.KeyValue/BulkPut", request.len(), &request);
     while stats(&mut client).await.writes == 0 {}
+    // A client that left before would have cancelled its call.
+    stalled.waits().await;
     drop(leaving);
     // The server notices that the client left when it accepts another client.
     let mut other = store.client().await;
