@@ -60,7 +60,6 @@ def pooled_checks(
         if check.verdict == "does not apply":
             continue
         subject = f"{check.view}s" if check.request_type is None else f"{check.request_type} ({check.view}s)"
-        response, think = check.response_ms.measured.estimate, check.think_ms.estimate
         shares = {"throughput": 1.0}
         # In a middleware's view, its response time cancels.
         response, think = check.response_ms.measured.estimate, check.think_ms.estimate

@@ -261,8 +261,9 @@ class _Decision:
         """The verdict on a table: a station that is full limits, even if throughput still rises a little."""
         chosen = limits_among(self.candidates)
         if chosen:
-            ends = [(c.plateau.share.low or 0.0, c.name) for c in chosen if c.plateau is not None]
-            doubts = [Doubt("hardly full", low, name) for low, name in sorted(ends)[:1] if low < FULL]
+            shares = [(c.plateau.share.low, c.name) for c in chosen if c.plateau is not None]
+            ends = sorted((max(low, 0.0), name) for low, name in shares if low is not None)
+            doubts = [Doubt("hardly full", low, name) for low, name in ends[:1] if low < FULL]
             doubts += [Doubt("may wait", name=c.name) for c in chosen if c.may_wait]
             if all(c.generates for c in chosen):
                 return self._verdict(Bottleneck("load generator", chosen=chosen), *doubts)
