@@ -1,4 +1,4 @@
-//! The floors between real sockets: they lose, swap and repeat nothing.
+//! The floors (minimal programs that only move bytes) over real sockets: they lose, swap and repeat no message.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use knee_reactor::{Config, Group, bind};
 const REQUEST_BYTES: usize = 16;
 const REPLY_BYTES: usize = 8;
 
-/// Answers every request with its first bytes, counts, and keeps the first ones.
+/// A server that answers each request with its first bytes. It counts the requests, and keeps the first ones.
 struct Echo {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -193,7 +193,7 @@ fn the_sender_draws_the_number_in_each_request() {
         })
         .collect();
     assert!(*drawn.last().unwrap() < 1000);
-    // Of 12 uniform draws from a thousand numbers, at least 6 differ, but for one time in 10^9.
+    // Twelve uniform draws from a thousand numbers have at least 6 distinct values. The chance of fewer is 10^-9.
     assert!(first.len() >= 12 && drawn.len() >= 6, "{drawn:?}");
 }
 
@@ -253,7 +253,7 @@ fn what_the_log_has_answered_is_in_its_file() {
     group.join().unwrap();
     let Logged { records, commits, .. } = reported.recv().unwrap();
     assert_eq!(records, u64::from(CLIENTS * REQUESTS));
-    // Each client waits for its answer, so a group has at most one request of each client.
+    // Each client waits for its answer, so a commit has at most one request of each client.
     assert!((u64::from(REQUESTS)..=records).contains(&commits), "{commits} commits");
 }
 

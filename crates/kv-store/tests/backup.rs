@@ -195,7 +195,7 @@ fn copy_replaces_nothing() {
 }
 
 #[test]
-fn one_of_several_copies_to_one_place_is_made() {
+fn only_one_of_several_copies_to_a_place_succeeds() {
     let place = Place::new("one-place");
     let stores = [(); 3].map(|()| {
         let store = Store::in_memory(options(Consistency::Linearizable), 1 << 26).expect("memory");
@@ -250,7 +250,7 @@ fn full_disk_leaves_no_copy() {
 }
 
 #[test]
-#[ignore = "limits the files of its process, so it has one of its own"]
+#[ignore = "limits the size of files of its whole process"]
 fn without_room_a_copy_is_refused() {
     let place = Place::new("no-room");
     let store = open(&place.0.join("store"), Consistency::Linearizable);

@@ -259,6 +259,10 @@ def render_plan(system: FittedSystem, plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def _too(error: float) -> str:
+    return f"{abs(error):.1%} too {'low' if error < 0 else 'high'}"
+
+
 def _slots_words(plan: Plan) -> str:
     if plan.slot_ms is None:
         return ""
@@ -303,14 +307,14 @@ def selection_sentence(selection: Selection) -> str:
     x_edge, r_edge = (float(np.median(error[largest])) for error in errors)
     if selection.is_unfit:
         head = (
-            f"No model describes these measurements: the best one, the {chosen.model.name}, has an error of "
-            f"{chosen.score:.0%} on client counts that it had not seen. Measure more client counts where throughput "
-            "bends or falls."
+            f"No model describes these measurements: the best one, the {chosen.model.name}, is off by "
+            f"{chosen.score:.0%} (root mean square) at client counts that it had not seen. Measure more client counts "
+            "where throughput bends or falls."
         )
     return (
         f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
-        f"throughput and {r:.1%} for response time. At the largest count, predicted from the smaller ones, throughput "
-        f"was off by {x_edge:+.1%} and response time by {r_edge:+.1%}."
+        f"throughput and {r:.1%} for response time. From the smaller counts, the predicted throughput at the largest "
+        f"one was {_too(x_edge)}, and the response time {_too(r_edge)}."
     )
 
 

@@ -57,10 +57,10 @@ def _finding(
             f"{listed(errors, ', or ')} than measured (allowed {allowed}).{visible}"
         )
     if unsure := [check for check in checks if check.verdict == "cannot tell"]:
-        together = " Over all points together it holds." * all(check.verdict == "holds" for check in pooled)
-        why = _why_unsure(unsure)
+        together = " Averaged over all points, it holds." * all(check.verdict == "holds" for check in pooled)
+        cause, remedy = _why_unsure(unsure)
         return (
-            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {why} ({worst})."
+            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause} ({worst}).{remedy}"
             f"{together if len(unsure) < len(checks) else ''}{visible}"
         )
     if any(check.verdict == "cannot tell" for check in pooled):
@@ -85,18 +85,21 @@ def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
     return check.comparison if isinstance(check, StationCheck) else check.throughput
 
 
-def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> str:
-    """The largest of three causes: too little to count, scatter of repetitions, or rounding."""
+def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str, str]:
+    """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
-        return f"so little is there that counting could hide a violation of {VISIBLE_MAX:.0%}. Measure with more load"
+        return (
+            f"so little is there that counting could hide a violation of {VISIBLE_MAX:.0%}",
+            " Measure with more load.",
+        )
     known = [one for one in map(_comparison, checks) if math.isfinite(one.residual.estimate)]
     if not known:
-        return "the measured value is zero there, and may have been rounded to zero"
+        return "the measured value is zero there, and may have been rounded to zero", ""
     rounded = max(comparison.rounding for comparison in known)
     if rounded > max(comparison.residual.half_width or 0.0 for comparison in known):
-        remedy = "Record more digits, or measure longer"
-        return f"rounding, or the short counting time, causes an error of ±{rounded:.1%}. {remedy}"
-    return "the repetitions scatter too much. Measure longer, on a quieter machine"
+        remedy = " Record more digits, or measure longer."
+        return f"rounding, or the short counting time, causes an error of ±{rounded:.1%}", remedy
+    return "the repetitions scatter too much", " Measure longer, on a quieter machine."
 
 
 def outliers(report: LawReport) -> list[str]:
@@ -133,7 +136,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         "the interactive law",
         checks,
         lambda some: f"at {_places(report, some)}",
-        f"largest deviation {_share(worst.residual)}, at {_places(report, [worst])} as the {worst.view}s saw it",
+        f"largest deviation {_share(worst.residual)}, in the {worst.view}s' values at {_places(report, [worst])}",
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}, "
         f"for throughput and response time, {views}",
     )
@@ -144,8 +147,9 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
 def _of_middlewares(report: LawReport) -> list[str]:
     """How far the middlewares' response times could be wrong without contradicting their stages and the clients."""
     return [
-        "Stages, middlewares and clients allow the middlewares' response times an error of "
-        + ("any size: no stage was measured." if math.isinf(check.visible) else f"up to {check.visible:.1%}.")
+        "The middlewares' response times could be wrong by "
+        + ("any amount: no stage was measured." if math.isinf(check.visible) else f"up to {check.visible:.1%}.")
+        + " The times of their stages and of the clients would not contradict this."
         for check in report.pooled
         if check.law == STAGES
     ]
@@ -200,12 +204,13 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
     worst = _worst(broken or typed)
     finding = _finding(
         report,
-        "the interactive law of single request types (the other types' response times count as think time)",
+        "the interactive law of single request types",
         typed,
         lambda some: f"for {_named(some)} at {_places(report, some)}",
-        f"worst {_share(worst.residual)}, for {worst.request_type} at {_places(report, [worst])}",
+        f"largest deviation {_share(worst.residual)}, for {worst.request_type} at {_places(report, [worst])}",
         f"for {_named(typed)}",
     )
+    finding += " The response times of the other types count as think time."
     if not all(check.visits_declared for check in typed):
         finding += (
             " The frequency of each type was computed from the throughputs, so this check repeats that of all "
@@ -249,7 +254,7 @@ def _largest(comparisons: Iterable[Comparison]) -> str:
     known = list(comparisons)
     if zero := [comparison for comparison in known if not math.isfinite(comparison.residual.estimate)]:
         return f"0 was measured, but the law predicts {number(max(one.predicted.estimate for one in zero))}"
-    return f"mean difference up to {max(abs(comparison.residual.estimate) for comparison in known):.1%}"
+    return f"largest deviation {max(abs(comparison.residual.estimate) for comparison in known):.1%}"
 
 
 def _conservation(report: LawReport) -> list[str]:

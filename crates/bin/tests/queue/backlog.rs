@@ -43,7 +43,7 @@ fn backlog_survives_a_restart_of_the_server() {
     let load = load_until_counted(&server, &flags, &SEED_OPS);
     assert_eq!(load["wrong_values"], 0);
     let summary = ended(server);
-    // The load registered no client, and each list found a queue at once.
+    // The load registered no clients. Each of its `list_queues` found a queue at the first attempt.
     assert_eq!(count(&summary, "register_client"), 0);
     assert_eq!(load["ops"]["remove"]["misses"], 0);
     assert!(load["ops"]["read_all"]["items"].as_u64().unwrap() > 10 * count(&load, "read_all"));

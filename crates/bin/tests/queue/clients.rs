@@ -63,7 +63,7 @@ fn long_think_time_reconnects_without_an_error() {
     let flags = [&flags[..], &["--think-ms", "5000", "--seconds", "60"]].concat();
     let mut load = Program::start(LOAD, &flags);
     let (mut reconnects, mut seconds) = (0, 0.0);
-    load.line_when("each has another one", |line| {
+    load.line_when("the clients have reconnected three times", |line| {
         reconnects += line["reconnects"].as_u64().unwrap();
         seconds += line["seconds"].as_f64().unwrap();
         assert_eq!(errors(line), 0, "{line}");
@@ -81,11 +81,11 @@ fn long_think_time_reconnects_without_an_error() {
 }
 
 #[test]
-fn rare_requests_use_open_connections() {
+fn rare_requests_reopen_closed_connections() {
     let flags = [FEW, &["--database", "null", "--idle-max-s", "2"]].concat();
     let server = Program::serve(QUEUE, &flags);
-    // A request comes every five seconds, when the server has closed all connections. On a busy machine, a second may
-    // pass between a new connection and its request.
+    // A request comes every five seconds. By then, the server has closed all connections. On a busy machine, a second
+    // may pass between a new connection and its request.
     let flags = ["queue", "--server", server.address(), "--clients", "3", "--seconds", "60"];
     let flags = [&flags[..], &["--rate", "0.2", "--arrivals", "constant"]].concat();
     let mut load = Program::start(LOAD, &flags);

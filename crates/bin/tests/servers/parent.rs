@@ -39,7 +39,7 @@ fn program_without_its_parent_ends_at_once() {
 }
 
 #[test]
-fn kill_of_the_parent_ends_a_program_in_order() {
+fn program_ends_orderly_when_its_parent_is_killed() {
     let grpc = free_address();
     let store = Program::serve(KV, &["--grpc", &grpc]);
     let queue = Program::serve(QUEUE, &["--database", "null"]);
@@ -54,7 +54,7 @@ fn kill_of_the_parent_ends_a_program_in_order() {
         assert!(ready.starts_with("{\"type\":\"ready\""), "{ready}");
         shell.kill().unwrap();
         shell.wait().unwrap();
-        // Standard output ends with the program.
+        // Standard output closes when the program ends.
         let mut rest = String::new();
         lines.read_to_string(&mut rest).unwrap();
         let last = rest.lines().last().unwrap_or_default();

@@ -54,7 +54,9 @@ def warning(found: HealthWarning) -> str:
                 "more threads or hosts."
             )
         case LoadWaited(affected, runs, full):
-            fullness = f"in {full}, the host's CPU was full" if full else "the host's CPU was not full on average"
+            fullness = (
+                f"in {full} of these, the host's CPU was full" if full else "the host's CPU was not full on average"
+            )
             return (
                 f"In {affected} of {counted(runs, 'run')}, the load generator sometimes waited for a processor "
                 f"({fullness}). The load generator shares its cores with the system, and response times include these "

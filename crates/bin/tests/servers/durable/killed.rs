@@ -24,7 +24,7 @@ use crate::program::PATIENCE;
 
 const GRPC_CLIENTS: [u64; 3] = [0, 1, 2];
 const MEMCACHED_CLIENTS: [u64; 2] = [0, 1];
-/// Keys that only one client writes, for each client.
+/// The number of keys that each client has to itself.
 const OWN_KEYS: u64 = 20;
 /// Keys that are always written together.
 const GROUP_KEYS: u64 = 5;
@@ -61,8 +61,8 @@ impl Random {
     }
 }
 
-/// The state of a key: missing, or a value of some numbers in some version. A list has an element for each number;
-/// other values have one number.
+/// The state of a key: missing, or a value with a version. The tests write numbers: a list holds several, other values
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Gone,
@@ -100,7 +100,7 @@ impl State {
     }
 }
 
-/// The value of a number: short or long, each different.
+/// The bytes that are written for a number. Their length varies, and no two numbers have the same bytes.
 fn value_of(number: u64) -> Vec<u8> {
     let bytes = match number % 16 {
         0..8 => 20,
@@ -245,7 +245,7 @@ async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written 
                     };
                 }
             }
-            // The keeper is slower than the writers: nothing was written.
+            // The store is full, because its keeper lags behind the writers: it wrote nothing.
             Err(status) if status.code() == Code::ResourceExhausted => {
                 tokio::task::yield_now().await
             }
@@ -289,7 +289,7 @@ fn write_over_memcached(address: &str, client: u64, start: Start<'_>) -> Written
             Ok(read) if answers.contains(&&answer[..read]) => {
                 written.acknowledged.append(&mut written.in_flight);
             }
-            // The keeper is slower than the writers: nothing was written.
+            // The store is full, because its keeper lags behind the writers: it wrote nothing.
             Ok(read) if answer[..read].starts_with(b"SERVER_ERROR out of memory") => {}
             // No answer, or a part of one: the outcome is unknown.
             other => {
@@ -419,7 +419,7 @@ fn live(
     })
 }
 
-/// Kills the server as it starts. Returns whether it did not yet serve.
+/// Kills the server as it starts. Returns whether it died before it served.
 fn kill_at_start(directory: &Directory, flags: &[&str], random: &mut Random) -> bool {
     let mut command = directory.command(flags);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -472,9 +472,9 @@ fn acknowledged_writes_survive_a_kill_at_any_moment() {
         }
     }
     eprintln!(
-        "{under_load} kills under load, {durabilities:?}, all acknowledged writes being there: {keys_written} keys \
-         were written, {appended} of them lists. On top, {idle} with nothing acknowledged or nothing in flight, \
-         {at_start} at the start, {before_ready} of these before it served"
+        "{under_load} kills under load lost no acknowledged write ({durabilities:?}). {keys_written} keys were \
+         written, {appended} of them lists. {idle} more kills met no acknowledged write, or none in flight. \
+         {at_start} more hit the start, {before_ready} of them before the server was ready"
     );
     assert!(appended > 0, "no list ever grew");
     assert!(before_ready > 0, "it was never killed as it started");

@@ -11,7 +11,7 @@ impl Engine<'_> {
         place.is_blocking && self.lines[station].present >= place.places
     }
 
-    /// A customer's service ends. It goes on if there is a place for it, and then others may take its own.
+    /// A customer's service ends. It moves on if its next station has a place. A blocked one may then take its own.
     pub(super) fn leave_for_a_place(&mut self, station: usize, customer: u32) -> Result<(), Error> {
         let to = self.next_stations(customer);
         if let &[next] = to
@@ -27,7 +27,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The customer that has waited longest for a place at the station takes it, and so on at the place it had.
+    /// The customer that has waited longest takes the free place of the station. The same follows at the place it left.
     fn admit(&mut self, mut station: usize) {
         while !self.blocks(station) {
             let Some(customer) = self.lines[station].blocked.pop_front() else { return };
@@ -42,8 +42,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether no customer can ever leave the station: all its servers hold customers that wait for full stations, and
-    /// so do the servers of these.
+    /// Whether no customer can ever leave the station: all its servers hold customers that wait for full stations. The
+    /// same is true of all servers of those stations.
     fn is_stuck(&self, station: usize) -> bool {
         let mut held = vec![0; self.lines.len()];
         let mut waits = Vec::new();
