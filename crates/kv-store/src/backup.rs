@@ -181,10 +181,10 @@ impl Store {
         let sequence = snapshot.sequence();
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
-        let (directory, _) = Directory::open(path, consistency).map_err(BackupError::Directory)?;
+        let opened = Directory::open(path, consistency, false).map_err(BackupError::Directory)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // The copy is synced when a segment is full, and at the end: no timer syncs it.
-        let written = Some((directory, Durability::Interval(0)));
+        let written = Some((opened.directory, Durability::Interval(0)));
         // A copy in key order may take more segments than the original log.
         let log = Log::new(written, recovered, self.0.options.segment_bytes, u64::MAX)
             .map_err(|error| BackupError::Io(path.to_owned(), error))?;

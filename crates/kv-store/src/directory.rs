@@ -2,18 +2,31 @@
 //!
 //! ```text
 //! LOCK            held by the store that has the directory open
-//! MANIFEST        the list of segments; replaced as a whole
-//! MANIFEST.new    space for the next manifest, unless a crash could rename it to MANIFEST
+//! MANIFEST        the list of segments, with a checksum
+//! MANIFEST.copy   the same; overwritten once MANIFEST is on the disk, or before it is overwritten
 //! 00000001.log    a segment: a page of head, then records
 //! ```
+//!
+//! The head of a segment's file, all numbers little-endian:
+//!
+//! ```text
+//!  0  u64  "kneelog1"
+//!  8  u32  number of the segment
+//! 12  u32  salt: seed of the records' checksums
+//! 16  u32  bytes reserved for records; 0, like the rest of the page, before format 4
+//! 20  u32  consistency: 1 is linearizable, 2 sequential
+//! 24  u32  checksum (CRC-32C) of the bytes before; then zeros up to 4096
+//! ```
+//!
+//! If both copies of the manifest are damaged, a repair makes a new one from these heads.
 //!
 //! Making a segment reserves its space. So a full disk can refuse a new segment, but cannot
 //! interrupt a commit.
 
+mod copies;
 mod error;
 mod lock;
 mod manifest;
-mod replacement;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -23,11 +36,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::copies::{Copies, Fault};
 pub use self::error::DirectoryError;
 use self::lock::{Lock, lock};
-use self::manifest::read_manifest;
-pub(crate) use self::manifest::{Made, Manifest, Reached};
-use super::place::SegmentId;
+use self::manifest::Manifest;
+pub(crate) use self::manifest::{Made, Reached};
+use super::place::{SEGMENT_BYTES_MAX, SegmentId};
 use super::segment::{FILE_HEAD_BYTES, Segment};
 use super::types::Consistency;
 
@@ -53,8 +67,8 @@ pub(crate) struct Directory {
 #[derive(Debug)]
 struct Open {
     manifest: Manifest,
-    /// Whether a crash could rename MANIFEST.new to MANIFEST: then it must not be overwritten.
-    is_unsettled: bool,
+    /// The number of a copy that is whole on the disk. It is overwritten after the other one.
+    settled: usize,
     /// Segments that could not be made, but that a manifest on the disk may name. Once a later segment has records, a
     /// recovery would report these as missing.
     withdrawn: Vec<SegmentId>,
@@ -78,12 +92,24 @@ impl Growing {
     }
 }
 
+/// A directory that has been opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) directory: Directory,
+    pub(crate) manifest: Manifest,
+    /// Damaged copies of the manifest.
+    pub(crate) faults: Vec<Fault>,
+    /// Whether the manifest was made from the segments. It is not yet on the disk, and lacks what was reached.
+    pub(crate) is_rebuilt: bool,
+}
+
 impl Directory {
-    /// Opens a directory; makes a missing one.
+    /// Opens a directory; makes a missing one. A manifest without a whole copy is an error, unless this is a `repair`.
     pub(crate) fn open(
         path: &Path,
         consistency: Consistency,
-    ) -> Result<(Directory, Manifest), DirectoryError> {
+        repair: bool,
+    ) -> Result<Opened, DirectoryError> {
         let failed = |at: &Path| {
             let at = at.to_owned();
             move |error| DirectoryError::Io(at, error)
@@ -93,17 +119,34 @@ impl Directory {
             io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
             _ => DirectoryError::Io(path.join("LOCK"), error),
         })?;
-        let manifest = read_manifest(path)?.unwrap_or_else(|| Manifest::new(consistency));
+        let Copies { newest, are_same, are_missing, mut faults } = Copies::read(path)?;
+        let heads = segment_heads(path).map_err(failed(path))?;
+        let mut is_rebuilt = false;
+        let (manifest, settled) = match newest {
+            Some(newest) => newest,
+            None if are_missing && heads.is_empty() => {
+                faults.clear();
+                (Manifest::new(consistency), 1)
+            }
+            None if repair => {
+                is_rebuilt = true;
+                (rebuilt(&heads, consistency), 1)
+            }
+            None => {
+                let [(one, what), (_, what_else)] = &faults[..] else {
+                    unreachable!("both copies have a fault")
+                };
+                let what = format!("{what}; its copy: {what_else}");
+                return Err(DirectoryError::Damaged(one.clone(), what));
+            }
+        };
         if manifest.consistency != consistency {
             let made = manifest.consistency;
             let what = format!("made with {made} consistency; {consistency} was requested");
             return Err(DirectoryError::Other(path.to_owned(), what));
         }
-        let open = Open { manifest: manifest.clone(), is_unsettled: false, withdrawn: Vec::new() };
+        let open = Open { manifest: manifest.clone(), settled, withdrawn: Vec::new() };
         let itself = File::open(path).map_err(failed(path))?;
-        // The previous process may have ended before its last rename was on the disk. After this sync no crash can turn
-        // MANIFEST.new, which keeps its blocks for a full disk, into MANIFEST.
-        itself.sync_all().map_err(failed(path))?;
         let directory = Directory {
             path: path.to_owned(),
             _lock: lock,
@@ -111,23 +154,23 @@ impl Directory {
             open: Mutex::new(open),
             files: Mutex::default(),
         };
-        if !path.join("MANIFEST").exists() {
+        if !are_same && !is_rebuilt {
             let mut open = directory.state();
             directory.replace_manifest(&mut open, manifest.clone()).map_err(failed(path))?;
         }
-        directory.reserve_manifest();
         directory.remove_orphans().map_err(failed(path))?;
-        Ok((directory, manifest))
+        Ok(Opened { directory, manifest, faults, is_rebuilt })
     }
 
-    /// Removes segment files that the manifest does not name: a crash may leave such files.
+    /// Removes segment files that the manifest does not name, and the second manifest of earlier formats: a crash may
+    /// leave such files.
     fn remove_orphans(&self) -> io::Result<()> {
         let open = self.state();
         for entry in fs::read_dir(&self.path)? {
-            let name = entry?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_suffix(".log")?.parse().ok());
-            if id.is_some_and(|id| !open.manifest.segments.contains_key(&id)) {
-                fs::remove_file(self.path.join(name))?;
+            let path = entry?.path();
+            let is_orphan = |id| !open.manifest.segments.contains_key(&id);
+            if segment_number(&path).is_some_and(is_orphan) || path.ends_with("MANIFEST.new") {
+                fs::remove_file(path)?;
             }
         }
         Ok(())
@@ -164,7 +207,7 @@ impl Directory {
         drop(open);
         let path = self.file(id);
         let entered = self
-            .create_file(&path, id, salt, bytes)
+            .create_file(&path, id, Made { salt, bytes })
             .and_then(|file| self.enter(id, Made { salt, bytes }, file));
         // Remove the file of an unusable segment, unless a manifest may name it.
         entered.inspect_err(|_| {
@@ -196,16 +239,17 @@ impl Directory {
         Ok(segment)
     }
 
-    fn create_file(&self, path: &Path, id: SegmentId, salt: u32, bytes: usize) -> io::Result<File> {
+    fn create_file(&self, path: &Path, id: SegmentId, made: Made) -> io::Result<File> {
         let file =
             OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
-        let length = FILE_HEAD_BYTES + bytes as u64;
+        let length = FILE_HEAD_BYTES + made.bytes as u64;
         // SAFETY: a call with a descriptor that is open.
         let failed = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length as libc::off_t) };
         if failed != 0 {
             return Err(io::Error::from_raw_os_error(failed));
         }
-        file.write_all_at(&file_head(id, salt), 0)?;
+        let consistency = self.state().manifest.consistency;
+        file.write_all_at(&file_head(id, made, Some(consistency)), 0)?;
         file.sync_all()?;
         Ok(file)
     }
@@ -261,8 +305,9 @@ impl Directory {
     }
 
     /// Opens the file of a segment that an earlier process wrote.
-    pub(crate) fn open_before(&self, id: SegmentId, salt: u32) -> Result<File, DirectoryError> {
+    pub(crate) fn open_before(&self, id: SegmentId, made: Made) -> Result<File, DirectoryError> {
         let path = self.file(id);
+        let consistency = self.state().manifest.consistency;
         let failed = |error| DirectoryError::Io(path.clone(), error);
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -273,7 +318,11 @@ impl Directory {
         let mut head = [0; FILE_HEAD_BYTES as usize];
         let mut reader = &file;
         match reader.read_exact(&mut head) {
-            Ok(()) if head == file_head(id, salt) => Ok(file),
+            Ok(())
+                if [None, Some(consistency)].map(|is| file_head(id, made, is)).contains(&head) =>
+            {
+                Ok(file)
+            }
             Ok(()) => {
                 Err(DirectoryError::Damaged(path, "the head belongs to another segment".into()))
             }
@@ -328,12 +377,57 @@ impl Directory {
     }
 }
 
-fn file_head(id: SegmentId, salt: u32) -> [u8; FILE_HEAD_BYTES as usize] {
+/// The head of a segment's file; without the consistency, that of an earlier format.
+fn file_head(
+    id: SegmentId,
+    Made { salt, bytes }: Made,
+    consistency: Option<Consistency>,
+) -> [u8; FILE_HEAD_BYTES as usize] {
     let mut head = [0; FILE_HEAD_BYTES as usize];
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&id.to_le_bytes());
     head[12..16].copy_from_slice(&salt.to_le_bytes());
+    if let Some(consistency) = consistency {
+        head[16..20].copy_from_slice(&(bytes as u32).to_le_bytes());
+        head[20..24].copy_from_slice(&consistency.number().to_le_bytes());
+        let checksum = crc32c::crc32c(&head[..24]);
+        head[24..28].copy_from_slice(&checksum.to_le_bytes());
+    }
     head
+}
+
+fn segment_number(path: &Path) -> Option<SegmentId> {
+    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+}
+
+/// What the heads of the segments' files say, whole or not.
+fn segment_heads(directory: &Path) -> io::Result<Vec<(SegmentId, Made, Option<Consistency>)>> {
+    let mut heads = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let Some(id) = segment_number(&path) else { continue };
+        let file = File::open(&path)?;
+        let length = file.metadata()?.len().saturating_sub(FILE_HEAD_BYTES) as usize;
+        let mut head = [0; FILE_HEAD_BYTES as usize];
+        // A head that cannot be read is damage, which the next reader reports.
+        let _ = file.read_exact_at(&mut head, 0);
+        let number =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let made = Made { salt: number(12), bytes: number(16) as usize };
+        let is_of = |consistency: &Consistency| file_head(id, made, Some(*consistency)) == head;
+        heads.push(match Consistency::ALL.into_iter().find(is_of) {
+            Some(consistency) => (id, made, Some(consistency)),
+            None => (id, Made { bytes: length.min(SEGMENT_BYTES_MAX), ..made }, None),
+        });
+    }
+    Ok(heads)
+}
+
+/// A manifest of all segments. Their heads know the consistency, except those of an earlier format.
+fn rebuilt(heads: &[(SegmentId, Made, Option<Consistency>)], consistency: Consistency) -> Manifest {
+    let known = heads.iter().find_map(|(_, _, consistency)| *consistency);
+    let segments = heads.iter().map(|(id, made, _)| (*id, *made)).collect();
+    Manifest { segments, ..Manifest::new(known.unwrap_or(consistency)) }
 }
 
 #[cfg(test)]
@@ -353,7 +447,8 @@ mod tests {
     #[test]
     fn blocks_are_written_ahead_of_small_groups_only() {
         let path = std::env::temp_dir().join(format!("knee-ahead-{}", std::process::id()));
-        let (directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        let opened = Directory::open(&path, Consistency::Linearizable, false).unwrap();
+        let directory = opened.directory;
         let value = vec![7; AHEAD_OF_BYTES_MAX];
         let put = |segment: &Segment, value| {
             let kind = Kind::Put;
@@ -393,19 +488,21 @@ mod tests {
     #[test]
     fn failed_segment_leaves_the_manifest_with_the_next_one() {
         let path = std::env::temp_dir().join(format!("knee-withdrawn-{}", std::process::id()));
-        let (mut directory, _) = Directory::open(&path, Consistency::Linearizable).unwrap();
+        let directory = Directory::open(&path, Consistency::Linearizable, false).unwrap().directory;
         directory.create(1, 4096).unwrap();
-        let itself = std::mem::replace(&mut directory.itself, File::open("/dev/null").unwrap());
+        let (copy, aside) = (path.join("MANIFEST.copy"), path.join("aside"));
+        fs::rename(&copy, &aside).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &copy).unwrap();
         for id in 2..9 {
-            directory.create(id, 4096).expect_err("it cannot be synced");
+            directory.create(id, 4096).expect_err("it cannot be written");
         }
         let files = |directory: &Directory| {
             (1..20).filter(|&id| directory.file(id).exists()).collect::<Vec<_>>()
         };
         assert_eq!(files(&directory).len(), 2);
-        directory.itself = itself;
+        fs::rename(aside, copy).unwrap();
         directory.create(9, 4096).unwrap();
-        let manifest = read_manifest(&path).unwrap().unwrap();
+        let manifest = directory.state().manifest.clone();
         assert_eq!(manifest.segments.into_keys().collect::<Vec<_>>(), [1, 9]);
         assert_eq!(files(&directory), [1, 9]);
         fs::remove_dir_all(path).unwrap();

@@ -59,7 +59,7 @@ pub use pressure::Patience;
 pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;
-pub use recovery::{Lost, Opening, Pass};
+pub use recovery::{Lost, Opening, Pass, Report};
 pub use room::Room;
 pub use scan::{Scanned, Visited};
 pub use snapshot::Snapshot;

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::directory::{Directory, DirectoryError};
+use super::directory::{Directory, DirectoryError, Opened};
 use super::log::Log;
 use super::place::SegmentId;
 use super::reclaim::ReclaimError;
 use super::record::{Kind, Record, Sequence};
-use super::recovery::{Findings, Lost, Opening, read_segments, records};
+use super::recovery::{Findings, Opening, Report, read_segments, records};
 use super::store::Store;
 use super::table::Damage;
 use super::types::{Committed, DirectoryOptions, Durability, StoreOptions};
 
 impl Store {
-    /// Opens the store in a directory. With `repair`, also returns the unreadable parts.
+    /// Opens the store in a directory, and reports the damage. Only `repair` opens a store with damaged records.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -23,7 +23,7 @@ impl Store {
         options: StoreOptions,
         directory: &DirectoryOptions,
         bytes_max: u64,
-    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
+    ) -> Result<(Store, Report), DirectoryError> {
         Store::open_and_tell(options, directory, bytes_max, &mut |_| {})
     }
 
@@ -36,14 +36,16 @@ impl Store {
         directory: &DirectoryOptions,
         bytes_max: u64,
         tell: &mut dyn FnMut(Opening),
-    ) -> Result<(Store, Vec<Lost>), DirectoryError> {
-        let mut lost = Vec::new();
+    ) -> Result<(Store, Report), DirectoryError> {
         let path = &directory.path;
-        let (kept, manifest) = Directory::open(path, options.consistency)?;
-        let lost_here = directory.repair.then_some(&mut lost);
+        let mut opened = Directory::open(path, options.consistency, directory.repair)?;
+        let (manifests, is_rebuilt) = (std::mem::take(&mut opened.faults), opened.is_rebuilt);
+        let mut report = Report { manifests, is_rebuilt, ..Report::default() };
+        let lost_here = directory.repair.then_some(&mut report.lost);
         let promises = directory.durability != Durability::None;
         let (recovered, findings) =
-            read_segments(&kept, &manifest, options.segment_bytes, promises, lost_here, tell)?;
+            read_segments(&mut opened, options.segment_bytes, promises, lost_here, tell)?;
+        let Opened { directory: kept, manifest, .. } = opened;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
@@ -77,7 +79,7 @@ impl Store {
         }
         store.retain(Sequence::MAX);
         store.0.unswept.store(true, Ordering::Relaxed);
-        Ok((store, lost))
+        Ok((store, report))
     }
 
     /// Puts the records of all segments in the tables. Appends to a lost record stay in the log, and every recovery

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::commits::records;
 use self::part::{Part, Tail};
-use super::directory::{Directory, DirectoryError, Made, Manifest, Reached};
+use super::directory::{Directory, DirectoryError, Made, Opened, Reached};
 use super::log::{RESERVED, Recovered};
 use super::place::{Location, SegmentId};
 use super::record::Sequence;
@@ -48,6 +48,17 @@ pub enum Pass {
     Check,
     /// Puts the records in the tables.
     Restore,
+}
+
+/// What a start found damaged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Damaged copies of the manifest. They are whole again.
+    pub manifests: Vec<(PathBuf, String)>,
+    /// Whether a repair made the manifest from the segments. It forgets all old versions.
+    pub is_rebuilt: bool,
+    /// What a repair could not read.
+    pub lost: Vec<Lost>,
 }
 
 /// A lost part of a file.
@@ -84,17 +95,21 @@ pub(crate) struct Findings {
     behind_lost: BTreeSet<SegmentId>,
 }
 
+/// Commits that a store without a manifest may have made, although no segment shows them: it continues behind these.
+const UNSEEN_MAX: Sequence = 1 << 40;
+
 /// Reads the segments of a directory, for a log with new segments of `segment_bytes`. The log `promises` that
 /// acknowledged commits are on the disk, or does not wait for the disk. Damage is an error, unless `lost` collects
 /// it.
 pub(crate) fn read_segments(
-    directory: &Directory,
-    manifest: &Manifest,
+    opened: &mut Opened,
     segment_bytes: usize,
     promises: bool,
     lost: Option<&mut Vec<Lost>>,
     tell: &mut dyn FnMut(Opening),
 ) -> Result<(Recovered, Findings), DirectoryError> {
+    let Opened { directory, manifest, is_rebuilt, .. } = opened;
+    let directory = &*directory;
     let mut costs = Costs(lost);
     let mut findings = Findings::default();
     let mut parts = Vec::new();
@@ -113,6 +128,12 @@ pub(crate) fn read_segments(
         tell(Opening { pass: Pass::Check, bytes, bytes_all });
     }
     parts.iter().try_for_each(|part| part.fits(segment_bytes))?;
+    if *is_rebuilt {
+        let last = parts.iter().map(|part| part.scan.last).max().unwrap_or(0) + UNSEEN_MAX;
+        manifest.reached = Reached { last, settled: None, compacted: last, floor: last };
+        let noted = directory.note(manifest.reached);
+        noted.map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
+    }
     findings.settled =
         parts.iter().filter_map(|part| part.scan.settled).chain(manifest.reached.settled).max();
     let lazy = parts.iter().filter_map(|part| part.scan.lazy);

@@ -18,6 +18,18 @@ pub enum Consistency {
     Sequential,
 }
 
+impl Consistency {
+    pub(super) const ALL: [Consistency; 2] = [Consistency::Linearizable, Consistency::Sequential];
+
+    /// The number in the head of a segment's file.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Consistency::Linearizable => 1,
+            Consistency::Sequential => 2,
+        }
+    }
+}
+
 impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -58,8 +58,8 @@ fn repair_sets_a_segment_without_head_aside() {
     bytes[3] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
-    let (store, lost) = repaired(&directory);
-    assert_eq!(lost.len(), 1);
+    let (store, report) = repaired(&directory);
+    assert_eq!(report.lost.len(), 1);
     let found = scanned(&store, None);
     assert!(found.len() > 60 && found.len() < 100);
     assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));
@@ -123,9 +123,9 @@ fn damaged_record_costs_its_value_and_later_appends() {
     bytes[at + 3] ^= 1;
     fs::write(&segment, bytes).expect("writable");
     assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
-    let (store, lost) = repaired(&directory);
-    assert_eq!(lost.len(), 1);
-    assert_eq!((&lost[0].file, lost[0].bytes), (&segment, 104));
+    let (store, report) = repaired(&directory);
+    assert_eq!(report.lost.len(), 1);
+    assert_eq!((&report.lost[0].file, report.lost[0].bytes), (&segment, 104));
     assert_eq!(value(&store, &[b'k', 30]), None);
     for element in (0..100).filter(|&element| element != 30) {
         assert_eq!(value(&store, &[b'k', element]), Some(vec![element; 50]));
@@ -143,9 +143,9 @@ fn damaged_record_costs_its_value_and_later_appends() {
     let mut bytes = fs::read(&segment).expect("readable");
     bytes[at] ^= 1;
     fs::write(&segment, bytes).expect("writable");
-    let (store, lost) = repaired(&directory);
+    let (store, report) = repaired(&directory);
     // The first repair has removed the first damage.
-    assert_eq!(lost.len(), 1);
+    assert_eq!(report.lost.len(), 1);
     drop(store);
     let store = open(&directory.0).expect("what was repaired is whole");
     assert_eq!(value(&store, b"list"), Some((0..31).collect::<Vec<u8>>()));
@@ -347,8 +347,8 @@ fn missing_segment_is_named_and_repair_goes_on_without_it() {
     let segment = directory.segments().remove(1);
     fs::remove_file(&segment).expect("it is there");
     assert!(matches!(open(&directory.0), Err(DirectoryError::Damaged(file, _)) if file == segment));
-    let (store, lost) = repaired(&directory);
-    assert_eq!(lost.len(), 1);
+    let (store, report) = repaired(&directory);
+    assert_eq!(report.lost.len(), 1);
     let found = scanned(&store, None);
     assert!(found.len() > 60 && found.len() < 100);
     assert!(found.iter().all(|(key, value)| model.get(key) == Some(value)));

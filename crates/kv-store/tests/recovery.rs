@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, Opening,
-    Pass, Store, StoreOptions, Write,
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass,
+    Report, Store, StoreOptions, Write,
 };
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn open_with(
     Directory(path): &Directory,
     repair: bool,
     bytes_max: u64,
-) -> Result<(Store, Vec<Lost>), DirectoryError> {
+) -> Result<(Store, Report), DirectoryError> {
     let path = path.clone();
     let directory = DirectoryOptions { path, durability: Durability::Always, repair };
     Store::open(OPTIONS, &directory, bytes_max)
@@ -170,8 +170,8 @@ fn emptied_segment_is_named() {
             matches!(&refused, DirectoryError::Damaged(file, _) if file == path),
             "{harm}: {refused}"
         );
-        let (store, lost) = open_with(&directory, true, 1 << 26).expect(harm);
-        assert!(lost.iter().any(|lost| lost.file == *path), "{harm}: {lost:?}");
+        let (store, report) = open_with(&directory, true, 1 << 26).expect(harm);
+        assert!(report.lost.iter().any(|lost| lost.file == *path), "{harm}: {report:?}");
         let there =
             |store: &Store| (0..19_u8).filter(|&n| value(store, &[b'k', n]).is_some()).count();
         let kept = there(&store);
@@ -283,8 +283,8 @@ fn append_without_its_base_is_dropped() {
     let bytes = fs::read(&segment).unwrap();
     let at = bytes.windows(7).position(|window| window == b"new new").unwrap();
     overwrite(&segment, at..at + 1, b'X');
-    let (store, lost) = open_with(&directory, true, 1 << 26).unwrap();
-    assert_eq!(lost.len(), 1);
+    let (store, report) = open_with(&directory, true, 1 << 26).unwrap();
+    assert_eq!(report.lost.len(), 1);
     assert_ne!(
         value(&store, b"a").as_deref(),
         Some(&b"old old old+tail"[..]),
@@ -301,6 +301,87 @@ fn store_of_another_consistency_is_refused() {
     let other = DirectoryOptions { path, durability: Durability::Always, repair: true };
     let refused = Store::open(options, &other, 1 << 26).map(|_| ()).expect_err("versions differ");
     assert!(refused.to_string().contains("linearizable"), "{refused}");
+}
+
+/// A manifest as text, with its checksum.
+fn with_checksum(json: &str) -> String {
+    format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()))
+}
+
+#[test]
+fn store_of_the_format_before_opens() {
+    let directory = Directory::new("before");
+    let store = open(&directory).unwrap();
+    for n in 0..20_u8 {
+        set(&store, &[n], &[n; 900]);
+    }
+    drop(store);
+    let manifest = directory.0.join("MANIFEST");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let (json, _) = text.split_once('\n').unwrap();
+    let number = json.split(',').nth(1).unwrap();
+    assert!(number.starts_with("\"number\":"), "{number}");
+    let before = json.replace("\"format\":4", "\"format\":3").replace(&format!("{number},"), "");
+    fs::write(&manifest, with_checksum(&before)).unwrap();
+    fs::remove_file(directory.0.join("MANIFEST.copy")).unwrap();
+    fs::write(directory.0.join("MANIFEST.new"), "").unwrap();
+    for segment in directory.segments() {
+        overwrite(&segment, 16..28, 0);
+    }
+    for start in 0..3 {
+        let (store, report) = open_with(&directory, false, 1 << 26).unwrap();
+        assert_eq!(report, Report::default(), "start {start}");
+        assert!((0..20_u8).all(|n| value(&store, &[n]) == Some(vec![n; 900])), "start {start}");
+        assert!(!directory.0.join("MANIFEST.new").exists());
+        set(&store, b"new", &[start; 900]);
+    }
+    fs::write(&manifest, with_checksum(&json.replace("\"format\":4", "\"format\":5"))).unwrap();
+    let refused = open(&directory).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("format 5 is unknown; this program reads format 4"), "{refused}");
+}
+
+#[test]
+fn manifest_is_rebuilt_from_the_segments() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        for harm in [None, Some(&b"{}"[..])] {
+            let directory = Directory::new("rebuilt");
+            let open = |repair| {
+                let path = directory.0.clone();
+                let at = DirectoryOptions { path, durability: Durability::Always, repair };
+                Store::open(StoreOptions { consistency, ..OPTIONS }, &at, 1 << 26)
+            };
+            let (store, _) = open(false).unwrap();
+            for n in 0..30_u8 {
+                set(&store, &[n], &[n; 900]);
+            }
+            // Delete records and dead segments, and a forgotten key with the largest version of all.
+            let versions = (0..40).map(|_| set(&store, &[0], &[0; 900])).max().unwrap();
+            for n in 0..10_u8 {
+                commit(&store, &[write(&[n], Action::Delete)]);
+            }
+            reclaim(&store);
+            let last = store.last();
+            drop(store);
+            for name in ["MANIFEST", "MANIFEST.copy"] {
+                match harm {
+                    Some(bytes) => fs::write(directory.0.join(name), bytes).unwrap(),
+                    None => fs::remove_file(directory.0.join(name)).unwrap(),
+                }
+            }
+            let refused = open(false).map(|_| ()).unwrap_err();
+            assert!(matches!(refused, DirectoryError::Damaged(..)), "{refused}");
+            for repair in [true, false] {
+                let (store, report) = open(repair).unwrap();
+                assert_eq!((report.is_rebuilt, report.lost.len()), (repair, 0));
+                assert_eq!(store.keys(), 20);
+                assert!((10..30_u8).all(|n| value(&store, &[n]) == Some(vec![n; 900])));
+                assert!(store.last() > last);
+                let version = set(&store, &[0], b"again");
+                assert!(version > versions, "version {version} after {versions}");
+                commit(&store, &[write(&[0], Action::Delete)]);
+            }
+        }
+    }
 }
 
 proptest! {

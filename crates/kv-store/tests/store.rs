@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use knee_kv_cache::engine::Expiry;
 use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, Lost, ReadError,
-    Snapshot, Store, StoreOptions, Visited, Write,
+    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, ReadError,
+    Report, Snapshot, Store, StoreOptions, Visited, Write,
 };
 
 pub(crate) const SEGMENT_BYTES: usize = 4096;
@@ -29,7 +29,7 @@ pub(crate) fn open(path: &Path) -> Result<Store, DirectoryError> {
 }
 
 /// The repaired store, and its losses.
-pub(crate) fn repaired(directory: &Directory) -> (Store, Vec<Lost>) {
+pub(crate) fn repaired(directory: &Directory) -> (Store, Report) {
     let path = directory.0.clone();
     let directory = DirectoryOptions { path, durability: Durability::Always, repair: true };
     Store::open(options(Consistency::Linearizable), &directory, 1 << 26).expect("opens")

@@ -207,17 +207,44 @@ fn directory_of_another_kind_is_refused() {
         directory.path()
     );
     assert_eq!(message, expected);
-    // A repair does not help.
-    let manifest = directory.0.join("MANIFEST");
-    std::fs::write(&manifest, "{}").unwrap();
-    for flags in [&[][..], &["--repair"]] {
-        let expected = format!(
-            "knee-kv: cannot open --data {}: wrong checksum; without the manifest the segments are \
-             unknown: start on a copy\n",
-            manifest.display()
-        );
-        assert_eq!(directory.refusal(flags), expected);
+}
+
+#[test]
+fn damaged_manifest_is_mended_from_its_copy_or_rebuilt() {
+    let directory = Directory::new();
+    let sequential = ["--consistency", "sequential"];
+    let program = directory.serve(&sequential);
+    assert_eq!(ask(&mut program.connect(), "set k 0 0 1\r\nx\r\n"), "STORED\r\n");
+    kill(program);
+    let copies = ["MANIFEST", "MANIFEST.copy"].map(|name| directory.0.join(name));
+    let [one, other] = copies.each_ref().map(|copy| copy.display());
+    let errors = |flags: &[&str]| {
+        let program = directory.serve(&[&sequential, flags].concat());
+        let found = ask(&mut program.connect(), "get k\r\n");
+        assert_eq!(found, "VALUE k 0 1\r\nx\r\nEND\r\n");
+        program.signal(libc::SIGTERM);
+        program.end().errors
+    };
+    for copy in &copies {
+        std::fs::write(copy, "{}").unwrap();
+        let expected =
+            format!("knee-kv: {}: wrong checksum; mended from its copy\n", copy.display());
+        assert_eq!(errors(&[]), expected);
+        assert_eq!(errors(&[]), "");
     }
+    copies.iter().for_each(|copy| std::fs::write(copy, "{}").unwrap());
+    let expected = format!(
+        "knee-kv: cannot open --data {one}: wrong checksum; its copy: wrong checksum; --repair rebuilds \
+         both from the segments, without old versions\n"
+    );
+    assert_eq!(directory.refusal(&sequential), expected);
+    // The segments know their consistency.
+    let refused = directory.refusal(&["--consistency", "linearizable", "--repair"]);
+    assert!(refused.contains("made with sequential consistency"), "{refused}");
+    let mended = "wrong checksum; rebuilt from the segments";
+    let expected = format!("knee-kv: {one}: {mended}\nknee-kv: {other}: {mended}\n");
+    assert_eq!(errors(&["--repair"]), expected);
+    assert_eq!(errors(&[]), "");
 }
 
 /// Sets keys of some 20 kB until the server refuses one. Returns the number of stored keys, and the refusal.

@@ -1,8 +1,6 @@
 //! The content of a directory's manifest, and its reader.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use super::error::DirectoryError;
@@ -15,6 +13,9 @@ use crate::types::Consistency;
 pub(crate) struct Manifest {
     /// Version of the format.
     pub(crate) format: u32,
+    /// Counts the manifests of the directory, from format 4 on.
+    #[serde(default)]
+    pub(crate) number: u64,
     /// How versions are counted. A store that counts differently would reuse version numbers.
     pub(crate) consistency: Consistency,
     /// All segments.
@@ -24,11 +25,14 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) const FORMAT: u32 = 3;
+    pub(crate) const FORMAT: u32 = 4;
+    /// The format before this one: a single copy of the manifest, and heads of segments without [`Made`].
+    const FORMAT_BEFORE: u32 = 3;
 
     pub(super) fn new(consistency: Consistency) -> Manifest {
         let reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
-        Manifest { format: Manifest::FORMAT, consistency, segments: BTreeMap::new(), reached }
+        let (format, segments) = (Manifest::FORMAT, BTreeMap::new());
+        Manifest { format, number: 0, consistency, segments, reached }
     }
 
     /// Advances `reached`; its limits never go back.
@@ -61,46 +65,26 @@ pub(crate) struct Reached {
     pub(crate) floor: u64,
 }
 
-/// The manifest, if there is one.
-pub(super) fn read_manifest(directory: &Path) -> Result<Option<Manifest>, DirectoryError> {
-    let path = directory.join("MANIFEST");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return if holds_segments(directory) {
-                Err(DirectoryError::Damaged(path, "missing, although there are segments".into()))
-            } else {
-                Ok(None)
-            };
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            return Err(DirectoryError::Damaged(path, "not valid UTF-8".into()));
-        }
-        Err(error) => return Err(DirectoryError::Io(path, error)),
-    };
-    let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap_or((&text, ""));
+/// The manifest in the bytes of a file.
+pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Manifest, DirectoryError> {
+    let damaged = |what: &str| DirectoryError::Damaged(path.to_owned(), what.into());
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not valid UTF-8"))?;
+    let (json, checksum) = text.trim_end().rsplit_once('\n').unwrap_or((text, ""));
     if u32::from_str_radix(checksum, 16) != Ok(crc32c::crc32c(json.as_bytes())) {
-        return Err(DirectoryError::Damaged(path, "wrong checksum".into()));
+        return Err(damaged("wrong checksum"));
     }
-    let unknown =
-        |error: serde_json::Error| DirectoryError::Damaged(path.clone(), error.to_string());
+    let unknown = |error: serde_json::Error| damaged(&error.to_string());
     let Format { format } = serde_json::from_str(json).map_err(unknown)?;
-    if format != Manifest::FORMAT {
-        let what =
-            format!("format {format} is unknown; this program reads format {}", Manifest::FORMAT);
-        return Err(DirectoryError::Other(path, what));
+    if !(Manifest::FORMAT_BEFORE..=Manifest::FORMAT).contains(&format) {
+        let known = Manifest::FORMAT;
+        let what = format!("format {format} is unknown; this program reads format {known}");
+        return Err(DirectoryError::Other(path.to_owned(), what));
     }
-    serde_json::from_str(json).map(Some).map_err(unknown)
+    serde_json::from_str(json).map_err(unknown)
 }
 
 /// The field that a manifest of any format has.
 #[derive(serde::Deserialize)]
 struct Format {
     format: u32,
-}
-
-fn holds_segments(directory: &Path) -> bool {
-    fs::read_dir(directory).is_ok_and(|entries| {
-        entries.flatten().any(|entry| entry.path().extension().is_some_and(|name| name == "log"))
-    })
 }

@@ -47,7 +47,7 @@ impl Part {
     ) -> Result<Part, DirectoryError> {
         let Made { salt, bytes } = made;
         let path = directory.file(id);
-        let file = directory.open_before(id, salt)?;
+        let file = directory.open_before(id, made)?;
         let failed = |error| DirectoryError::Io(path.clone(), error);
         let length = file.metadata().map_err(failed)?.len().saturating_sub(FILE_HEAD_BYTES);
         let filled = bytes.min(length as usize);

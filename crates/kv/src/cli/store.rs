@@ -68,11 +68,20 @@ impl StoreFlags<'_> {
         };
         let mut progress = report_opening(path);
         let opened = Store::open_and_tell(options, &directory, bytes_max as u64, &mut progress);
-        let (store, lost) = opened.map_err(|error| {
+        let (store, report) = opened.map_err(|error| {
             let remedy = remedy(&error, self.repair);
             Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
         })?;
-        for lost in lost {
+        for (file, what) in &report.manifests {
+            let file = file.display();
+            let done = if report.is_rebuilt {
+                "rebuilt from the segments"
+            } else {
+                "mended from its copy"
+            };
+            tell(PROGRAM, format_args!("{file}: {what}; {done}"));
+        }
+        for lost in report.lost {
             tell(PROGRAM, format_args!("repaired: {lost}"));
         }
         Ok(store)
@@ -143,7 +152,7 @@ fn report_opening(path: &Path) -> impl FnMut(Opening) {
 fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
     match error {
         DirectoryError::Damaged(file, _) if file.ends_with("MANIFEST") => {
-            "; without the manifest the segments are unknown: start on a copy"
+            "; --repair rebuilds both from the segments, without old versions"
         }
         DirectoryError::Damaged(..) if !repairs => {
             "; --repair opens the store without the damaged part"
