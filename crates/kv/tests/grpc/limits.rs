@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PUT: &str = "/knee.kv.v1.KeyValue/Put";
 const READ: &str = "/knee.kv.v1.KeyValue/Read";
 
-/// A disk that takes no segment: the next manifest is a pipe, and its writer waits for a reader.
+/// A disk that takes no segment: a copy of the manifest is a pipe, and its writer waits for a reader.
 struct Stalled(PathBuf);
 
 impl Stalled {
@@ -262,7 +262,7 @@ async fn work_without_its_client_keeps_its_share() {
     let tight = StoreOptions { segment_bytes: 4096, value_bytes_max: 3500, ..options() };
     let settings = GrpcSettings { messages_bytes_max: 512 << 10, connections_max: 2, ..settings() };
     let store = Store::of(directory.open(tight), settings);
-    let fresh = directory.0.join("MANIFEST.new");
+    let fresh = directory.0.join("MANIFEST.copy");
     let stalled = Stalled::begin(&fresh);
     let mut client = store.client().await;
     let mut leaving = Raw::connect(store.address(), 1 << 16);
@@ -295,7 +295,7 @@ async fn write_that_makes_a_segment_delays_no_call() {
     let store = Store::of(directory.open(tight), GrpcSettings { threads: 1, ..settings() });
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
-    let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
+    let stalled = Stalled::begin(&directory.0.join("MANIFEST.copy"));
     let mut writer = store.client().await;
     let writing = tokio::spawn(async move { put(&mut writer, b"large", &[2; 3000]).await });
     let others = async {
@@ -321,7 +321,7 @@ async fn writes_that_wait_for_a_segment_delay_no_scan() {
     let store = Store::of(directory.open(tight), settings());
     let mut client = store.client().await;
     put(&mut client, b"there", &[1; 2000]).await.unwrap();
-    let stalled = Stalled::begin(&directory.0.join("MANIFEST.new"));
+    let stalled = Stalled::begin(&directory.0.join("MANIFEST.copy"));
     // Make twice as many writes as there are blocking threads.
     let writer = store.client().await;
     let mut writing = JoinSet::new();
