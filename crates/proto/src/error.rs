@@ -22,7 +22,13 @@ impl ProtocolError {
 
     /// Whether the connection must be closed after the answer, because the rest of the stream cannot be decoded.
     pub fn is_fatal(&self) -> bool {
-        matches!(self.kind, ErrorKind::LineTooLong | ErrorKind::Http)
+        matches!(
+            self.kind,
+            ErrorKind::LineTooLong
+                | ErrorKind::RetrievalTooLong
+                | ErrorKind::Http
+                | ErrorKind::Binary
+        )
     }
 }
 
@@ -70,6 +76,11 @@ kinds! {
     /// No line end within [`Limits::line_bytes_max`](crate::Limits::line_bytes_max). memcached closes the connection
     /// without an answer.
     LineTooLong => b"",
+    /// No line end of a `get` or `gets` within
+    /// [`Limits::retrieval_line_bytes_max`](crate::Limits::retrieval_line_bytes_max).
+    RetrievalTooLong => b"CLIENT_ERROR line too long\r\n",
+    /// The beginning of a request of the binary protocol. The connection is closed, so that the client does not wait.
+    Binary => b"",
     /// The beginning of an HTTP request. memcached closes the connection without an answer.
     Http => b"",
     /// `mg` with more than 17 flags.

@@ -5,7 +5,8 @@
 //! both, and relays raw responses. The load generator encodes requests and decodes responses.
 //!
 //! The reference is memcached 1.6.18: the decoder accepts the same requests, and refuses the others with the same error
-//! lines. `tests/memcached/` compares the two.
+//! lines. `tests/memcached/` compares the two. The decoder refuses two kinds of lines that later versions refuse, too:
+//! lines with a NUL, and lengths of values beyond 32 bits.
 //!
 //! The major components are:
 //!
@@ -26,7 +27,8 @@
 //! The private modules `token`, `number` and `base64` read words, numbers and binary keys exactly as memcached does.
 //!
 //! The crate does not decode commands that administrators send to a single server: `slabs`, `lru`, `lru_crawler`,
-//! `watch`, `extstore`. Their answer is `ERROR`. The binary protocol, which memcached deprecated, is absent.
+//! `watch`, `extstore`. Their answer is `ERROR`. The binary protocol, which memcached deprecated, is absent: its first
+//! byte ends the connection.
 
 pub mod encode;
 

@@ -24,12 +24,18 @@ pub(crate) fn parse_u32(word: &[u8]) -> Option<u32> {
 /// A signed 64-bit number cut to its low 32 bits (`safe_strtol`: 2^31 is read as -2^31).
 #[inline]
 pub(crate) fn parse_i32(word: &[u8]) -> Option<i32> {
+    parse_i64(word).map(|value| value as i32)
+}
+
+/// A signed 64-bit number.
+#[inline]
+pub(crate) fn parse_i64(word: &[u8]) -> Option<i64> {
     if let Some(value) = parse_digits(word) {
-        return i64::try_from(value).ok().map(|value| value as i32);
+        return i64::try_from(value).ok();
     }
     let (negative, magnitude) = parse_c(word)?;
     let value = i128::from(magnitude);
-    i64::try_from(if negative { -value } else { value }).ok().map(|value| value as i32)
+    i64::try_from(if negative { -value } else { value }).ok()
 }
 
 /// A number of one to nineteen digits and nothing else, which cannot overflow.

@@ -6,7 +6,7 @@ use crate::decoded::Decoded;
 use crate::error::{ErrorKind, ProtocolError};
 use crate::limits::Limits;
 use crate::meta::{Meta, MetaOptions};
-use crate::number::{parse_i32, parse_u32, parse_u64};
+use crate::number::{parse_i32, parse_i64, parse_u32, parse_u64};
 use crate::request::{ArithVerb, Get, GetVerb, Request, StaleKey, Store, StoreVerb};
 use crate::token::Tokens;
 
@@ -60,7 +60,7 @@ impl RequestDecoder {
         if input.len() < self.wanted {
             return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
         }
-        // memcached's lines are C strings, so a command ends at NUL. The rest up to the line feed is ignored.
+        // memcached's lines are C strings, so a command ends at NUL. Such a line is refused, see `refuse_nul`.
         let Some(stop) = memchr2(b'\n', 0, &input[self.scanned..]).map(|at| at + self.scanned)
         else {
             return self.no_line_end(input, input.len());
@@ -80,7 +80,8 @@ impl RequestDecoder {
             [ref line @ .., b'\r'] if stop == end && end > 1 => line,
             ref line => line,
         };
-        match self.parse_line(line) {
+        let parsed = self.parse_line(line);
+        match if stop == end { parsed } else { refuse_nul(parsed) } {
             Line::Request(item) => self.complete(end + 1, item),
             Line::Value(request, value_bytes) => {
                 if input.len() < end + 1 + value_bytes + 2 {
@@ -132,13 +133,18 @@ impl RequestDecoder {
         if input.len() > self.limits.line_bytes_max && input.len() > self.line_bytes_max(input) {
             return self.fatal(input);
         }
+        if input.first() == Some(&BINARY) {
+            return self.invalid(input.len(), ProtocolError::new(ErrorKind::Binary));
+        }
         self.scanned = scanned;
         Decoded::Incomplete { consumed: 0, wanted: input.len() + 1 }
     }
 
     #[cold]
     fn fatal<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
-        self.invalid(input.len(), ProtocolError::new(ErrorKind::LineTooLong))
+        let retrieval = self.line_bytes_max(input) > self.limits.line_bytes_max;
+        let kind = if retrieval { ErrorKind::RetrievalTooLong } else { ErrorKind::LineTooLong };
+        self.invalid(input.len(), ProtocolError::new(kind))
     }
 
     /// The limit of the line at the front. As in memcached, only `get` and `gets` may be longer than other lines.
@@ -227,6 +233,7 @@ impl RequestDecoder {
             b"cache_memlimit" => cache_memlimit(words),
             b"shutdown" => Line::Request(Request::Shutdown { mode: trim(words.rest()) }),
             b"quit" => Line::Request(Request::Quit),
+            _ if line[0] == BINARY => error(ErrorKind::Binary),
             _ if is_http(verb, line) => error(ErrorKind::Http),
             _ => unknown(),
         }
@@ -271,7 +278,7 @@ impl RequestDecoder {
             return bad_line();
         }
         let (Some(flags), Some(exptime), Some(value_bytes)) =
-            (parse_u32(words[1]), parse_i32(words[2]), parse_i32(words[3]))
+            (parse_u32(words[1]), parse_i32(words[2]), value_length(words[3]))
         else {
             return bad_line();
         };
@@ -280,7 +287,6 @@ impl RequestDecoder {
             let Some(token) = parse_u64(words[4]) else { return bad_line() };
             cas = token;
         }
-        let Some(value_bytes) = value_length(value_bytes) else { return bad_line() };
         if value_bytes > self.limits.value_bytes_max {
             let stale_key = (verb == StoreVerb::Set).then(|| StaleKey::new(key, false));
             return Line::TooLarge {
@@ -395,9 +401,7 @@ impl RequestDecoder {
         if words.count() > META_WORDS_MAX - 3 {
             return error(ErrorKind::MetaTooManyFlags);
         }
-        let Some(value_bytes) = parse_i32(length).and_then(value_length) else {
-            return error(ErrorKind::BadLine);
-        };
+        let Some(value_bytes) = value_length(length) else { return error(ErrorKind::BadLine) };
         let refuse = |kind| Line::ErrorWithValue(ProtocolError::new(kind), value_bytes);
         let options = match MetaOptions::parse(flags, key) {
             Ok(options) => options,
@@ -446,6 +450,9 @@ enum MetaError {
     Vague,
 }
 
+/// The first byte of a request of the binary protocol. No verb begins with it.
+const BINARY: u8 = 0x80;
+
 /// The most words of a meta command, with the command itself.
 const META_WORDS_MAX: usize = 19;
 
@@ -472,9 +479,23 @@ fn error<'a>(kind: ErrorKind) -> Line<'a> {
     Line::Error(ProtocolError::new(kind))
 }
 
-/// memcached stores the length of a value with its line end in an `int`, which limits the length.
-fn value_length(bytes: i32) -> Option<usize> {
-    usize::try_from(bytes).ok().filter(|&bytes| bytes <= i32::MAX as usize - 2)
+/// memcached stores the length of a value with its line end in an `int`, which limits the length. Version 1.6.18 cuts
+/// longer numbers to 32 bits, and then waits for another value than the client sends; later versions refuse them.
+fn value_length(word: &[u8]) -> Option<usize> {
+    usize::try_from(parse_i64(word)?).ok().filter(|&bytes| bytes <= i32::MAX as usize - 2)
+}
+
+/// Refuses a line with a NUL. Version 1.6.18 would read `get a\0b` as `get a`, and answer with another key's value. The
+/// value of a storage request is dropped, so that it is not read as commands.
+#[cold]
+fn refuse_nul(line: Line<'_>) -> Line<'_> {
+    match line {
+        Line::Request(_) => error(ErrorKind::BadLine),
+        Line::Value(_, bytes) => {
+            Line::ErrorWithValue(ProtocolError::new(ErrorKind::BadLine), bytes)
+        }
+        refused => refused,
+    }
 }
 
 /// The first `N` words, and their number. A line may have more words than `N`.
@@ -597,6 +618,55 @@ mod tests {
         // A memcached command stays valid with such a key.
         let get = decoder().decode(b"get HTTP/1.1\r\n");
         assert!(matches!(get, Decoded::Complete { .. }), "{get:?}");
+    }
+
+    #[test]
+    fn binary_request_closes_the_connection() {
+        // Of a header, its first byte suffices. An opcode of 10 looks like a line end.
+        for input in [&b"\x80"[..], b"\x80\x0b\0\0", b"\x80\x0a\0\0"] {
+            match decoder().decode(input) {
+                Decoded::Invalid { error, .. } => {
+                    assert_eq!((error.kind, error.is_fatal()), (ErrorKind::Binary, true));
+                    assert_eq!(error.answer(), b"");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(decoder().decode(b"get \x80\r\n"), Decoded::Complete { .. }));
+    }
+
+    #[test]
+    fn line_with_nul_is_refused_with_its_value() {
+        for line in
+            ["get a\0b\r\n", "mg a\0 q\r\n", "quit\0\r\n", "set k 0 0 3\0 noreply\r\nmn\n\r\n"]
+        {
+            match decoder().decode(line.as_bytes()) {
+                Decoded::Invalid { consumed, error } => {
+                    assert_eq!(
+                        (consumed, error.kind),
+                        (line.len(), ErrorKind::BadLine),
+                        "{line:?}"
+                    );
+                    assert!(!error.answer().is_empty());
+                }
+                other => panic!("{line:?}: {other:?}"),
+            }
+        }
+        // A value may have any byte.
+        assert!(matches!(decoder().decode(b"set k 0 0 1\r\n\0\r\n"), Decoded::Complete { .. }));
+    }
+
+    #[test]
+    fn value_length_beyond_32_bits_is_refused() {
+        for line in ["set k 0 0 4294967296\r\n", "ms k 4294967297\r\n", "set k 0 0 -4294967295\r\n"]
+        {
+            match decoder().decode(line.as_bytes()) {
+                Decoded::Invalid { error, .. } => {
+                    assert_eq!(error.kind, ErrorKind::BadLine, "{line}")
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
     }
 
     #[test]

@@ -25,7 +25,6 @@ const LINES: &[Row] = &[
     (b"version\n", "a bare line feed ends a line"),
     (b"  version  \r\n", "blanks around words are ignored"),
     (b"version extra words\r\n", "version ignores further words"),
-    (b"version\0extra\r\n", "a line ends at NUL, as C strings do"),
     (b"quit extra\r\nversion\r\n", "quit ignores further words and further lines"),
 ];
 
@@ -35,7 +34,6 @@ const RETRIEVALS: &[Row] = &[
     (b"bget a\r\n", "an old synonym of get"),
     (b"get a\r\r\n", "one carriage return belongs to the line end, the other to the key"),
     (b"set a\tb 0 0 1\r\nx\r\nget a\tb\r\n", "keys may hold control characters"),
-    (b"set a 0 0 1\r\nx\r\nget a\0b c\r\n", "a key ends at NUL"),
     (b"set a 0 0 1\r\nx\r\nget a a  a\r\n", "repeated keys are answered each time"),
     (b"get 250_________________________________________________________________________________\
        __________________________________________________________________________________________\
@@ -87,7 +85,6 @@ const STORES: &[Row] = &[
     (b"set a 0 -1 1\r\nx\r\nget a\r\n", "already expired"),
     (b"set a 0 4294967296 1\r\nx\r\nget a\r\n", "2^32 is cut to 0: never"),
     (b"set a 0 -99999999999999999999 1\r\nx\r\n", "expiry time below 64 bits"),
-    (b"set a 0 0 4294967297\r\nx\r\nget a\r\n", "length of 33 bits is cut"),
     (b"set a 0 0 2147483645\r\n", "too large, and never arrives"),
     (b"set a 0 0 2147483646\r\nversion\r\n", "no room for the line end in an int"),
     (b"add a 0 0\r\nreplace a\r\nappend\r\nprepend a 0 0 1 1 1\r\n", "word counts of the others"),
@@ -202,7 +199,6 @@ const METAS: &[Row] = &[
     (b"ms a x\r\nmn\r\n", "length not a number"),
     (b"ms a -1\r\nmn\r\n", "length negative"),
     (b"ms a 2147483646\r\nmn\r\n", "no room for the line end in an int"),
-    (b"ms a 4294967297\r\nx\r\nmg a v\r\n", "length cut to 32 bits"),
     (b"ms a S1\r\nx\r\n", "the length as in earlier versions"),
     (b"ms a 2 !\r\nxx\r\nmn\r\n", "faulty flags: the value is dropped"),
     (b"ms a 2 T0 T0\r\nxx\r\nmn\r\n", "a repeated flag"),
@@ -330,7 +326,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
             "incr", "decr", "delete", "touch", "mg", "ms", "md", "ma", "me", "mn", "version",
         ]).prop_map(str::to_owned),
         6 => proptest::sample::select(vec![
-            "a", "b", "Zm9v", "0", "1", "2", "3", "-1", "+1", "4294967297", "noreply",
+            "a", "b", "Zm9v", "0", "1", "2", "3", "-1", "+1", "18446744073709551617", "noreply",
             "q", "v", "k", "O1", "b", "T0", "Tx", "F1", "C1", "ME", "MX", "D2", "J3", "N0", "I", "\t1",
         ]).prop_map(str::to_owned),
         1 => "[ -~]{1,3}",
