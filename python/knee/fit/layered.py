@@ -33,9 +33,10 @@ FLOOR = 0.9
 """Least work of a request, as a share of the least fitted processor time: the runs do not show how many more wake-ups
 requests share at higher loads."""
 
-BEYOND = 0.15
+BEYOND = 0.6
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
-wake-ups differently there. FLOOR, BEYOND and UNMEASURED were chosen on eight systems (docs/reproductions/layered.md).
+wake-ups differently there. FLOOR and UNMEASURED were chosen on eight systems, BEYOND on fourteen
+(docs/reproductions/layered.md).
 """
 
 UNMEASURED = 0.05
