@@ -27,6 +27,7 @@ mod copies;
 mod error;
 mod lock;
 mod manifest;
+mod replacement;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
