@@ -3,7 +3,8 @@
     python -m bench.reproduce [FOLDER] [--full]
 
 Each experiment runs shortened: 8 s, and only the client counts of the tables. With --full it runs as its file says,
-which takes 14 hours and more. FOLDER has runs from before. The program writes docs/reproductions/published.csv and prints it.
+which takes 14 hours and more. FOLDER has runs from before. The program writes docs/reproductions/published.csv, and
+prints it.
 """
 
 from __future__ import annotations
