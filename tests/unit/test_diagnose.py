@@ -607,6 +607,22 @@ def test_host_full_of_other_programs_gives_no_bottleneck() -> None:
     assert "the host's CPU" in [demand.station for demand in by_itself.laws.demands[0].demands]
 
 
+def test_host_full_of_emulated_links_gives_no_bottleneck() -> None:
+    dataset = synthetic_dataset(System(cores=2))
+    used = pl.col("cpu_user_s")
+    host = dataset.probes.filter(pl.col("target") == "host")
+    relay = host.with_columns(target=pl.lit("links-0"), cpu_user_s=2.0 - used, cpu_system_s=pl.lit(0.0))
+    full = dataset.probes.with_columns(
+        cpu_system_s=pl.when(pl.col("target") == "host").then(2.0 - used).otherwise(pl.col("cpu_system_s"))
+    )
+    dataset.probes = pl.concat([full, relay.select(full.columns)], how="vertical_relaxed")
+    findings = analyse(dataset)
+    (verdict,) = findings.verdicts
+    assert verdict.bottleneck.cause == "emulated links"
+    assert not any(isinstance(one, Outsiders) for one in findings.warnings)
+    assert "emulated links took" in words.bottleneck(verdict.bottleneck)
+
+
 @pytest.mark.parametrize("most", [0.5, 0.85])
 def test_cpu_of_other_programs_is_no_service_demand(most: float) -> None:
     quiet, shared = (synthetic_dataset(System(cores=2)) for _ in range(2))

@@ -168,7 +168,8 @@ PROBES = pl.Schema(
 )
 """One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
 
-target      "host", or the name of a process as in WINDOWS ("store-0"), or "knee" for the lab itself
+target      "host", or the name of a process as in WINDOWS ("store-0"), "knee" for the lab itself, or
+            "links-0" for a process that emulates a link
 seconds     length of the sample; CPU seconds and bytes are within it
 cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor ran another guest)
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads

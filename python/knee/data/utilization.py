@@ -23,7 +23,7 @@ OUTSIDERS_MAX = 0.10
 """Largest share of the host's CPU for programs outside the experiment without lower confidence in the verdict."""
 
 OUTSIDERS_DECISIVE = 0.25
-"""From this share for outside programs on, a full host gives no evidence about the system."""
+"""From this share for outside programs or emulated links on, a full host gives no evidence about the system."""
 
 
 def utilizations(dataset: Dataset) -> pl.DataFrame:
@@ -120,7 +120,8 @@ def links(dataset: Dataset) -> pl.DataFrame:
 @once
 def cpu_shares(dataset: Dataset) -> pl.DataFrame:
     """CPU time by owner: `point, repetition, owner, share` of all the host's cores, over the trimmed windows. Owners
-    are "load", "middleware", "store", "knee" (the lab) and "others" (the rest of the host's use).
+    are "load", "middleware", "store", "links" (emulated delays), "knee" (the lab) and "others" (the rest of
+    the host's use).
     """
     probes = trimmed(dataset, "probes").with_columns(
         (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),

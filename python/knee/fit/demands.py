@@ -52,7 +52,7 @@ class Demands:
     cpu
         Processor time of a request, (runs, tiers).
     foreign
-        Share of the host's processors that other programs used.
+        Share of the host's processors that other programs used, and the emulation of links.
     processes
         Number of processes, (runs, tiers).
     threads
@@ -162,7 +162,8 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
             "processes", "servers", f"_{tier}_threads"
         )
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
-    others = cpu_shares(dataset).filter(pl.col("owner") == "others").select(*RUN, pl.col("share").alias("foreign"))
+    others = cpu_shares(dataset).filter(pl.col("owner").is_in(["others", "links"]))
+    others = others.group_by(RUN).agg(pl.col("share").sum().alias("foreign"))
     for each in (cores, others):
         table = table.join(each, on=RUN, how="left", maintain_order="left")
     return with_wire(dataset, table)

@@ -88,8 +88,8 @@ def render_layered(
     lines.append(f"Processor time of a request in µs, and in brackets the additional time for waking threads: {times}.")
     if (busy := data.foreign > OUTSIDERS_MAX).any():
         lines.append(
-            f"Other programs used up to {data.foreign.max():.0%} of the host's processors in {busy.sum():,} of "
-            f"{counted(len(data), 'run')}: the prediction is biased; stop them and measure again."
+            f"Other programs or emulated links used up to {data.foreign.max():.0%} of the host's processors in "
+            f"{busy.sum():,} of {counted(len(data), 'run')}: the prediction is biased."
         )
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):

@@ -29,13 +29,16 @@ Sample = dict[str, Any]
 class Probe:
     """Samples the host and some processes, aligned to wall-clock seconds, from `start` to `stop`."""
 
-    def __init__(self, pids: Mapping[str, int], families: Collection[str] = (), *, links: bool = False) -> None:
-        """`families`: the names of processes that are sampled with their descendants. `links`: whether each process has
-        a network of its own, whose bytes are counted.
+    def __init__(
+        self, pids: Mapping[str, int], families: Collection[str] = (), *, relays: Mapping[str, int] | None = None
+    ) -> None:
+        """`families`: the names of processes that are sampled with their descendants. `relays`: the processes that
+        emulate links, by name; None if there are none, and processes have no network of their own with bytes to count.
         """
-        self._linked = pids if links else {}
+        self._linked = {} if relays is None else pids
         self._processes = {
-            name: _Family(pid) if name in families else _One(pid) for name, pid in {**pids, "knee": os.getpid()}.items()
+            name: _Family(pid) if name in families else _One(pid)
+            for name, pid in {**pids, **(relays or {}), "knee": os.getpid()}.items()
         }
         self._samples: list[Sample] = []
         self._stopping = threading.Event()

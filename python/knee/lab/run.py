@@ -225,7 +225,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
             f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
             "a folder on a disk with --runs-dir"
         )
-    if spec.wants_links and not host.emulates_links:
+    if spec.wants_links and host.relays is None:
         notes.append(
             "link_mbit was not emulated: processes on this machine share its loopback interface, "
             "so results that depend on a link's rate do not answer the experiment's question"
@@ -243,7 +243,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         },
         "seed": seed,
         "overrides": spec.overrides,
-        "links_emulated": host.emulates_links,
+        "links_emulated": host.relays is not None,
         **({"scratch": _scratch_note(room, filesystem)} if needs_scratch(spec) else {}),
         "notes": notes,
         "commands": {},

@@ -33,6 +33,7 @@ CannotTell = Literal[
     "not explained",
     "waits",
     "other programs",
+    "emulated links",
 ]
 
 _REPETITIONS_SURE = 3
@@ -248,6 +249,8 @@ class _Decision:
         on_host = any(c.resource == "host CPU" for c in chosen)
         if on_host and self.owners.get("others", 0.0) >= OUTSIDERS_DECISIVE:
             return self._verdict(Bottleneck("cannot tell", "other programs", shares_host=True))
+        if on_host and self.owners.get("links", 0.0) >= OUTSIDERS_DECISIVE:
+            return self._verdict(Bottleneck("cannot tell", "emulated links", shares_host=True))
         waiting = tuple(c for c in saturated if c not in chosen and c.resource in SLOTS)
         if not any(c.resource != "worker slots" for c in chosen):
             waiting = ()

@@ -94,13 +94,13 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
     """The verdict by the model, with its limits. If the model has no say, the verdict by utilisation, without limits:
     throughput still rises, other programs or the load generator spoil the run, or the model contradicts a utilisation.
     """
-    undecided = ("nothing measured", "no utilisation", "still rising", "other programs")
+    undecided = ("nothing measured", "no utilisation", "still rising", "other programs", "emulated links")
     if limits is None or found.cause in undecided or found.status == "load generator" or not _agrees(found, limits):
         return found, None
     named = [_RESOURCES[limit.resource] for limit in limits.first]
     chosen = tuple(c for pair in named for c in found.candidates if (c.role, c.resource) == pair)
     on_host = any(c.resource == "host CPU" for c in chosen)
-    crowded = on_host and found.cpu_shares.get("others", 0.0) >= OUTSIDERS_DECISIVE
+    crowded = on_host and max(found.cpu_shares.get(owner, 0.0) for owner in ("others", "links")) >= OUTSIDERS_DECISIVE
     if not chosen or len(chosen) < len(named) or crowded:
         return found, None
     if set(chosen) == set(found.chosen):

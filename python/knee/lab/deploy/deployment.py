@@ -182,7 +182,7 @@ class Deployment(ABC):
         processes = [*clients, *servers]
         families = {process.command.process for process in processes if process.command.is_family}
         pids = {process.command.process: process.pid for process in processes}
-        probe = Probe(pids, families, links=self._host.emulates_links)
+        probe = Probe(pids, families, relays=self._host.relays)
         probe.start()
         # The monotonic clock: a step of the wall clock must not end the run.
         starts = time.monotonic() + start_at - time.time()

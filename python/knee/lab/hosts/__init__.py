@@ -7,7 +7,7 @@ ready, stop it, and leave no process running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,7 +62,9 @@ class Process(Protocol):
 class Host(Protocol):
     """A machine that runs processes, or several emulated ones."""
 
-    emulates_links: bool
+    @property
+    def relays(self) -> Mapping[str, int] | None:
+        """The processes that emulate links, by name; None if hosts have no links."""
 
     @property
     def processors(self) -> int:

@@ -9,6 +9,7 @@ name or a trace outside of the namespaces.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from knee.errors import ProcessError
@@ -73,8 +74,6 @@ def _delay(interface: str, tap: str, delay_ms: float) -> Command:
 class EmulatedHosts(LocalHost):
     """This machine, with a network for each host of the experiment."""
 
-    emulates_links = True
-
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[str, Place] = {}
@@ -92,6 +91,12 @@ class EmulatedHosts(LocalHost):
                 f'measure.hosts = "emulated": cannot make a network namespace: {error.strerror}; run Knee as root or '
                 "under `unshare --user --map-root-user`, or take local hosts"
             ) from error
+
+    @property
+    def relays(self) -> Mapping[str, int]:
+        """See Host."""
+        relays = [place.relay for place in self._places.values() if place.relay is not None]
+        return {f"links-{number}": relay.pid for number, relay in enumerate(relays)}
 
     def placed(self, name: str) -> Place:
         """A host that was placed."""

@@ -19,7 +19,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from io import FileIO
@@ -221,8 +221,6 @@ class LocalProcess:
 class LocalHost:
     """This machine, without emulation of link rates."""
 
-    emulates_links = False
-
     def __init__(self) -> None:
         self._processes: list[LocalProcess] = []
         self._ports = Ports()
@@ -232,6 +230,11 @@ class LocalHost:
     def processors(self) -> int:
         """See Host."""
         return len(os.sched_getaffinity(0))
+
+    @property
+    def relays(self) -> Mapping[str, int] | None:
+        """See Host."""
+        return None
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
         """See Host."""

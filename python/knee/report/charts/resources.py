@@ -67,7 +67,7 @@ def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
                 "field": "owner",
                 "type": "nominal",
                 "title": "CPU time of",
-                "scale": {"domain": ["load", "middleware", "store", "knee", "others"]},
+                "scale": {"domain": ["load", "middleware", "store", "links", "knee", "others"]},
             },
             "tooltip": [
                 {"field": "owner"},

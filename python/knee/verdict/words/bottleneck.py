@@ -19,6 +19,7 @@ _OWNERS = {
     "load": "load generators",
     "middleware": "middlewares",
     "store": "stores",
+    "links": "emulated links",
     "knee": "the lab itself",
     "others": "other programs",
 }
@@ -50,6 +51,8 @@ def bottleneck(found: Bottleneck) -> str:
         "nothing saturated": f"Cannot tell the bottleneck: no resource is near saturation (≥ {SATURATED:.0%}).",
         "other programs": f"Cannot tell the system's own bottleneck: the host's CPU is full, and programs outside the "
         f"experiment took {others:.0%} of the CPU time.",
+        "emulated links": f"Cannot tell the system's own bottleneck: the host's CPU is full, and emulated links "
+        f"took {found.cpu_shares.get('links', 0.0):.0%} of the CPU time.",
     }[found.cause or "nothing measured"]
 
 
@@ -123,6 +126,8 @@ def _evidence(found: Bottleneck) -> list[str]:
         return [f"Busiest: {busiest}.", remedy]
     if found.cause == "other programs":
         return [_shared_host(found), "Stop the other programs and measure again."]
+    if found.cause == "emulated links":
+        return [_shared_host(found), "Measure on a machine with more processors, or with fewer emulated hosts."]
     if found.status == "load generator":
         limit = f"The load generator reports this itself: {found.load_limit}." if found.load_limit else ""
         return [limit, "Give the load generator more threads or hosts, and measure again."]
