@@ -1,5 +1,7 @@
 //! Sends a flight's request to the servers.
 
+use memchr::memchr;
+
 use knee_proto::MetaVerb;
 use knee_reactor::Io;
 
@@ -7,7 +9,7 @@ use crate::flight::Round;
 use crate::form::Form;
 use crate::proxy::Proxy;
 use crate::route::Kind;
-use crate::server::Expected;
+use crate::server::{Expected, State};
 use crate::shard;
 use crate::source::Source;
 
@@ -27,7 +29,9 @@ impl Proxy {
         flight.dequeued = now;
         flight.sent = now;
         match (flight.route.kind, request) {
-            (Kind::Any | Kind::First, _) => self.ask_one(io, id, request),
+            (Kind::Any | Kind::First, _) => {
+                self.ask_one(io, id, request);
+            }
             (Kind::Shards, Source::Canonical(request)) => self.ask_shards(io, id, request),
             (Kind::Cas, Source::Canonical(request)) => self.ask_tokens(io, id, request),
             (Kind::All | Kind::Gather, _) => self.ask_all(io, id, request),
@@ -37,15 +41,17 @@ impl Proxy {
         }
     }
 
-    /// Asks the next server that is up and was not yet asked.
-    pub(crate) fn ask_one(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
+    /// Asks the next server that is in and was not yet asked. Returns whether there was one.
+    pub(crate) fn ask_one(&mut self, io: &mut Io, id: u32, request: Source<'_>) -> bool {
         let flight = &self.flights[id];
         let start = if flight.route.kind == Kind::First { 0 } else { self.next_turn() };
         let flight = &self.flights[id];
         let Some(server) = self.untried(flight.lane, flight.tried, start) else {
-            return self.refuse_all_down(io, id);
+            self.refuse_all_down(io, id);
+            return false;
         };
         self.ask(io, id, server, 0, |out| request.write(out));
+        true
     }
 
     /// The next server in turn. Each thread counts for itself.
@@ -57,13 +63,16 @@ impl Proxy {
         self.turn
     }
 
-    /// The first server from `start` on that is up and not in `tried`.
-    fn untried(&self, lane: Option<u32>, tried: u64, start: usize) -> Option<usize> {
-        let lane = &self.lanes[lane? as usize];
-        let count = self.servers.len();
-        (start..count)
-            .chain(0..start)
-            .find(|&server| tried >> server & 1 == 0 && lane.is_up(server))
+    /// The first server from `start` on that is in and not in `tried`. A slow one comes last.
+    pub(crate) fn untried(&self, lane: Option<u32>, tried: u64, start: usize) -> Option<usize> {
+        let upstreams = &self.lanes[lane? as usize].upstreams;
+        let (count, candidates) = (self.servers.len(), self.health.usable() & !tried);
+        let first = |state| {
+            (start..count)
+                .chain(0..start)
+                .find(|&server| candidates >> server & 1 == 1 && upstreams[server].state == state)
+        };
+        first(State::Up).or_else(|| first(State::Slow))
     }
 
     /// Sends one request of a flight to a server.
@@ -85,9 +94,9 @@ impl Proxy {
 
     fn ask_shards(&mut self, io: &mut Io, id: u32, request: &[u8]) {
         let lane = self.flights[id].lane.unwrap_or_default();
-        let up = (0..self.servers.len()).filter(|&s| self.lanes[lane as usize].is_up(s)).count();
+        let usable = self.lanes[lane as usize].up() & self.health.usable();
         let keys = self.flights[id].route.items as usize;
-        let parts = up.min(keys);
+        let parts = (usable.count_ones() as usize).min(keys);
         if parts == 0 {
             return self.refuse_all_down(io, id);
         }
@@ -100,12 +109,11 @@ impl Proxy {
         // Start at the next server in turn, so that no server always gets the longer shards.
         let mut server = self.next_turn();
         for part in 0..parts {
-            let lane = self.flights[id].lane;
-            let taken = self.flights[id].tried;
-            if let Some(next) = self.untried(lane, taken, server) {
-                server = next;
-                self.ask_shard(io, id, part, server);
+            while usable >> server & 1 == 0 {
+                server = (server + 1) % self.servers.len();
             }
+            self.ask_shard(io, id, part, server);
+            server = (server + 1) % self.servers.len();
         }
     }
 
@@ -129,55 +137,71 @@ impl Proxy {
         server.is_some()
     }
 
-    /// The servers to ask, if the request goes to all servers. If all servers are down, or one is down for a write,
-    /// refuses the flight and returns `None`.
-    fn all_servers(&mut self, io: &mut Io, id: u32) -> Option<u64> {
-        let flight = &self.flights[id];
-        let lane = &self.lanes[flight.lane? as usize];
-        let up = (0..self.servers.len()).filter(|&s| lane.is_up(s)).fold(0, |set, s| set | 1 << s);
-        let down = (0..self.servers.len()).find(|&server| !lane.is_up(server));
-        match down {
-            // Nothing was sent: the middleware does not begin a write that cannot be complete.
-            Some(server) if flight.route.changes => {
-                self.refuse_down(io, id, server);
-                None
-            }
-            _ if up == 0 => {
-                self.refuse_all_down(io, id);
-                None
-            }
-            _ => Some(up),
-        }
+    /// Bit set of all servers.
+    pub(crate) fn all(&self) -> u64 {
+        u64::MAX >> (u64::BITS as usize - self.servers.len())
     }
 
-    /// Asks all servers, without waiting for answers in between.
+    /// The servers to ask, if the request goes to all servers: those that are in. If they are too few, refuses the flight
+    /// and returns `None`.
+    fn members(&mut self, io: &mut Io, id: u32) -> Option<u64> {
+        let count = self.servers.len();
+        let flight = &mut self.flights[id];
+        let members = self.lanes[flight.lane? as usize].up() & self.health.usable();
+        flight.members = members;
+        flight.needed = if flight.route.changes { self.config.write_quorum.of(count) } else { 1 };
+        if members.count_ones() >= flight.needed {
+            return Some(members);
+        }
+        // Nothing was sent: the middleware does not begin a write that cannot be acknowledged.
+        match (0..count).find(|server| members >> server & 1 == 0) {
+            Some(server) if members > 0 => self.refuse_down(io, id, server),
+            _ => self.refuse_all_down(io, id),
+        }
+        None
+    }
+
+    /// Asks all servers that are in, without waiting for answers in between.
     fn ask_all(&mut self, io: &mut Io, id: u32, request: Source<'_>) {
-        let Some(up) = self.all_servers(io, id) else { return };
+        let Some(members) = self.members(io, id) else { return };
         let servers = self.servers.len();
         let flight = &mut self.flights[id];
-        flight.missing = up.count_ones();
+        flight.missing = members.count_ones();
         if flight.route.kind == Kind::Gather {
             flight.clear_parts(servers);
         }
-        for server in (0..servers).filter(|server| up >> server & 1 == 1) {
-            self.ask(io, id, server, server, |out| request.write(out));
+        // If a server does not answer, the key is needed: keep the first line.
+        let keeps_line = matches!(request, Source::Parsed(..)) && servers > 1;
+        let mut line = std::mem::take(&mut flight.request);
+        let absent = self.all() & !members;
+        for server in (0..servers).filter(|server| members >> server & 1 == 1) {
+            self.ask(io, id, server, server, |out| {
+                let start = out.len();
+                request.write(out);
+                if keeps_line && server == members.trailing_zeros() as usize {
+                    keep_line(&out[start..], &mut line);
+                }
+            });
         }
+        if absent != 0 && self.flights[id].route.changes {
+            let canonical = if let Source::Canonical(request) = request { request } else { &line };
+            self.delete_instead(io, id, absent, canonical);
+        }
+        self.flights[id].request = line;
     }
 
-    /// Begins a conditional write: asks all servers for their present tokens.
+    /// Begins a conditional write: asks all servers that are in for their present tokens.
     fn ask_tokens(&mut self, io: &mut Io, id: u32, request: &[u8]) {
-        if self.all_servers(io, id).is_none() {
-            return;
-        }
+        let Some(members) = self.members(io, id) else { return };
         let condition = self.flights[id].condition;
         let servers = self.servers.len();
         let flight = &mut self.flights[id];
         flight.round = Round::Asking;
-        flight.missing = servers as u32;
+        flight.missing = members.count_ones();
         flight.clear_parts(servers);
         // The request itself follows on the same connection, with another number.
         let (form, number) = (Form::Meta(MetaVerb::Get), self.next_number());
-        for server in 0..servers {
+        for server in (0..servers).filter(|server| members >> server & 1 == 1) {
             let flight = &mut self.flights[id];
             flight.tried |= 1 << server;
             let Some(lane) = flight.lane else { return };
@@ -185,4 +209,11 @@ impl Proxy {
             self.send(io, lane, server, expected, |out| condition.ask(request, number, out));
         }
     }
+}
+
+/// Overwrites a buffer with the first line of a request.
+fn keep_line(request: &[u8], line: &mut Vec<u8>) {
+    let end = memchr(b'\n', request).map_or(request.len(), |at| at + 1);
+    line.clear();
+    line.extend_from_slice(&request[..end]);
 }

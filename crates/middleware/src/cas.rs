@@ -9,14 +9,15 @@ use crate::form::Form;
 use crate::frame::parse;
 use crate::opaque::Opaque;
 
-/// The common token for the servers' own tokens, in the order of the command line.
+/// The common token for the servers' own tokens, in the order of the command line. `absent` is the bit set of the servers
+/// that are out: a token holds while the same servers are in.
 ///
 /// It depends only on the servers' tokens. So all middlewares in front of the same servers have the same tokens, in all
 /// threads and after a restart. Tokens are below 2^63, because some clients read them as signed integers. Different sets
 /// of tokens have the same common token with probability 2^-63 (mixing function of splitmix64: Steele, Lea and Flood
 /// 2014).
-pub(crate) fn token(servers: impl Iterator<Item = u64>) -> u64 {
-    fold(0x6b6e_6565, servers)
+pub(crate) fn token(absent: u64, servers: impl Iterator<Item = u64>) -> u64 {
+    fold(0x6b6e_6565 ^ absent.wrapping_mul(0x9e37_79b9_7f4a_7c15), servers)
 }
 
 /// A token that no `cas` accepts, for values that are not the same on all servers.
@@ -47,8 +48,12 @@ pub(crate) enum Standing {
     Unknown(Vec<u8>),
 }
 
-/// Compares the client's token with the answers to [`Condition::ask`], one per server.
-pub(crate) fn standing<'a>(held: u64, answers: impl Iterator<Item = &'a [u8]>) -> Standing {
+/// Compares the client's token with the answers to [`Condition::ask`], one of each server but the absent ones.
+pub(crate) fn standing<'a>(
+    held: u64,
+    absent: u64,
+    answers: impl Iterator<Item = &'a [u8]>,
+) -> Standing {
     let mut tokens = Vec::new();
     let (mut present, mut missing) = (false, false);
     for frame in answers {
@@ -64,7 +69,7 @@ pub(crate) fn standing<'a>(held: u64, answers: impl Iterator<Item = &'a [u8]>) -
     }
     match (present, missing) {
         (false, _) => Standing::Gone,
-        (true, false) if token(tokens.iter().copied()) == held => Standing::Holds(tokens),
+        (true, false) if token(absent, tokens.iter().copied()) == held => Standing::Holds(tokens),
         _ => Standing::Changed,
     }
 }
@@ -208,12 +213,12 @@ mod tests {
     use knee_proto::{Decoded, Limits, MetaVerb, RequestDecoder};
 
     fn standing_of(held: u64, answers: &[&str]) -> Standing {
-        standing(held, answers.iter().map(|answer| answer.as_bytes()))
+        standing(held, 0, answers.iter().map(|answer| answer.as_bytes()))
     }
 
     #[test]
     fn token_holds_while_each_servers_token_holds() {
-        let held = token([4, 9].into_iter());
+        let held = token(0, [4, 9].into_iter());
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c9\r\n"]), Standing::Holds(vec![4, 9]));
         // The item was written on one server.
         assert_eq!(standing_of(held, &["HD c4\r\n", "HD c10\r\n"]), Standing::Changed);
@@ -229,8 +234,17 @@ mod tests {
     }
 
     #[test]
+    fn token_holds_while_the_same_servers_are_in() {
+        let held = token(0b10, [4, 9].into_iter());
+        assert_ne!(held, token(0b01, [4, 9].into_iter()));
+        let answers = [&b"HD c4\r\n"[..], b"HD c9\r\n"];
+        assert_eq!(standing(held, 0b10, answers.into_iter()), Standing::Holds(vec![4, 9]));
+        assert_eq!(standing(held, 0, answers.into_iter()), Standing::Changed);
+    }
+
+    #[test]
     fn void_token_never_holds() {
-        assert_ne!(void_token([4, 9].into_iter()), token([4, 9].into_iter()));
+        assert_ne!(void_token([4, 9].into_iter()), token(0, [4, 9].into_iter()));
     }
 
     /// The condition of a request, and its canonical form.

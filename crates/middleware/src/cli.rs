@@ -10,7 +10,7 @@ use knee_proto::Limits;
 use knee_reactor::{bind, process};
 use knee_telemetry::{Reporter, Stats, tell};
 
-use crate::config::{Config, Mode, ServerAddress};
+use crate::config::{Config, Mode, ServerAddress, WriteQuorum};
 use crate::start;
 
 const PROGRAM: &str = "knee-proxy";
@@ -50,7 +50,11 @@ struct Arguments {
     /// End after this many seconds without a request, but not before the first request (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     exit_idle_s: Option<Duration>,
-    /// Time limit of an answer; a slower server is taken out.
+    /// Servers that must acknowledge a write. A server that is out gets no writes; before it returns, the middleware
+    /// deletes there the keys that it missed.
+    #[arg(long, value_enum, default_value_t = WriteQuorum::Majority)]
+    write_quorum: WriteQuorum,
+    /// Time limit of an answer. A slower server is probed, and taken out after the same time again.
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     server_timeout_ms: u64,
@@ -177,6 +181,7 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         connections_max: arguments.connections_max as usize,
         idle_timeout: arguments.idle_timeout_s,
         exit_idle: arguments.exit_idle_s,
+        write_quorum: arguments.write_quorum,
         server_timeout: Duration::from_millis(arguments.server_timeout_ms),
         limits: Limits { value_bytes_max: arguments.value_bytes_max as usize, ..Limits::default() },
         reply_bytes_max: arguments.reply_bytes_max as usize,

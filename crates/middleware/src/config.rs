@@ -14,6 +14,29 @@ pub enum Mode {
     Pipelined,
 }
 
+/// How many servers must acknowledge a write before the client reads its success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum WriteQuorum {
+    /// All servers: a write does not begin while a server is out.
+    All,
+    /// More than half of the servers; one of two.
+    Majority,
+    /// One server.
+    One,
+}
+
+impl WriteQuorum {
+    /// The number of acknowledgements, in front of `servers` servers.
+    pub(crate) fn of(self, servers: usize) -> u32 {
+        let count = match self {
+            WriteQuorum::All => servers,
+            WriteQuorum::Majority if servers > 2 => servers / 2 + 1,
+            WriteQuorum::Majority | WriteQuorum::One => 1,
+        };
+        count as u32
+    }
+}
+
 /// One server of the tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
@@ -41,7 +64,9 @@ pub struct Config {
     pub idle_timeout: Option<Duration>,
     /// The middleware ends by itself after this time without a request, but not before the first request.
     pub exit_idle: Option<Duration>,
-    /// A server that delays an answer for this time is taken out.
+    /// How many servers must acknowledge a write.
+    pub write_quorum: WriteQuorum,
+    /// A server that delays an answer for this time is probed, and taken out after the same time again.
     pub server_timeout: Duration,
     /// Limits of clients' requests.
     pub limits: Limits,

@@ -73,6 +73,13 @@ pub(crate) struct Flight {
     pub(crate) missing: u32,
     /// Bit set of the servers asked.
     pub(crate) tried: u64,
+    /// For a request to all servers: the bit sets of the servers that were in, of those that get a deletion instead,
+    /// and of those that were lost before their answer.
+    pub(crate) members: u64,
+    pub(crate) clearing: u64,
+    pub(crate) lost: u64,
+    /// Acknowledgements that are still missing for a success.
+    pub(crate) needed: u32,
     pub(crate) received: Instant,
     pub(crate) dequeued: Instant,
     pub(crate) sent: Instant,
@@ -81,7 +88,7 @@ pub(crate) struct Flight {
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
     pub(crate) round: Round,
-    /// The request in canonical form, if it may be needed again.
+    /// The request in canonical form, if it may be needed again; of a write that is not kept, the first line.
     pub(crate) request: Vec<u8>,
     /// The answer, if it cannot be relayed at once.
     pub(crate) reply: Vec<u8>,
@@ -101,6 +108,10 @@ impl Flight {
             local: false,
             missing: 0,
             tried: 0,
+            members: 0,
+            clearing: 0,
+            lost: 0,
+            needed: 0,
             received,
             dequeued: received,
             sent: received,
@@ -135,6 +146,17 @@ impl Flight {
             part.here = false;
             part.tried = 0;
         }
+    }
+
+    /// Whether a request in flight may change data. The first round of a conditional write only asks.
+    pub(crate) fn round_writes(&self) -> bool {
+        self.route.changes && !(self.route.kind == Kind::Cas && self.round == Round::Asking)
+    }
+
+    /// Bit set of the servers whose answers are here.
+    pub(crate) fn answered(&self) -> u64 {
+        let here = self.parts.iter().enumerate().filter(|(_, part)| part.here);
+        here.fold(0, |set, (server, _)| set | 1 << server)
     }
 
     /// The answers received so far, in order.
@@ -187,6 +209,8 @@ impl Flights {
         flight.done = false;
         flight.local = false;
         flight.tried = 0;
+        flight.clearing = 0;
+        flight.lost = 0;
         flight.received = received;
         flight.dequeued = received;
         flight.sent = received;

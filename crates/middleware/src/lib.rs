@@ -26,10 +26,11 @@
 //! The state of a thread:
 //!
 //! * `proxy`: its tables, and the events of its loop. `client`. `flight`: requests in flight.
+//! * `health`: shared by all threads: which servers are in, and what the others have missed. `deletion`: makes up for it.
 //! * `ledger`: records of answered requests. `server`: lanes, health, back-off. `queue`: shared by all threads.
 //!
-//! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers;
-//! `trace` prints single requests.
+//! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers,
+//! `probe` tests slow ones, and `returning` lets a server in again. `trace` prints single requests.
 //!
 //! # Invariants
 //!
@@ -39,8 +40,10 @@
 //! * An answer must belong to its request. Retrievals are checked by key, meta commands by an opaque, other commands by
 //!   the form of their answer. If an answer does not belong, the connection is closed, and its requests fail. The
 //!   middleware does not notice a wrong `END`, or a wrong answer of the right form to a classic write.
-//! * A write is acknowledged when every server has acknowledged it. It does not begin if a server is known to be down,
-//!   and is never sent to a server twice.
+//! * A write is acknowledged when every server that is in has acknowledged it, and these reach the quorum
+//!   ([`WriteQuorum`]). It does not begin if they are known to be too few, and is never sent to a server twice.
+//! * A server is in for all threads or for none. It is read from only while it is in. If it may lack a write, it is out
+//!   before the client is answered, and comes in again without that key: a read may miss, but is never stale.
 //! * Requests in flight are limited for each client and each server, and by the number of connections.
 
 mod ask;
@@ -48,17 +51,21 @@ mod cas;
 pub mod cli;
 mod client;
 mod config;
+mod deletion;
 mod flight;
 mod form;
 mod frame;
 mod gather;
+mod health;
 mod intake;
 mod ledger;
 mod links;
 mod opaque;
+mod probe;
 mod proxy;
 mod queue;
 mod receive;
+mod returning;
 mod route;
 mod server;
 mod settle;
@@ -68,5 +75,5 @@ mod start;
 mod trace;
 mod verdict;
 
-pub use config::{Config, Mode, ServerAddress};
+pub use config::{Config, Mode, ServerAddress, WriteQuorum};
 pub use start::{Running, start};

@@ -9,15 +9,13 @@ use knee_telemetry::tell;
 
 use crate::form::Form;
 use crate::proxy::{Peer, Proxy, RETRY};
-use crate::server::{Expected, State};
-
-/// The flight number of the test request on a new connection.
-pub(crate) const TRIAL: u32 = u32::MAX;
+use crate::returning::DELETING_LANE;
+use crate::server::{Expected, Lane, State, TRIAL};
 
 impl Proxy {
     /// Tries a server with one connection. The other connections follow after its answer.
     pub(crate) fn try_server(&mut self, io: &mut Io, server: usize) {
-        let down = |lane: &crate::server::Lane| lane.upstreams[server].state == State::Down;
+        let down = |lane: &Lane| lane.upstreams[server].state == State::Down;
         match self.lanes.iter().position(down) {
             Some(lane) => self.connect(io, lane as u32, server),
             // A thread without slots needs no server.
@@ -56,18 +54,28 @@ impl Proxy {
             return self.lose(io, lane, server, format!("it said {words:?}"));
         }
         self.lanes[lane as usize].upstreams[server].state = State::Up;
+        if self.health.answered(server, self.servers[server].term) {
+            // Other threads need not wait for their next attempt.
+            self.shared.wake_all();
+        }
         for other in 0..self.lanes.len() {
             if self.lanes[other].upstreams[server].state == State::Down {
                 self.connect(io, other as u32, server);
             }
         }
-        if self.lanes.iter().all(|lane| lane.is_up(server)) {
-            self.servers[server].settled = true;
-            self.tell_started();
-            if let Some(recorder) = self.recorder() {
-                recorder.gauges.servers[server].up = true;
-            }
+        self.complete_if_up(io, server);
+    }
+
+    /// Notes if all connections of this thread to a server are open.
+    pub(crate) fn complete_if_up(&mut self, io: &mut Io, server: usize) {
+        if self.servers[server].complete || !self.lanes.iter().all(|lane| lane.is_up(server)) {
+            return;
         }
+        self.servers[server].complete = true;
+        self.servers[server].settled = true;
+        self.health.set_complete(server, true);
+        self.continue_return(io, server);
+        self.tell_started();
     }
 
     /// Closes a connection with an answer that fits no request: further answers could not be assigned to requests.
@@ -83,35 +91,109 @@ impl Proxy {
             );
             tell("knee-proxy", message);
         }
-        self.lose(io, lane, server, cause.to_owned());
+        self.close_one(io, lane, server, cause.to_owned());
     }
 
-    /// Closes a connection to a server. Its requests go to another server or get an error. The server is tried again
-    /// later.
+    /// Handles a failed connection to a server. It takes the server out, unless an idle connection was closed.
     pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
+        let upstream = &self.lanes[lane as usize].upstreams[server];
+        // A server may close an idle connection: this is not a failure.
+        let was_idle = self.lanes[lane as usize].is_up(server)
+            && upstream.expected.is_empty()
+            && self.servers[server].is_sound();
+        if was_idle || self.servers.len() == 1 {
+            self.close_one(io, lane, server, trouble);
+        } else {
+            self.eject(io, server, trouble);
+        }
+    }
+
+    /// Closes one connection to a server. Its requests go to another server or get an error.
+    fn close_one(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
+        let state = &self.servers[server];
+        let (was_complete, was_sound) = (state.complete, state.is_sound());
         let was_up = self.lanes[lane as usize].is_up(server);
         let asked = self.hang_up(io, lane, server);
+        let was_idle = was_up && asked.is_empty() && was_sound;
+        if was_complete
+            && !was_idle
+            && let Some(recorder) = self.recorder()
+        {
+            recorder.gauges.servers[server].ejected += 1;
+        }
+        self.give_up(io, server, asked, trouble, was_idle);
+    }
+
+    /// Takes a server out for all threads, and closes all connections of this thread to it.
+    pub(crate) fn eject(&mut self, io: &mut Io, server: usize, trouble: String) {
+        let ejection = self.health.eject(server, self.servers[server].term);
+        if ejection.is_new {
+            let name = &self.servers[server].name;
+            let message =
+                format_args!("server {name} is out: {trouble}; it returns once it answers again");
+            tell("knee-proxy", message);
+        }
+        if ejection.counts
+            && let Some(recorder) = self.recorder()
+        {
+            recorder.gauges.servers[server].ejected += 1;
+        }
+        self.leave(io, server, trouble);
+        if ejection.spreads {
+            self.shared.wake_all();
+        }
+    }
+
+    /// Follows what other threads have found out about the servers.
+    pub(crate) fn heed_others(&mut self, io: &mut Io) {
+        for server in 0..self.servers.len() {
+            if self.health.term(server) != self.servers[server].term {
+                self.leave(io, server, "another thread lost it".to_owned());
+            }
+            let trying = |lane: &Lane| lane.upstreams[server].state != State::Down;
+            if self.health.answers(server) && !self.lanes.iter().any(trying) {
+                self.try_server(io, server);
+            }
+        }
+    }
+
+    /// Closes all connections of this thread to a server.
+    fn leave(&mut self, io: &mut Io, server: usize, trouble: String) {
+        self.servers[server].term = self.health.term(server);
+        let mut asked = VecDeque::new();
+        for lane in 0..self.lanes.len() {
+            asked.append(&mut self.hang_up(io, lane as u32, server));
+        }
+        self.end_probe(io, server);
+        self.give_up(io, server, asked, trouble, false);
+    }
+
+    /// Sets the next attempt to connect to a server. Passes requests that it has not answered to other servers, or ends
+    /// them.
+    fn give_up(
+        &mut self,
+        io: &mut Io,
+        server: usize,
+        asked: VecDeque<Expected>,
+        trouble: String,
+        at_once: bool,
+    ) {
         let state = &mut self.servers[server];
         state.trouble = trouble;
         state.settled = true;
         // If many connections are lost together, the server has failed once: only the first sets the timer.
         if !state.retry_set {
-            // A server may close an idle connection: this is not a failure.
-            let was_idle = was_up && asked.is_empty() && state.is_sound();
-            let wait = if was_idle { Duration::ZERO } else { state.next_backoff() };
+            let wait = if at_once { Duration::ZERO } else { state.next_backoff() };
             state.retry_set = true;
             io.timer(io.now() + wait, RETRY + server as u64);
         }
+        let lost = asked.iter().filter(|expected| expected.awaited().is_some()).count() as u64;
         if let Some(recorder) = self.recorder() {
-            let counts = &mut recorder.gauges.servers[server];
-            counts.ejected += u64::from(counts.up && was_up);
-            counts.up = false;
-            counts.errors +=
-                asked.iter().filter(|expected| expected.flight != TRIAL).count() as u64;
+            recorder.gauges.servers[server].errors += lost;
         }
         for expected in asked {
-            if expected.flight != TRIAL {
-                self.lost(io, expected.flight, expected.part, server);
+            if let Some(id) = expected.awaited() {
+                self.lost(io, id, expected.part, server);
             }
         }
         self.tell_started();
@@ -130,39 +212,65 @@ impl Proxy {
         }
         for expected in asked {
             let is_up = self.lanes[lane as usize].is_up(server);
-            match expected.flight {
-                TRIAL => {}
-                id if is_up && !self.flights[id].route.changes => {
+            match expected.awaited() {
+                None => {}
+                Some(id) if is_up && !self.flights[id].route.changes => {
                     let request = self.flights[id].request_of(expected.part).to_vec();
                     self.send(io, lane, server, expected, |out| out.extend_from_slice(&request));
                 }
-                id => self.lost(io, id, expected.part, server),
+                Some(id) => self.lost(io, id, expected.part, server),
             }
         }
+        self.complete_if_up(io, server);
     }
 
     /// Closes a connection. Returns the answers that the connection waited for.
+    ///
+    /// The server may still execute requests that it has not answered. If they are writes, the connection lingers: the
+    /// middleware ends its output, and the server does not return before it has closed its end.
     fn hang_up(&mut self, io: &mut Io, lane: u32, server: usize) -> VecDeque<Expected> {
         let upstream = &mut self.lanes[lane as usize].upstreams[server];
         upstream.state = State::Down;
         upstream.decoder = ResponseDecoder::new(self.config.reply_bytes_max);
-        if let Some(conn) = upstream.conn.take() {
-            if let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index()) {
+        let asked = std::mem::take(&mut upstream.expected);
+        if let Some(conn) = upstream.conn.take()
+            && let Some(peer @ Peer::Server { .. }) = self.peers.get_mut(conn.index())
+        {
+            let writes = asked.iter().filter_map(Expected::awaited);
+            let lingers = self.servers.len() > 1
+                && { writes }.any(|id| self.flights[id].round_writes())
+                && io.end_output(conn);
+            if lingers {
+                *peer = Peer::Lingering(server as u16);
+                self.health.set_lingering(server, true);
+            } else {
                 *peer = Peer::Closed;
+                io.close(conn);
             }
-            io.close(conn);
         }
-        std::mem::take(&mut upstream.expected)
+        if std::mem::take(&mut self.servers[server].complete) {
+            self.health.set_complete(server, false);
+        }
+        if lane == DELETING_LANE {
+            self.servers[server].deleting = 0;
+            self.health.give_back(server, self.thread);
+        }
+        asked
     }
 
-    /// Takes out servers that delay an answer or a connection for too long.
+    /// Probes servers that delay an answer for too long; takes out those that delay one again, or a connection.
     pub(crate) fn lose_overdue(&mut self, io: &mut Io) {
         let (now, patience) = (io.now(), self.config.server_timeout);
         for lane in 0..self.lanes.len() {
             for server in 0..self.servers.len() {
-                if self.lanes[lane].upstreams[server].overdue(now, patience) {
-                    let trouble = format!("no answer within {} ms", patience.as_millis());
-                    self.lose(io, lane as u32, server, trouble);
+                let upstream = &self.lanes[lane].upstreams[server];
+                match upstream.state {
+                    _ if !upstream.overdue(now, patience) => {}
+                    State::Up => self.suspect(io, lane as u32, server),
+                    _ => {
+                        let trouble = format!("no answer within {} ms", patience.as_millis());
+                        self.lose(io, lane as u32, server, trouble);
+                    }
                 }
             }
         }
@@ -179,7 +287,7 @@ impl Proxy {
     ) {
         let now = io.now();
         let upstream = &mut self.lanes[lane as usize].upstreams[server];
-        debug_assert_eq!(upstream.state, State::Up);
+        debug_assert!(matches!(upstream.state, State::Up | State::Slow));
         if upstream.expected.is_empty() {
             upstream.since = now;
         }

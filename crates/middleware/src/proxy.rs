@@ -10,6 +10,7 @@ use knee_telemetry::{Middleware, Moment, Recorder};
 use crate::client::{Client, Ending};
 use crate::config::{Config, Mode};
 use crate::flight::Flights;
+use crate::health::Health;
 use crate::ledger::Ledger;
 use crate::queue::Shared;
 use crate::server::{Lane, Server};
@@ -29,6 +30,10 @@ pub(crate) enum Peer {
         lane: u32,
         server: u16,
     },
+    /// A connection that only asks whether the server answers.
+    Probe(u16),
+    /// A connection over which nothing more is sent: the server may still execute writes of it.
+    Lingering(u16),
 }
 
 /// The progress of a shutdown.
@@ -45,6 +50,7 @@ enum Drain {
 pub(crate) struct Proxy {
     pub(crate) config: Arc<Config>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) health: Arc<Health>,
     pub(crate) thread: usize,
     /// Indexed by connection.
     pub(crate) peers: Vec<Peer>,
@@ -79,6 +85,7 @@ impl Proxy {
     pub(crate) fn new(
         config: Arc<Config>,
         shared: Arc<Shared>,
+        health: Arc<Health>,
         thread: usize,
         recorder: Recorder<Middleware>,
         starting: Sender<()>,
@@ -90,6 +97,7 @@ impl Proxy {
             .collect();
         Proxy {
             shared,
+            health,
             thread,
             peers: Vec::new(),
             flights: Flights::default(),
@@ -143,9 +151,9 @@ impl Proxy {
         self.drain != Drain::Serving
     }
 
-    /// Whether some servers were not tried yet: until then, clients' requests wait.
+    /// Whether a thread has not tried some servers yet: until then, clients' requests wait.
     pub(crate) fn is_starting(&self) -> bool {
-        self.starting.is_some()
+        self.shared.is_starting()
     }
 
     /// Whether sends get a time stamp. In pipelined mode, the send ends the queueing time.
@@ -158,6 +166,7 @@ impl Proxy {
         if self.servers.iter().all(|server| server.settled)
             && let Some(starting) = self.starting.take()
         {
+            self.shared.started();
             // If the start failed, there is no receiver.
             let _ = starting.send(());
         }
@@ -177,11 +186,23 @@ impl Proxy {
     fn cut_window(&mut self, io: &mut Io) {
         let clients = self.peers.iter().filter(|peer| matches!(peer, Peer::Client(_))).count();
         let now = Moment::now();
+        self.read_health();
         if let Some(recorder) = self.recorder() {
             recorder.connections = clients as u64;
             recorder.cut(now);
         }
         io.timer(now.next_second(), WINDOW);
+    }
+
+    /// Records which servers are in use.
+    fn read_health(&mut self) {
+        let usable = self.health.usable();
+        let Some(recorder) = self.ledger.recorder() else { return };
+        for (number, (server, counts)) in
+            self.servers.iter().zip(&mut recorder.gauges.servers).enumerate()
+        {
+            counts.up = server.complete && usable >> number & 1 == 1;
+        }
     }
 
     /// The interval of checks for overdue servers. A time-out is late by this at most.
@@ -243,6 +264,7 @@ impl Handler for Proxy {
             Some(&Peer::Server { lane, server }) => {
                 self.take_answers(io, conn, lane, server.into(), input)
             }
+            Some(&Peer::Probe(server)) => self.take_probe(io, server.into(), input),
             _ => input.len(),
         }
     }
@@ -253,10 +275,10 @@ impl Handler for Proxy {
                 client.ending = Ending::Answering;
                 self.close_if_answered(io, conn);
             }
-            Some(&mut Peer::Server { lane, server }) => {
-                self.lose(io, lane, server.into(), "it closed the connection".to_owned());
+            _ => {
+                io.close(conn);
+                self.on_close(io, conn, Origin::Connected(0), Close::Idle);
             }
-            _ => io.close(conn),
         }
     }
 
@@ -265,19 +287,23 @@ impl Handler for Proxy {
             Some(peer) => std::mem::replace(peer, Peer::Closed),
             None => return,
         };
-        match peer {
-            Peer::Closed => {}
-            Peer::Client(client) => self.forget_client(client),
-            Peer::Server { lane, server } => {
-                let trouble = match why {
-                    // The loop has ended, and no server has failed. `lose` has already removed the peer of a lost
-                    // connection.
-                    Close::Local => return,
-                    Close::Refused(error) | Close::Failed(error) => error.to_string(),
-                    _ => "it closed the connection".to_owned(),
-                };
+        let trouble = match why {
+            // The loop has ended, and no server has failed. `hang_up` has already removed the peer of a lost connection.
+            Close::Local => None,
+            Close::Refused(error) | Close::Failed(error) => Some(error.to_string()),
+            _ => Some("it closed the connection".to_owned()),
+        };
+        match (peer, trouble) {
+            (Peer::Client(client), _) => self.forget_client(client),
+            (Peer::Server { lane, server }, Some(trouble)) => {
                 self.lose(io, lane, server.into(), trouble);
             }
+            (Peer::Probe(server), Some(trouble)) => self.probe_failed(io, server.into(), trouble),
+            (Peer::Lingering(server), Some(_)) => {
+                self.health.set_lingering(server.into(), false);
+                self.continue_return(io, server.into());
+            }
+            _ => {}
         }
     }
 
@@ -285,6 +311,9 @@ impl Handler for Proxy {
         match key {
             TICK => {
                 self.lose_overdue(io);
+                for server in 0..self.servers.len() {
+                    self.continue_return(io, server);
+                }
                 io.timer(io.now() + self.tick(), TICK);
             }
             WINDOW => self.cut_window(io),
@@ -313,6 +342,7 @@ impl Handler for Proxy {
         self.shared.awake(self.thread);
         self.must_drain_queue = true;
         self.take_back(io);
+        self.heed_others(io);
     }
 
     fn on_batch_end(&mut self, io: &mut Io) {
@@ -343,6 +373,7 @@ impl Handler for Proxy {
             self.drain = Drain::Finished;
             self.shared.drained();
         }
+        self.read_health();
         self.ledger.finish();
     }
 }

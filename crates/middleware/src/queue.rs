@@ -62,6 +62,8 @@ struct Seat {
 pub(crate) struct Shared {
     jobs: ArrayQueue<Job>,
     seats: Vec<Seat>,
+    /// Threads that have not tried every server yet.
+    starting: AtomicUsize,
     /// Threads with clients that still wait for answers after a shutdown has begun.
     undrained: AtomicUsize,
     /// The creation of this state, and the milliseconds from then to the last request (0: none yet).
@@ -87,6 +89,7 @@ impl Shared {
                     mailbox: ArrayQueue::new(answers_max),
                 })
                 .collect(),
+            starting: AtomicUsize::new(wakers.len()),
             undrained: AtomicUsize::new(wakers.len()),
             made: Instant::now(),
             last_request_ms: AtomicU64::new(0),
@@ -159,12 +162,27 @@ impl Shared {
         std::iter::from_fn(move || self.seats[thread].mailbox.pop())
     }
 
+    /// Notes that a thread has tried every server. After the last thread, wakes all threads.
+    pub(crate) fn started(&self) {
+        if self.starting.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.wake_all();
+        }
+    }
+
+    pub(crate) fn is_starting(&self) -> bool {
+        self.starting.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn wake_all(&self) {
+        for seat in &self.seats {
+            seat.waker.wake();
+        }
+    }
+
     /// Notes that a thread's clients have all their answers. After the last thread, wakes all threads.
     pub(crate) fn drained(&self) {
         if self.undrained.fetch_sub(1, Ordering::SeqCst) == 1 {
-            for seat in &self.seats {
-                seat.waker.wake();
-            }
+            self.wake_all();
         }
     }
 

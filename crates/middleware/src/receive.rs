@@ -4,10 +4,9 @@ use knee_proto::{Decoded, MetaVerb, Response, ResponseError};
 use knee_reactor::{ConnId, Io};
 
 use crate::form::{Form, debugs_key_of};
-use crate::links::TRIAL;
 use crate::opaque::Answer;
 use crate::proxy::Proxy;
-use crate::server::Expected;
+use crate::server::{DELETION, Expected, State, TRIAL};
 
 /// An incomplete answer is looked at again after this many bytes, so that a slow server does not time out.
 const PROGRESS_BYTES: usize = 64 * 1024;
@@ -39,16 +38,24 @@ impl Proxy {
                 return input.len();
             };
             upstream.since = io.now();
-            let trial = expected.flight == TRIAL;
-            let request =
-                if trial { b"" } else { self.flights[expected.flight].request_of(expected.part) };
-            let asked = expected.form.asked(request);
+            // An answer without a flight: only its form can be checked.
+            let awaited = expected.awaited();
+            let request = awaited.map_or(&b""[..], |id| self.flights[id].request_of(expected.part));
+            let asked = awaited.and_then(|_| expected.form.asked(request));
             let expect = expected.form.expect();
             match upstream.decoder.decode_asked(&input[used..], expect, asked) {
-                Decoded::Complete { consumed, item } if trial => {
+                Decoded::Complete { consumed, item } if awaited.is_none() => {
+                    if !expected.form.fits(&item.status) && expected.flight != TRIAL {
+                        self.mistrust(io, lane, server, UNFIT);
+                        return input.len();
+                    }
                     upstream.expected.pop_front();
                     used += consumed;
-                    self.stands(io, lane, server, &item);
+                    match expected.flight {
+                        TRIAL => self.stands(io, lane, server, &item),
+                        DELETION => self.take_deletion(io, server, &item.status),
+                        _ => answered = true,
+                    }
                 }
                 Decoded::Complete { consumed, item } => {
                     let Some(answer) = belonging(expected, request, item) else {
@@ -71,13 +78,16 @@ impl Proxy {
                 Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
                     // Another server would give the same answer, and a further attempt, too.
                     upstream.expected.pop_front();
-                    if trial {
+                    if awaited.is_none() {
                         self.lose(io, lane, server, error.to_string());
                         return input.len();
                     }
                     let name = &self.servers[server].name;
                     let text = format!("SERVER_ERROR server {name}: {error}\r\n");
                     self.count_error(server);
+                    if self.flights[expected.flight].round_writes() {
+                        self.miss(expected.flight, server);
+                    }
                     self.fail(io, expected.flight, text.as_bytes());
                     self.replace(io, lane, server, &error.to_string());
                     return input.len();
@@ -90,6 +100,10 @@ impl Proxy {
         }
         if answered {
             self.servers[server].answered();
+            let upstream = &mut self.lanes[lane as usize].upstreams[server];
+            if upstream.state == State::Slow && upstream.conn == Some(conn) {
+                upstream.state = State::Up;
+            }
         }
         used
     }

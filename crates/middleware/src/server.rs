@@ -29,6 +29,16 @@ pub(crate) struct Server {
     pub(crate) retry_set: bool,
     /// Whether its first connections are open or have failed.
     pub(crate) settled: bool,
+    /// Whether all connections of this thread are open.
+    pub(crate) complete: bool,
+    /// The term of the connections, see [`Health`](crate::health::Health).
+    pub(crate) term: u64,
+    /// Deletions sent whose answers are missing.
+    pub(crate) deleting: usize,
+    /// Whether the server has executed the deletions so far.
+    pub(crate) deletes: bool,
+    /// A connection that only asks whether the server answers.
+    pub(crate) probe: Option<(ConnId, Instant)>,
 }
 
 impl Server {
@@ -40,6 +50,11 @@ impl Server {
             failures: 0,
             retry_set: false,
             settled: false,
+            complete: false,
+            term: 0,
+            deleting: 0,
+            deletes: true,
+            probe: None,
         }
     }
 
@@ -71,7 +86,16 @@ pub(crate) enum State {
     /// Connecting, or waiting for the answer to the test request: a server that accepts without answering is not up.
     Trying,
     Up,
+    /// An answer is overdue: the connection gets no more reads until its next answer.
+    Slow,
 }
+
+/// Flight numbers of answers that reach no client: to the test request of a new connection,
+pub(crate) const TRIAL: u32 = u32::MAX;
+/// to a deletion of what the server has missed,
+pub(crate) const DELETION: u32 = u32::MAX - 1;
+/// to a read that another server was asked instead.
+pub(crate) const ABANDONED: u32 = u32::MAX - 2;
 
 /// An answer that the connection waits for.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +106,14 @@ pub(crate) struct Expected {
     pub(crate) form: Form,
     /// The opaque that the answer to a meta command repeats.
     pub(crate) number: u32,
+}
+
+impl Expected {
+    /// The flight that waits for the answer, if any.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Option<u32> {
+        (self.flight < ABANDONED).then_some(self.flight)
+    }
 }
 
 /// A connection to a server.
@@ -112,7 +144,7 @@ impl Upstream {
         let waiting = match self.state {
             State::Down => false,
             State::Trying => true,
-            State::Up => !self.expected.is_empty(),
+            State::Up | State::Slow => !self.expected.is_empty(),
         };
         waiting && now.saturating_duration_since(self.since) > patience
     }
@@ -131,7 +163,12 @@ impl Lane {
     }
 
     pub(crate) fn is_up(&self, server: usize) -> bool {
-        self.upstreams[server].state == State::Up
+        matches!(self.upstreams[server].state, State::Up | State::Slow)
+    }
+
+    /// Bit set of the servers with an open connection.
+    pub(crate) fn up(&self) -> u64 {
+        (0..self.upstreams.len()).filter(|&s| self.is_up(s)).fold(0, |set, s| set | 1 << s)
     }
 }
 

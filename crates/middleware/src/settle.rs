@@ -7,6 +7,7 @@ use knee_proto::{Response, Status, quiet_suppresses};
 use knee_reactor::{ConnId, Io};
 
 use crate::config::Mode;
+use crate::deletion;
 use crate::flight::{Home, Outcome, Round, recycle};
 use crate::frame;
 use crate::gather::{self, Gathered};
@@ -17,7 +18,6 @@ use crate::queue::Served;
 use crate::route::{Kind, Silence};
 use crate::server::Expected;
 use crate::shard;
-use crate::source::Source;
 use crate::trace::Trace;
 use crate::verdict::Severity;
 
@@ -36,13 +36,21 @@ impl Proxy {
             self.count_error(server);
         }
         let flight = &mut self.flights[id];
+        if flight.clearing >> server & 1 == 1 {
+            return self.cleared(io, id, server, answer);
+        }
         match flight.route.kind {
             Kind::Any | Kind::First => self.relay(io, id, answer),
-            Kind::All if flight.missing == 1 && flight.verdict.severity == Severity::Nothing => {
+            Kind::All
+                if flight.missing == 1
+                    && flight.needed <= 1
+                    && flight.verdict.severity == Severity::Nothing =>
+            {
                 self.relay(io, id, answer);
             }
             Kind::All => {
                 flight.missing -= 1;
+                flight.needed = flight.needed.saturating_sub(1);
                 if flight.verdict.weigh(server, response) {
                     rewrite(&mut flight.reply, answer, &flight.opaque);
                     flight.outcome.silent = is_silent(flight.route.silence, response);
@@ -64,6 +72,7 @@ impl Proxy {
             }
             Kind::Gather => {
                 flight.missing -= 1;
+                flight.needed = flight.needed.saturating_sub(1);
                 rewrite(&mut flight.parts[part].bytes, answer, &flight.opaque);
                 flight.parts[part].here = true;
                 self.settle_gathered(io, id);
@@ -79,30 +88,32 @@ impl Proxy {
 
     /// Handles the loss of a server that had not answered this part of a flight.
     pub(crate) fn lost(&mut self, io: &mut Io, id: u32, part: u16, server: usize) {
-        let mut text = Vec::new();
-        self.say_down(server, &mut text);
         let flight = &mut self.flights[id];
-        match flight.route.kind {
-            Kind::Any | Kind::First if !flight.route.changes => {
-                // With a single server, the request was not kept, and there is no other server: this refuses the
-                // flight.
-                let request = std::mem::take(&mut flight.request);
-                self.ask_one(io, id, Source::Canonical(&request));
-                self.flights[id].request = request;
+        let (kind, changes) = (flight.route.kind, flight.route.changes);
+        if flight.round_writes() {
+            // The server may have executed it or not.
+            self.miss(id, server);
+        }
+        let flight = &mut self.flights[id];
+        flight.lost |= 1 << server;
+        match kind {
+            Kind::Any | Kind::First if changes => {
+                let mut text = Vec::new();
+                self.say_down(server, &mut text);
+                self.fail(io, id, &text);
             }
-            Kind::Any | Kind::First => self.fail(io, id, &text),
-            Kind::All => {
+            Kind::Any | Kind::First => {
+                self.retry(io, id, part.into(), server);
+            }
+            Kind::All | Kind::Gather => {
                 flight.missing -= 1;
-                if flight.verdict.lose() {
-                    set(&mut flight.reply, &text);
-                    flight.outcome.silent = flight.route.silence == Silence::Noreply;
-                }
-                self.settle_verdict(io, id);
+                self.settle_if_answered(io, id);
             }
             Kind::Shards => {
-                if self.ask_shard_elsewhere(io, id, part.into()) {
+                if self.retry(io, id, part.into(), server) {
                     return;
                 }
+                let mut text = Vec::new();
                 self.say_all_down(&mut text);
                 let flight = &mut self.flights[id];
                 flight.missing -= 1;
@@ -111,18 +122,14 @@ impl Proxy {
                 }
                 self.settle_shards(io, id);
             }
-            Kind::Gather => {
+            Kind::Cas if flight.round == Round::Following => {
                 flight.missing -= 1;
-                if flight.route.changes && flight.verdict.lose() {
-                    set(&mut flight.reply, &text);
-                }
-                self.settle_gathered(io, id);
+                self.settle_cas(io, id);
             }
             Kind::Cas => {
                 flight.missing -= 1;
-                if flight.round == Round::Following {
-                    self.say_diverged(server, "may not have stored", b"it went down", &mut text);
-                }
+                let mut text = Vec::new();
+                self.say_down(server, &mut text);
                 let flight = &mut self.flights[id];
                 if flight.verdict.lose() {
                     set(&mut flight.reply, &text);
@@ -134,10 +141,32 @@ impl Proxy {
         }
     }
 
+    /// Handles a server's answer to a deletion that it got instead of a write.
+    fn cleared(&mut self, io: &mut Io, id: u32, server: usize, answer: &Answer<'_>) {
+        if !deletion::is_done(&answer.response.status) {
+            self.miss(id, server);
+        }
+        self.flights[id].missing -= 1;
+        self.settle_if_answered(io, id);
+    }
+
+    /// Ends a request to all servers if no answer is missing.
+    fn settle_if_answered(&mut self, io: &mut Io, id: u32) {
+        match self.flights[id].route.kind {
+            Kind::Gather => self.settle_gathered(io, id),
+            Kind::Cas => self.settle_cas(io, id),
+            _ => self.settle_verdict(io, id),
+        }
+    }
+
     fn settle_verdict(&mut self, io: &mut Io, id: u32) {
         let flight = &mut self.flights[id];
         if flight.missing > 0 {
             return;
+        }
+        if flight.needed > 0 && flight.lost != 0 {
+            let server = flight.lost.trailing_zeros() as usize;
+            return self.refuse_down(io, id, server);
         }
         let outcome = Outcome {
             hits: 0,
@@ -164,7 +193,6 @@ impl Proxy {
     }
 
     fn settle_gathered(&mut self, io: &mut Io, id: u32) {
-        let servers = self.servers.len();
         let flight = &mut self.flights[id];
         if flight.missing > 0 {
             return;
@@ -172,6 +200,12 @@ impl Proxy {
         if flight.verdict.severity == Severity::Error {
             return self.settle_error(io, id);
         }
+        if flight.needed > 0 && flight.route.changes {
+            let server = flight.lost.trailing_zeros() as usize;
+            return self.refuse_down(io, id, server);
+        }
+        let absent = self.all() & !self.flights[id].answered();
+        let flight = &mut self.flights[id];
         let mut reply = std::mem::take(&mut flight.reply);
         reply.clear();
         let frames: Vec<&[u8]> = flight.answers().collect();
@@ -179,10 +213,9 @@ impl Proxy {
             flight.reply = reply;
             return self.refuse_all_down(io, id);
         }
-        let complete = frames.len() == servers;
         let merged = match flight.route.form.asked(&flight.request) {
-            Some(asked) => gather::retrieval(asked, &frames, complete, &mut reply),
-            None => gather::meta(&frames, complete, &mut reply),
+            Some(asked) => gather::retrieval(asked, &frames, absent, &mut reply),
+            None => gather::meta(&frames, absent, &mut reply),
         };
         self.settle_merged(io, id, merged, reply);
     }

@@ -10,6 +10,7 @@ use knee_reactor::{Group, Shutdown};
 use knee_telemetry::{Middleware, MiddlewareGauges, Moment, Reporter};
 
 use crate::config::{Config, Mode};
+use crate::health::Health;
 use crate::proxy::{Proxy, lanes_of};
 use crate::queue::Shared;
 
@@ -59,6 +60,7 @@ pub fn start(
     let names: Vec<String> = config.servers.iter().map(|server| server.name.clone()).collect();
     let (starting, tried) = channel();
     let mut shared = None;
+    let health = Arc::new(Health::new(config.servers.len(), config.threads));
     let group = Group::start("net", config.threads, &loop_config, Some(listener), {
         |thread, wakers| {
             let shared = shared.get_or_insert_with(|| Shared::new(wakers, config.connections_max));
@@ -70,7 +72,7 @@ pub fn start(
             let gauges = MiddlewareGauges::new(now.mono, workers, &names);
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, now);
             let (config, shared) = (Arc::clone(&config), Arc::clone(shared));
-            Proxy::new(config, shared, thread, recorder, starting.clone())
+            Proxy::new(config, shared, Arc::clone(&health), thread, recorder, starting.clone())
         }
     })?;
     Ok(Running { group, tried, threads: config.threads })

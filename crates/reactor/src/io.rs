@@ -295,6 +295,23 @@ impl Io {
         }
     }
 
+    /// Sends no more over `conn`, and drops its unsent output. The connection still reads, until the peer closes it.
+    /// Returns whether the connection was open.
+    pub fn end_output(&mut self, conn: ConnId) -> bool {
+        let Io { slots, pool, .. } = self;
+        match slots.get_mut(conn.index()) {
+            Some(Slot::Open(connection))
+                if connection.generation == conn.generation
+                    && !(connection.connecting || connection.closing) =>
+            {
+                connection.output.release(pool);
+                connection.wanted = 0;
+                connection.stream.shutdown(std::net::Shutdown::Write).is_ok()
+            }
+            _ => false,
+        }
+    }
+
     /// Calls [`Handler::on_timer`](crate::Handler::on_timer) with `key` at the time `at`. Timers cannot be cancelled: a
     /// handler ignores keys that it no longer waits for.
     pub fn timer(&mut self, at: Instant, key: u64) {

@@ -13,6 +13,10 @@ pub struct ServerCounts {
     pub errors: u64,
     /// How often it was taken out.
     pub ejected: u64,
+    /// Probes, each because an answer was late.
+    pub probes: u64,
+    /// Reads that another server was asked again.
+    pub retries: u64,
     /// Connections closed because an answer did not fit its request; in the metrics only.
     #[serde(skip)]
     pub mismatches: u64,
@@ -25,6 +29,8 @@ impl ServerCounts {
         self.requests += other.requests;
         self.errors += other.errors;
         self.ejected += other.ejected;
+        self.probes += other.probes;
+        self.retries += other.retries;
         self.mismatches += other.mismatches;
     }
 }

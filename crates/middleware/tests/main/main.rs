@@ -1,6 +1,7 @@
 //! A middleware in front of real servers, and of servers that fail or lie.
 #![allow(clippy::unwrap_used)]
 
+mod absence;
 mod answers;
 mod failures;
 mod odd_lines;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write, sink};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use knee_middleware::{Config, Mode, Running, ServerAddress, start};
+use knee_middleware::{Config, Mode, Running, ServerAddress, WriteQuorum, start};
 use knee_proto::Limits;
 use knee_telemetry::{Middleware, Reporter, Stats};
 use knee_testkit::{Memcached, PATIENCE};
@@ -30,6 +30,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         connections_max: 2000,
         idle_timeout: None,
         exit_idle: None,
+        write_quorum: WriteQuorum::Majority,
         // Long enough for a busy machine.
         server_timeout: PATIENCE,
         limits: Limits::default(),

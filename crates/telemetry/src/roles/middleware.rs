@@ -52,6 +52,8 @@ impl MiddlewareGauges {
                     requests: 0,
                     errors: 0,
                     ejected: 0,
+                    probes: 0,
+                    retries: 0,
                     mismatches: 0,
                     up: true,
                 })
@@ -75,6 +77,8 @@ impl Gauges for MiddlewareGauges {
             server.requests = 0;
             server.errors = 0;
             server.ejected = 0;
+            server.probes = 0;
+            server.retries = 0;
             server.mismatches = 0;
         }
         reading
@@ -171,6 +175,18 @@ impl Reading for MiddlewareReading {
                 "knee_server_ejections_total",
                 "How often the server was taken out.",
                 servers(|server| server.ejected as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_probes_total",
+                "Probes of the server, each because an answer was late.",
+                servers(|server| server.probes as f64),
+            ),
+            Metric::labelled(
+                MetricKind::Counter,
+                "knee_server_retries_total",
+                "Reads of the server that another server was asked again.",
+                servers(|server| server.retries as f64),
             ),
             Metric::labelled(
                 MetricKind::Counter,

@@ -30,6 +30,8 @@ fn middleware_prints_exactly_its_fields() {
     recorder.gauges.busy.set(clock.at(500).mono, 3);
     recorder.gauges.servers[1].requests += 1;
     recorder.gauges.servers[1].ejected += 1;
+    recorder.gauges.servers[1].probes += 1;
+    recorder.gauges.servers[1].retries += 2;
     recorder.gauges.servers[1].up = false;
     recorder.record(
         Op::Get,
@@ -88,8 +90,10 @@ fn middleware_prints_exactly_its_fields() {
     assert_eq!(
         summary["servers"],
         serde_json::json!([
-            {"address": "127.0.0.1:1", "requests": 0, "errors": 0, "ejected": 0, "up": true},
-            {"address": "127.0.0.1:2", "requests": 1, "errors": 0, "ejected": 1, "up": false},
+            {"address": "127.0.0.1:1", "requests": 0, "errors": 0, "ejected": 0,
+             "probes": 0, "retries": 0, "up": true},
+            {"address": "127.0.0.1:2", "requests": 1, "errors": 0, "ejected": 1,
+             "probes": 1, "retries": 2, "up": false},
         ])
     );
     let stages: Vec<_> = summary["histograms"].as_array().unwrap().iter().map(stage).collect();

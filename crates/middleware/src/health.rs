@@ -1,0 +1,282 @@
+//! The servers as all threads see them: which ones are in, and what the others have missed.
+//!
+//! A server is *in* while it has every acknowledged write: only then is it read from. A write that it may lack leaves
+//! a deletion here before the client is answered, and the server is no longer in. It comes in again when
+//!
+//! * every thread has all its connections to it,
+//! * it has closed old connections with unanswered writes, which it might still execute, and
+//! * it has executed every deletion.
+//!
+//! So a server that returns lacks what it has missed, and never has an older value. `docs/decisions/0008-…` has the
+//! reasons.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::deletion::FLUSH;
+
+/// Bytes of deletions kept for a server. Beyond them, it is flushed.
+const MISSED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Memory of a deletion beyond its bytes.
+const ENTRY_BYTES: usize = 48;
+/// Most deletions sent at once.
+const BATCH: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Bit set of the servers that are in.
+    usable: AtomicU64,
+    threads: usize,
+    servers: Vec<Server>,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    /// Number of ejections. A thread closes the connections of an earlier term.
+    term: AtomicU64,
+    absence: Mutex<Absence>,
+}
+
+#[derive(Debug, Default)]
+struct Absence {
+    /// Whether a thread has got an answer on a new connection of this term.
+    answers: bool,
+    /// Whether it was in during this term.
+    served: bool,
+    /// Whether its ejection was reported.
+    reported: bool,
+    /// Threads with all their connections.
+    complete: usize,
+    /// Old connections with unanswered writes.
+    lingering: usize,
+    missed: HashSet<Vec<u8>>,
+    missed_bytes: usize,
+    /// The thread that has sent deletions, and those without an answer yet.
+    deleting: Option<(usize, Vec<Vec<u8>>)>,
+    /// Deletions executed in this absence.
+    deleted: usize,
+}
+
+/// An ejection, for the thread that ejects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ejection {
+    /// Whether other threads may have connections of the ended term.
+    pub(crate) spreads: bool,
+    /// Whether the server was in.
+    pub(crate) counts: bool,
+    /// Whether to report it.
+    pub(crate) is_new: bool,
+}
+
+/// The next step of a return.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something is missing.
+    Wait,
+    Delete(Vec<Vec<u8>>),
+    /// The server is in. The number of keys that were deleted, if its ejection was reported.
+    In(Option<usize>),
+}
+
+impl Health {
+    pub(crate) fn new(servers: usize, threads: usize) -> Health {
+        Health {
+            usable: AtomicU64::new(0),
+            threads,
+            servers: (0..servers).map(|_| Server::default()).collect(),
+        }
+    }
+
+    /// Bit set of the servers that are in.
+    #[inline]
+    pub(crate) fn usable(&self) -> u64 {
+        self.usable.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_in(&self, server: usize) -> bool {
+        self.usable() >> server & 1 == 1
+    }
+
+    pub(crate) fn term(&self, server: usize) -> u64 {
+        self.servers[server].term.load(Ordering::Acquire)
+    }
+
+    /// Whether the server has answered a thread since its ejection.
+    pub(crate) fn answers(&self, server: usize) -> bool {
+        self.absence(server).answers
+    }
+
+    fn absence(&self, server: usize) -> std::sync::MutexGuard<'_, Absence> {
+        self.servers[server].absence.lock().expect("no thread panics with the lock")
+    }
+
+    /// Must be called with the lock of the server.
+    fn take_out(&self, server: usize) {
+        self.usable.fetch_and(!(1 << server), Ordering::SeqCst);
+    }
+
+    /// Takes a server out, because a connection of `term` failed. A failure of an earlier term is no news.
+    pub(crate) fn eject(&self, server: usize, term: u64) -> Ejection {
+        let mut absence = self.absence(server);
+        if term != self.term(server) {
+            return Ejection::default();
+        }
+        let ejection = Ejection {
+            spreads: absence.answers,
+            counts: absence.served,
+            is_new: !absence.reported,
+        };
+        if ejection.spreads {
+            self.servers[server].term.store(term + 1, Ordering::Release);
+        }
+        self.take_out(server);
+        (absence.answers, absence.served, absence.reported) = (false, false, true);
+        ejection
+    }
+
+    /// Notes an answer on a new connection of `term`; returns whether it is the first of this term.
+    pub(crate) fn answered(&self, server: usize, term: u64) -> bool {
+        let mut absence = self.absence(server);
+        term == self.term(server) && !std::mem::replace(&mut absence.answers, true)
+    }
+
+    /// Notes that a thread has all its connections, or no longer has.
+    pub(crate) fn set_complete(&self, server: usize, complete: bool) {
+        let count = &mut self.absence(server).complete;
+        *count = if complete { *count + 1 } else { *count - 1 };
+    }
+
+    /// Notes that an old connection with unanswered writes is still open, or no longer is.
+    pub(crate) fn set_lingering(&self, server: usize, lingers: bool) {
+        let count = &mut self.absence(server).lingering;
+        *count = if lingers { *count + 1 } else { *count - 1 };
+    }
+
+    /// Notes a deletion of what a server may have missed. A single server has no copies to differ from.
+    pub(crate) fn miss(&self, server: usize, deletion: Vec<u8>) {
+        if self.servers.len() == 1 {
+            return;
+        }
+        let mut absence = self.absence(server);
+        self.take_out(server);
+        absence.miss(deletion);
+    }
+
+    /// Returns the next step of a server's return, for a thread that has all its connections.
+    pub(crate) fn step(&self, server: usize, thread: usize) -> Step {
+        let mut absence = self.absence(server);
+        if absence.complete < self.threads || absence.lingering > 0 || absence.deleting.is_some() {
+            return Step::Wait;
+        }
+        if absence.missed.is_empty() {
+            self.usable.fetch_or(1 << server, Ordering::SeqCst);
+            absence.served = true;
+            let deleted = std::mem::take(&mut absence.deleted);
+            return Step::In(std::mem::take(&mut absence.reported).then_some(deleted));
+        }
+        let batch: Vec<Vec<u8>> = absence.missed.iter().take(BATCH).cloned().collect();
+        for deletion in &batch {
+            absence.missed.remove(deletion);
+            absence.missed_bytes -= deletion.len() + ENTRY_BYTES;
+        }
+        absence.deleting = Some((thread, batch.clone()));
+        Step::Delete(batch)
+    }
+
+    /// Notes that the server has executed the deletions of the last step.
+    pub(crate) fn deleted(&self, server: usize) {
+        let mut absence = self.absence(server);
+        if let Some((_, batch)) = absence.deleting.take() {
+            absence.deleted += batch.len();
+        }
+    }
+
+    /// Takes back the deletions of the last step, if `thread` has sent them: their outcome is unknown.
+    pub(crate) fn give_back(&self, server: usize, thread: usize) {
+        let mut absence = self.absence(server);
+        if let Some((_, batch)) = absence.deleting.take_if(|(keeper, _)| *keeper == thread) {
+            batch.into_iter().for_each(|deletion| absence.miss(deletion));
+        }
+    }
+}
+
+impl Absence {
+    fn miss(&mut self, deletion: Vec<u8>) {
+        if self.missed.contains(FLUSH) {
+            return;
+        }
+        let bytes = deletion.len() + ENTRY_BYTES;
+        if deletion == FLUSH || self.missed_bytes + bytes > MISSED_BYTES_MAX {
+            self.missed = HashSet::from([FLUSH.to_vec()]);
+            self.missed_bytes = FLUSH.len() + ENTRY_BYTES;
+        } else if self.missed.insert(deletion) {
+            self.missed_bytes += bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads with all their connections to two servers.
+    fn health() -> Health {
+        let health = Health::new(2, 2);
+        for server in 0..2 {
+            assert_eq!(health.step(server, 0), Step::Wait);
+            for _ in 0..2 {
+                health.answered(server, 0);
+                health.set_complete(server, true);
+            }
+            assert_eq!(health.step(server, 0), Step::In(None));
+        }
+        health
+    }
+
+    #[test]
+    fn server_that_missed_a_write_is_out_until_its_key_is_deleted() {
+        let health = health();
+        health.miss(1, b"delete a\r\n".to_vec());
+        assert_eq!(health.usable(), 0b01);
+        assert_eq!(health.step(1, 0), Step::Delete(vec![b"delete a\r\n".to_vec()]));
+        assert_eq!(health.step(1, 1), Step::Wait);
+        // The thread has lost its connection.
+        health.give_back(1, 1);
+        assert_eq!(health.step(1, 1), Step::Wait);
+        health.give_back(1, 0);
+        assert_eq!(health.step(1, 1), Step::Delete(vec![b"delete a\r\n".to_vec()]));
+        health.miss(1, b"delete b\r\n".to_vec());
+        health.deleted(1);
+        assert_eq!(health.step(1, 1), Step::Delete(vec![b"delete b\r\n".to_vec()]));
+        health.deleted(1);
+        assert_eq!(health.step(1, 1), Step::In(None));
+        assert_eq!(health.usable(), 0b11);
+    }
+
+    #[test]
+    fn ejected_server_waits_for_every_thread_and_old_connection() {
+        let health = health();
+        assert_eq!(health.eject(0, 0), Ejection { spreads: true, counts: true, is_new: true });
+        // The other threads' connections of that term fail, too; so does the next attempt.
+        assert_eq!(health.eject(0, 0), Ejection::default());
+        assert_eq!(health.eject(0, 1), Ejection::default());
+        health.set_lingering(0, true);
+        health.set_complete(0, false);
+        assert!(health.answered(0, 1) && !health.answered(0, 1) && !health.answered(0, 0));
+        assert_eq!(health.step(0, 0), Step::Wait);
+        health.set_complete(0, true);
+        assert_eq!(health.step(0, 0), Step::Wait);
+        health.set_lingering(0, false);
+        assert_eq!(health.step(0, 0), Step::In(Some(0)));
+    }
+
+    #[test]
+    fn too_many_missed_keys_become_a_flush() {
+        let health = health();
+        for number in 0..300_000 {
+            health.miss(0, format!("delete {number}\r\n").into_bytes());
+        }
+        assert_eq!(health.step(0, 0), Step::Delete(vec![FLUSH.to_vec()]));
+    }
+}
