@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use knee_kv_cache::engine::{Expiry, Version};
 
 use super::action::{Growing, pieces};
-use super::directory::{Directory, DirectoryError};
+use super::directory::{Directory, DirectoryError, Repair};
 use super::log::{Forgotten, Log, Recovered};
 use super::record::{Kind, OnDisk, Record, Sequence};
 use super::store::Store;
@@ -181,7 +181,8 @@ impl Store {
         let sequence = snapshot.sequence();
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
-        let opened = Directory::open(path, consistency, false).map_err(BackupError::Directory)?;
+        let opened =
+            Directory::open(path, consistency, Repair::No).map_err(BackupError::Directory)?;
         let recovered = Recovered { last: sequence, ..Recovered::nothing() };
         // The copy is synced when a segment is full, and at the end: no timer syncs it.
         let written = Some((opened.directory, Durability::Interval(0)));

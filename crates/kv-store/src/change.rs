@@ -288,9 +288,20 @@ impl Store {
     ) -> Result<Option<usize>, Refused> {
         let mut locked = [(stripe, self.stripe(stripe))];
         let Expired { keys, next } = locked[0].1.expired_from(first, EXPIRED_STEP, now);
+        self.remove_all(&keys, &mut locked, now)?;
+        Ok(next)
+    }
+
+    /// Deletes keys of a locked stripe, in as few commits as fit.
+    pub(super) fn remove_all(
+        &self,
+        keys: &[(Vec<u8>, SlotId)],
+        locked: &mut [(usize, MutexGuard<'_, Table>)],
+        now: Second,
+    ) -> Result<(), Refused> {
         // A delete takes at most one segment of the reserve.
         let room = self.0.options.segment_bytes - HEAD_BYTES;
-        let (mut rest, mut most) = (&keys[..], room);
+        let (mut rest, mut most) = (keys, room);
         while !rest.is_empty() {
             let mut bytes = 0;
             let fit = rest.iter().take_while(|(key, _)| {
@@ -298,7 +309,7 @@ impl Store {
                 bytes <= most
             });
             let (now_gone, later) = rest.split_at(fit.count().max(1));
-            match self.remove(now_gone, &mut locked, now) {
+            match self.remove(now_gone, locked, now) {
                 Ok(_) => rest = later,
                 // Fewer deletes may still fit the active segment.
                 Err(refused)
@@ -309,7 +320,7 @@ impl Store {
                 Err(refused) => return Err(refused),
             }
         }
-        Ok(next)
+        Ok(())
     }
 
     /// Deletes keys of a locked stripe in one commit, if there are any.

@@ -5,6 +5,7 @@
 //! MANIFEST        the list of segments, with a checksum
 //! MANIFEST.copy   the same; overwritten once MANIFEST is on the disk, or before it is overwritten
 //! 00000001.log    a segment: a page of head, then records
+//! 00000001.keys   the keys of its records: see `keys`
 //! ```
 //!
 //! The head of a segment's file, all numbers little-endian:
@@ -13,7 +14,7 @@
 //!  0  u64  "kneelog1"
 //!  8  u32  number of the segment
 //! 12  u32  salt: seed of the records' checksums
-//! 16  u32  bytes reserved for records; 0, like the rest of the page, before format 4
+//! 16  u32  bytes reserved for records
 //! 20  u32  consistency: 1 is linearizable, 2 sequential
 //! 24  u32  checksum (CRC-32C) of the bytes before; then zeros up to 4096
 //! ```
@@ -25,6 +26,7 @@
 
 mod copies;
 mod error;
+mod keys;
 mod lock;
 mod manifest;
 mod replacement;
@@ -39,6 +41,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::copies::{Copies, Fault};
 pub use self::error::DirectoryError;
+use self::keys::Keys;
+pub(crate) use self::keys::{Entry, Known, key_sum};
 use self::lock::{Lock, lock};
 use self::manifest::Manifest;
 pub(crate) use self::manifest::{Made, Reached};
@@ -53,6 +57,17 @@ const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 const MAGIC: &[u8; 8] = b"kneelog1";
 
+/// Whether a directory opens without its damaged parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// It does not open.
+    No,
+    /// It opens in memory, and its files stay as they are.
+    Dry,
+    /// It opens.
+    Yes,
+}
+
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -63,6 +78,9 @@ pub(crate) struct Directory {
     open: Mutex<Open>,
     /// Open files of growing segments. Not in `open`, which is locked while the manifest is synced.
     files: Mutex<BTreeMap<SegmentId, Growing>>,
+    keys: Mutex<BTreeMap<SegmentId, Keys>>,
+    /// Whether its files stay as they are.
+    is_dry: bool,
 }
 
 #[derive(Debug)]
@@ -106,17 +124,21 @@ pub(crate) struct Opened {
 
 impl Directory {
     /// Opens a directory; makes a missing one. A manifest without a whole copy is an error, unless this is a `repair`.
+    /// A dry repair changes no file: it acts in memory.
     pub(crate) fn open(
         path: &Path,
         consistency: Consistency,
-        repair: bool,
+        repair: Repair,
     ) -> Result<Opened, DirectoryError> {
         let failed = |at: &Path| {
             let at = at.to_owned();
             move |error| DirectoryError::Io(at, error)
         };
-        fs::create_dir_all(path).map_err(failed(path))?;
-        let lock = lock(path).map_err(|error| match error.kind() {
+        let is_dry = repair == Repair::Dry;
+        if !is_dry {
+            fs::create_dir_all(path).map_err(failed(path))?;
+        }
+        let lock = lock(path, !is_dry).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => DirectoryError::InUse(path.to_owned()),
             _ => DirectoryError::Io(path.join("LOCK"), error),
         })?;
@@ -129,7 +151,7 @@ impl Directory {
                 faults.clear();
                 (Manifest::new(consistency), 1)
             }
-            None if repair => {
+            None if repair != Repair::No => {
                 is_rebuilt = true;
                 (rebuilt(&heads, consistency), 1)
             }
@@ -154,6 +176,8 @@ impl Directory {
             itself,
             open: Mutex::new(open),
             files: Mutex::default(),
+            keys: Mutex::default(),
+            is_dry,
         };
         if !are_same && !is_rebuilt {
             let mut open = directory.state();
@@ -163,14 +187,16 @@ impl Directory {
         Ok(Opened { directory, manifest, faults, is_rebuilt })
     }
 
-    /// Removes segment files that the manifest does not name, and the second manifest of earlier formats: a crash may
-    /// leave such files.
+    /// Removes files of segments that the manifest does not name: a crash may leave such files.
     fn remove_orphans(&self) -> io::Result<()> {
+        if self.is_dry {
+            return Ok(());
+        }
         let open = self.state();
         for entry in fs::read_dir(&self.path)? {
             let path = entry?.path();
             let is_orphan = |id| !open.manifest.segments.contains_key(&id);
-            if segment_number(&path).is_some_and(is_orphan) || path.ends_with("MANIFEST.new") {
+            if [".log", ".keys"].iter().any(|of| segment_number(&path, of).is_some_and(is_orphan)) {
                 fs::remove_file(path)?;
             }
         }
@@ -183,6 +209,10 @@ impl Directory {
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Growing>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Keys>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The path of the directory.
@@ -199,6 +229,9 @@ impl Directory {
     pub(crate) fn create(&self, id: SegmentId, bytes: usize) -> io::Result<Segment> {
         let salt = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id) as u32;
         let segment = Segment::growing(id, salt, bytes)?;
+        if self.is_dry {
+            return Ok(segment);
+        }
         // At most one segment is withdrawn: no other one is made before it has left the manifest.
         let mut open = self.state();
         if !open.withdrawn.is_empty() {
@@ -228,15 +261,27 @@ impl Directory {
                 open.withdrawn.push(id);
             }
         })?;
-        self.files().insert(id, Growing::new(file));
+        self.enter_file(id, made, file);
         Ok(())
+    }
+
+    fn enter_file(&self, id: SegmentId, made: Made, file: File) {
+        self.files().insert(id, Growing::new(file));
+        self.keys().insert(id, self.new_keys(id, made.salt));
+    }
+
+    fn new_keys(&self, id: SegmentId, salt: u32) -> Keys {
+        Keys::new(self.path.join(keys::name(id)), salt)
     }
 
     /// Takes over an earlier segment without records.
     pub(crate) fn take_over(&self, id: SegmentId, made: Made) -> io::Result<Segment> {
         let segment = Segment::growing(id, made.salt, made.bytes)?;
+        if self.is_dry {
+            return Ok(segment);
+        }
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
-        self.files().insert(id, Growing::new(file));
+        self.enter_file(id, made, file);
         Ok(segment)
     }
 
@@ -250,7 +295,7 @@ impl Directory {
             return Err(io::Error::from_raw_os_error(failed));
         }
         let consistency = self.state().manifest.consistency;
-        file.write_all_at(&file_head(id, made, Some(consistency)), 0)?;
+        file.write_all_at(&file_head(id, made, consistency), 0)?;
         file.sync_all()?;
         Ok(file)
     }
@@ -264,7 +309,11 @@ impl Directory {
         let Some(growing) = self.files().get(&segment.id).cloned() else { return Ok(()) };
         let Growing { file, written: from, ahead: mut zeroed, .. } = growing;
         if from < filled {
-            file.write_all_at(segment.written(from, filled), FILE_HEAD_BYTES + from as u64)?;
+            let records = segment.written(from, filled);
+            file.write_all_at(records, FILE_HEAD_BYTES + from as u64)?;
+            if let Some(keys) = self.keys().get_mut(&segment.id) {
+                keys.add(records);
+            }
             if ahead && zeroed < filled && filled - from <= AHEAD_OF_BYTES_MAX {
                 let end = segment.capacity().min(filled + AHEAD_BYTES);
                 let zeros = &ZEROS[..end - filled];
@@ -294,6 +343,34 @@ impl Directory {
         Ok(())
     }
 
+    /// Writes the keys of all growing segments out. The log is on the disk up to `settled`.
+    pub(crate) fn write_keys(&self, settled: u64) {
+        let mut all = self.keys();
+        all.values_mut().for_each(|keys| keys.write_out(settled));
+        let growing = self.files();
+        let full: Vec<_> = all.keys().copied().filter(|id| !growing.contains_key(id)).collect();
+        let full: Vec<_> = full.iter().filter_map(|id| all.remove(id)).collect();
+        drop((all, growing));
+        full.iter().for_each(Keys::sync);
+    }
+
+    /// Writes the keys of a segment that a recovery has read anew.
+    pub(crate) fn rewrite_keys(&self, id: SegmentId, made: Made, records: &[u8]) {
+        let mut keys = self.new_keys(id, made.salt);
+        keys.add(records);
+        keys.write_out(0);
+    }
+
+    /// What the directory knows about the keys of a segment.
+    pub(crate) fn known_keys(&self, id: SegmentId, made: Made) -> Known {
+        Known::read(&self.path.join(keys::name(id)), made.salt)
+    }
+
+    /// Whether a dry repair opened it.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.is_dry
+    }
+
     /// Reopens a full segment from its complete file.
     pub(crate) fn open_sealed(&self, full: &Segment) -> io::Result<Segment> {
         let file = self.files().get(&full.id).map(|growing| Arc::clone(&growing.file));
@@ -319,11 +396,7 @@ impl Directory {
         let mut head = [0; FILE_HEAD_BYTES as usize];
         let mut reader = &file;
         match reader.read_exact(&mut head) {
-            Ok(())
-                if [None, Some(consistency)].map(|is| file_head(id, made, is)).contains(&head) =>
-            {
-                Ok(file)
-            }
+            Ok(()) if head == file_head(id, made, consistency) => Ok(file),
             Ok(()) => {
                 Err(DirectoryError::Damaged(path, "the head belongs to another segment".into()))
             }
@@ -345,6 +418,11 @@ impl Directory {
         manifest.segments.remove(&id);
         self.replace_manifest(&mut open, manifest)?;
         self.files().remove(&id);
+        self.keys().remove(&id);
+        if self.is_dry {
+            return Ok(());
+        }
+        let _ = fs::remove_file(self.path.join(keys::name(id)));
         fs::remove_file(self.file(id))
     }
 
@@ -358,6 +436,9 @@ impl Directory {
 
     /// Waits until all writes to all files of the file system are on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        if self.is_dry {
+            return Ok(());
+        }
         // SAFETY: a call with a descriptor that is open.
         match unsafe { libc::syncfs(self.itself.as_raw_fd()) } {
             0 => Ok(()),
@@ -371,6 +452,10 @@ impl Directory {
         let mut manifest = open.manifest.clone();
         manifest.segments.remove(&id);
         self.replace_manifest(&mut open, manifest)?;
+        if self.is_dry {
+            return Ok(());
+        }
+        let _ = fs::remove_file(self.path.join(keys::name(id)));
         match fs::rename(self.file(id), self.path.join(format!("{id:08}.damaged"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -378,27 +463,25 @@ impl Directory {
     }
 }
 
-/// The head of a segment's file; without the consistency, that of an earlier format.
+/// The head of a segment's file.
 fn file_head(
     id: SegmentId,
     Made { salt, bytes }: Made,
-    consistency: Option<Consistency>,
+    consistency: Consistency,
 ) -> [u8; FILE_HEAD_BYTES as usize] {
     let mut head = [0; FILE_HEAD_BYTES as usize];
     head[..8].copy_from_slice(MAGIC);
     head[8..12].copy_from_slice(&id.to_le_bytes());
     head[12..16].copy_from_slice(&salt.to_le_bytes());
-    if let Some(consistency) = consistency {
-        head[16..20].copy_from_slice(&(bytes as u32).to_le_bytes());
-        head[20..24].copy_from_slice(&consistency.number().to_le_bytes());
-        let checksum = crc32c::crc32c(&head[..24]);
-        head[24..28].copy_from_slice(&checksum.to_le_bytes());
-    }
+    head[16..20].copy_from_slice(&(bytes as u32).to_le_bytes());
+    head[20..24].copy_from_slice(&consistency.number().to_le_bytes());
+    let checksum = crc32c::crc32c(&head[..24]);
+    head[24..28].copy_from_slice(&checksum.to_le_bytes());
     head
 }
 
-fn segment_number(path: &Path) -> Option<SegmentId> {
-    path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()
+fn segment_number(path: &Path, suffix: &str) -> Option<SegmentId> {
+    path.file_name()?.to_str()?.strip_suffix(suffix)?.parse().ok()
 }
 
 /// What the heads of the segments' files say, whole or not.
@@ -406,7 +489,7 @@ fn segment_heads(directory: &Path) -> io::Result<Vec<(SegmentId, Made, Option<Co
     let mut heads = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let Some(id) = segment_number(&path) else { continue };
+        let Some(id) = segment_number(&path, ".log") else { continue };
         let file = File::open(&path)?;
         let length = file.metadata()?.len().saturating_sub(FILE_HEAD_BYTES) as usize;
         let mut head = [0; FILE_HEAD_BYTES as usize];
@@ -415,7 +498,7 @@ fn segment_heads(directory: &Path) -> io::Result<Vec<(SegmentId, Made, Option<Co
         let number =
             |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let made = Made { salt: number(12), bytes: number(16) as usize };
-        let is_of = |consistency: &Consistency| file_head(id, made, Some(*consistency)) == head;
+        let is_of = |consistency: &Consistency| file_head(id, made, *consistency) == head;
         heads.push(match Consistency::ALL.into_iter().find(is_of) {
             Some(consistency) => (id, made, Some(consistency)),
             None => (id, Made { bytes: length.min(SEGMENT_BYTES_MAX), ..made }, None),
@@ -424,7 +507,7 @@ fn segment_heads(directory: &Path) -> io::Result<Vec<(SegmentId, Made, Option<Co
     Ok(heads)
 }
 
-/// A manifest of all segments. Their heads know the consistency, except those of an earlier format.
+/// A manifest of all segments. Their heads know the consistency, unless all are damaged.
 fn rebuilt(heads: &[(SegmentId, Made, Option<Consistency>)], consistency: Consistency) -> Manifest {
     let known = heads.iter().find_map(|(_, _, consistency)| *consistency);
     let segments = heads.iter().map(|(id, made, _)| (*id, *made)).collect();
@@ -448,7 +531,7 @@ mod tests {
     #[test]
     fn blocks_are_written_ahead_of_small_groups_only() {
         let path = std::env::temp_dir().join(format!("knee-ahead-{}", std::process::id()));
-        let opened = Directory::open(&path, Consistency::Linearizable, false).unwrap();
+        let opened = Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap();
         let directory = opened.directory;
         let value = vec![7; AHEAD_OF_BYTES_MAX];
         let put = |segment: &Segment, value| {
@@ -489,7 +572,8 @@ mod tests {
     #[test]
     fn failed_segment_leaves_the_manifest_with_the_next_one() {
         let path = std::env::temp_dir().join(format!("knee-withdrawn-{}", std::process::id()));
-        let directory = Directory::open(&path, Consistency::Linearizable, false).unwrap().directory;
+        let directory =
+            Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap().directory;
         directory.create(1, 4096).unwrap();
         let (copy, aside) = (path.join("MANIFEST.copy"), path.join("aside"));
         fs::rename(&copy, &aside).unwrap();

@@ -187,6 +187,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             // Records may have died without a call of `note_freed`.
             pressure.note_freed();
         }
+        store.0.log.write_keys();
         drop(waits);
         thread::park_timeout(TICK);
     }

@@ -13,7 +13,7 @@
 //! 4. `clearing`, `pressure`, `requests`, `snapshots`, `watch`: state of a store beside its tables.
 //! 5. `store`.
 //! 6. `read`, `scan`, `snapshot`, `planned`, `write`, `change`, `clear`, `waiting`, `items`: operations of clients.
-//! 7. `sweep`, `reclaim`, `backup`, `open`, `keeper`: upkeep.
+//! 7. `sweep`, `reclaim`, `backup`, `repair`, `open`, `keeper`: upkeep.
 
 mod action;
 mod backup;
@@ -35,6 +35,7 @@ mod read;
 mod reclaim;
 mod record;
 mod recovery;
+mod repair;
 mod requests;
 mod room;
 mod scan;
@@ -59,7 +60,7 @@ pub use pressure::Patience;
 pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;
-pub use recovery::{Lost, Opening, Pass, Report};
+pub use recovery::{Doubt, Lost, Opening, Pass, Report};
 pub use room::Room;
 pub use scan::{Scanned, Visited};
 pub use snapshot::Snapshot;

@@ -79,6 +79,8 @@ pub(crate) struct Forgotten {
     pub(crate) compacted: Sequence,
     /// With `sequential` consistency: no forgotten key had a version above this.
     pub(crate) floor: Version,
+    /// A key may have been there before this commit, although no record says so.
+    pub(crate) unsure: Sequence,
 }
 
 /// The log that a recovery found.
@@ -316,8 +318,15 @@ impl Log {
         }
     }
 
-    fn reached(&self, Forgotten { compacted, floor }: Forgotten) -> Reached {
-        Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor }
+    /// Writes the keys of growing segments out. Only a repair reads them.
+    pub(crate) fn write_keys(&self) {
+        if let Some(directory) = &self.directory {
+            directory.write_keys(self.settled.load(Ordering::Relaxed));
+        }
+    }
+
+    fn reached(&self, Forgotten { compacted, floor, unsure }: Forgotten) -> Reached {
+        Reached { last: self.last(), settled: self.on_disk().settled, compacted, floor, unsure }
     }
 
     /// Removes an unreadable segment from the log, and renames its file.
@@ -348,6 +357,7 @@ impl Log {
             }
         }
         self.write_out()?;
+        self.write_keys();
         // The reserved segments stay: another process might take their space before the next start.
         for spare in self.spares.drain(RESERVED) {
             if let Some(directory) = &self.directory {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::directory::{Directory, DirectoryError, Opened};
+use super::directory::{Directory, DirectoryError, Opened, Repair};
 use super::log::Log;
 use super::place::SegmentId;
 use super::reclaim::ReclaimError;
@@ -37,31 +37,62 @@ impl Store {
         bytes_max: u64,
         tell: &mut dyn FnMut(Opening),
     ) -> Result<(Store, Report), DirectoryError> {
+        let repair = if directory.repair { Repair::Yes } else { Repair::No };
+        Store::open_to(options, directory, bytes_max, repair, tell)
+    }
+
+    /// Reports what a repair would do. Changes no file.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn examine(
+        options: StoreOptions,
+        directory: &DirectoryOptions,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<Report, DirectoryError> {
+        Store::open_to(options, directory, u64::MAX, Repair::Dry, tell).map(|(_, report)| report)
+    }
+
+    fn open_to(
+        options: StoreOptions,
+        directory: &DirectoryOptions,
+        bytes_max: u64,
+        repair: Repair,
+        tell: &mut dyn FnMut(Opening),
+    ) -> Result<(Store, Report), DirectoryError> {
         let path = &directory.path;
-        let mut opened = Directory::open(path, options.consistency, directory.repair)?;
+        let mut opened = Directory::open(path, options.consistency, repair)?;
         let (manifests, is_rebuilt) = (std::mem::take(&mut opened.faults), opened.is_rebuilt);
         let mut report = Report { manifests, is_rebuilt, ..Report::default() };
-        let lost_here = directory.repair.then_some(&mut report.lost);
+        let lost_here = (repair != Repair::No).then_some(&mut report.lost);
         let promises = directory.durability != Durability::None;
-        let (recovered, findings) =
+        let (recovered, mut findings) =
             read_segments(&mut opened, options.segment_bytes, promises, lost_here, tell)?;
         let Opened { directory: kept, manifest, .. } = opened;
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
             options.segment_bytes,
-            bytes_max,
+            // A repair needs space before it frees some.
+            if findings.losses.are_any { u64::MAX } else { bytes_max },
         )
         .map_err(|error| DirectoryError::Io(path.clone(), error))?;
         let store = Store::new(log, options);
         store.0.compacted.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.dropped.store(manifest.reached.compacted, Ordering::Relaxed);
         store.0.floor.store(manifest.reached.floor, Ordering::Relaxed);
+        store.0.unsure.store(manifest.reached.unsure, Ordering::Relaxed);
         // Keep all old versions until the keeper sets the history.
         store.retain(manifest.reached.compacted);
-        let incomplete = store
-            .restore(&findings, tell)
-            .map_err(|damage| DirectoryError::Damaged(path.clone(), damage.to_string()))?;
+        let damaged = |damage: Damage| DirectoryError::Damaged(path.clone(), damage.to_string());
+        let incomplete = store.restore(&mut findings, tell).map_err(damaged)?;
+        if findings.losses.are_any {
+            store.hide_lost(path, findings.losses, repair == Repair::Dry, &mut report)?;
+        }
+        store.prune_all();
+        if repair == Repair::Dry {
+            return Ok((store, report));
+        }
         // Remove the segments that show the damage last: until then they distinguish damaged commits from complete
         // ones.
         for id in incomplete.difference(&findings.damaged).chain(&findings.damaged) {
@@ -69,14 +100,13 @@ impl Store {
                 ReclaimError::Log(error) => {
                     DirectoryError::Io(path.clone(), io::Error::other(error.to_string()))
                 }
-                ReclaimError::Damage(damage) => {
-                    DirectoryError::Damaged(path.clone(), damage.to_string())
-                }
+                ReclaimError::Damage(damage) => damaged(damage),
             })?;
         }
         for id in findings.unreadable {
             store.0.log.set_aside(id).map_err(|error| DirectoryError::Io(path.clone(), error))?;
         }
+        store.0.log.set_bytes_max(bytes_max);
         store.retain(Sequence::MAX);
         store.0.unswept.store(true, Ordering::Relaxed);
         Ok((store, report))
@@ -86,49 +116,63 @@ impl Store {
     /// leaves them out.
     fn restore(
         &self,
-        findings: &Findings,
+        findings: &mut Findings,
         tell: &mut dyn FnMut(Opening),
     ) -> Result<BTreeSet<SegmentId>, Damage> {
-        let incomplete = records(&self.0.log.segments(), findings, tell, |segment, found| {
-            let record = segment.record(found.at.offset());
-            let Record { kind, key, sequence, version, .. } = record;
-            if let Some(request) = record.request {
-                let mut requests = self.0.requests.shard(request);
-                let others = requests.made(request).map_or(0, |made| made.version);
-                let committed = Committed { sequence, version: version.max(others) };
-                if record.moved {
-                    // A moved request record stands behind later ones, so it counts as the oldest.
-                    requests.remember_before_all(request, committed);
-                } else {
-                    segment.note_request();
-                    requests.remember(request, committed);
+        let mut losses = std::mem::take(&mut findings.losses);
+        let incomplete =
+            records(&self.0.log.segments(), findings, tell, |segment, found, counts| {
+                let record = segment.record(found.at.offset());
+                losses.find(&record);
+                if !counts {
+                    losses.named.push((record.key.to_vec(), record.sequence));
+                    return Ok(());
                 }
-            }
-            match kind {
-                Kind::Put | Kind::Append | Kind::Delete => {
-                    let hash = self.0.hash.hash(key);
-                    self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
+                let Record { kind, key, sequence, version, .. } = record;
+                if let Some(request) = record.request {
+                    let mut requests = self.0.requests.shard(request);
+                    let others = requests.made(request).map_or(0, |made| made.version);
+                    let committed = Committed { sequence, version: version.max(others) };
+                    if record.moved {
+                        // A moved request record stands behind later ones, so it counts as the oldest.
+                        requests.remember_before_all(request, committed);
+                    } else {
+                        segment.note_request();
+                        requests.remember(request, committed);
+                    }
                 }
-                Kind::Clear => {
-                    segment.note_clear();
-                    self.restore_clear(sequence);
+                match kind {
+                    Kind::Put | Kind::Append | Kind::Delete | Kind::Lost => {
+                        let hash = self.0.hash.hash(key);
+                        self.stripe(self.stripe_of(hash)).restore(hash, key, &found)?;
+                    }
+                    Kind::Clear => {
+                        segment.note_clear();
+                        self.restore_clear(sequence);
+                    }
+                    Kind::Request | Kind::Seal => {}
                 }
-                Kind::Request | Kind::Seal => {}
-            }
-            Ok(())
-        })?;
-        let horizon = self.horizon(self.0.log.last());
+                Ok(())
+            })?;
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);
             table.put_in_order();
             for slot in table.slots() {
-                table.drop_incomplete(slot);
+                table.drop_incomplete(slot, &mut losses.named);
             }
+        }
+        findings.losses = losses;
+        Ok(incomplete)
+    }
+
+    fn prune_all(&self) {
+        let horizon = self.horizon(self.0.log.last());
+        for stripe in 0..self.stripes() {
+            let mut table = self.stripe(stripe);
             for slot in table.slots() {
                 table.prune(slot, horizon);
             }
         }
-        Ok(incomplete)
     }
 }
 

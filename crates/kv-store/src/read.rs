@@ -143,7 +143,8 @@ impl Store {
         visit: impl FnMut(&[u8]) -> bool,
     ) -> Result<Option<Shown>, ReadError> {
         let by_key = self.0.options.consistency == Consistency::Sequential;
-        let compacted = self.0.compacted.load(Ordering::Relaxed);
+        let unsure = self.0.unsure.load(Ordering::Relaxed);
+        let compacted = self.0.compacted.load(Ordering::Relaxed).max(unsure);
         let Some(slot) = slot else {
             let floor = self.0.floor.load(Ordering::Relaxed);
             return match by_key {
@@ -153,6 +154,9 @@ impl Store {
             };
         };
         let Some(view) = table.view_at_version(slot, version, !by_key)? else {
+            if let Some(next) = table.unknown_until(slot, version) {
+                return Err(ReadError::Compacted(next));
+            }
             let (first, had_more) = table.first_version(slot);
             // The versions of a key have no gaps.
             let some_before = if by_key { version > 0 } else { version < compacted };
@@ -190,6 +194,7 @@ impl Store {
             match seen.found.last_mut() {
                 // A further piece of the same write.
                 Some(last) if record.sequence == made_by => last.bytes += bytes,
+                _ if record.kind == Kind::Lost => {}
                 // A rewrite that kept its version.
                 Some(last) if record.version == last.version => {}
                 _ if is_full => break,

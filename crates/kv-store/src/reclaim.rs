@@ -6,7 +6,7 @@
 
 use std::iter::once_with;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::log::Forgotten;
@@ -117,7 +117,7 @@ impl Store {
         lock(&self.0.harmed).remove(&segment.id);
         let reclaimed = match segment.said_without() {
             Some(known) => self.drop_segment(&segment, known),
-            None => self.reclaim_segment(&segment),
+            None => self.reclaim_segment(&segment, &self.0.dropped),
         };
         drop(kept);
         match &reclaimed {
@@ -141,11 +141,12 @@ impl Store {
         gone >= self.0.options.segment_bytes && 4 * gone as u64 > live
     }
 
-    /// Moves the readable live records out of a damaged segment, and removes the segment.
+    /// Moves the readable live records out of a damaged segment, and removes the segment. The repair has marked what is
+    /// lost, so no other version becomes unknown.
     pub(super) fn rescue(&self, id: SegmentId) -> Result<(), ReclaimError> {
         match self.0.log.segment(id) {
             Some(segment) => {
-                self.reclaim_segment(&segment)?;
+                self.reclaim_segment(&segment, &AtomicU64::new(0))?;
                 self.let_go(segment);
                 Ok(())
             }
@@ -213,8 +214,9 @@ impl Store {
         Ok(())
     }
 
-    /// Moves the live records of a segment, and removes it, unless a live record cannot be read.
-    fn reclaim_segment(&self, segment: &Segment) -> Result<(), ReclaimError> {
+    /// Moves the live records of a segment, and removes it, unless a live record cannot be read. `dropped` gets the
+    /// commit before which versions become unknown.
+    fn reclaim_segment(&self, segment: &Segment, dropped: &AtomicU64) -> Result<(), ReclaimError> {
         let horizon = self.horizon(self.0.log.last());
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
@@ -253,7 +255,7 @@ impl Store {
                     Some(slot) => slot,
                     None => {
                         // The commit that replaced this version is unknown.
-                        self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+                        dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
                         continue;
                     }
                 },
@@ -262,7 +264,7 @@ impl Store {
             let Some(entry) = table.entry_at(slot, from) else {
                 // This drops the version from this record to the key's next known commit.
                 let known = table.sequence_behind(slot, (record.sequence, record.part));
-                self.0.dropped.fetch_max(known, Ordering::Relaxed);
+                dropped.fetch_max(known, Ordering::Relaxed);
                 continue;
             };
             if table.may_forget(slot, oldest) {
@@ -292,7 +294,7 @@ impl Store {
                 self.0.log.begin_move(&record)?.append_moved(&record);
             }
             // The damaged versions are unknown.
-            self.0.dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
+            dropped.fetch_max(self.0.log.last(), Ordering::Relaxed);
         }
         self.0.log.remove(segment.id, self.forgotten())?;
         Ok(())
@@ -302,7 +304,8 @@ impl Store {
         let compacted = self.0.compacted.load(Ordering::Relaxed);
         let dropped = self.0.dropped.load(Ordering::Relaxed);
         let floor = self.0.floor.load(Ordering::Relaxed);
-        Forgotten { compacted: compacted.max(dropped), floor }
+        let unsure = self.0.unsure.load(Ordering::Relaxed);
+        Forgotten { compacted: compacted.max(dropped), floor, unsure }
     }
 }
 

@@ -86,18 +86,26 @@ pub(crate) enum Kind {
     Request = 5,
     /// Belongs to no key: deletes all keys (a clear record).
     Clear = 6,
+    /// Stands for a lost record: the key's state from here to its next record is unknown.
+    Lost = 7,
 }
 
 impl Kind {
     fn from_bits(bits: u8) -> Option<Kind> {
-        [Kind::Put, Kind::Append, Kind::Delete, Kind::Seal, Kind::Request, Kind::Clear]
+        use Kind::{Append, Clear, Delete, Lost, Put, Request, Seal};
+        [Put, Append, Delete, Seal, Request, Clear, Lost]
             .into_iter()
             .find(|&kind| kind as u8 == bits)
     }
 
     /// Whether the record belongs to a key.
     pub(crate) fn is_of_a_key(self) -> bool {
-        matches!(self, Kind::Put | Kind::Append | Kind::Delete)
+        matches!(self, Kind::Put | Kind::Append | Kind::Delete | Kind::Lost)
+    }
+
+    /// Whether clients find no key after the record.
+    pub(crate) fn is_absence(self) -> bool {
+        matches!(self, Kind::Delete | Kind::Lost)
     }
 }
 
@@ -140,6 +148,11 @@ impl Record<'_> {
     /// The seal of a segment, behind the commit with this sequence.
     pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
         Record { on_disk, ..Record::of_no_key(Kind::Seal, sequence) }
+    }
+
+    /// Stands for the lost records of a key in the commit `sequence`: it comes after the readable ones.
+    pub(crate) fn lost(key: &[u8], sequence: Sequence, version: Version) -> Record<'_> {
+        Record { key, version, part: u32::MAX, ..Record::of_no_key(Kind::Lost, sequence) }
     }
 
     /// A record that belongs to no key.
@@ -265,6 +278,7 @@ pub(crate) fn trusted(bytes: &[u8]) -> Record<'_> {
             3 => Kind::Delete,
             5 => Kind::Request,
             6 => Kind::Clear,
+            7 => Kind::Lost,
             _ => Kind::Seal,
         },
         sequence: u64_at(bytes, 8),
@@ -327,17 +341,17 @@ fn checksum(salt: u32, bytes: &[u8]) -> u32 {
 }
 
 #[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 #[inline]
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(array_at(bytes, at))
 }
 
 #[inline]
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }
 

@@ -10,12 +10,16 @@
 //! cannot distinguish damage in the last batch from the crash. Without durability, every unreadable record is damage.
 
 mod commits;
+mod losses;
 mod part;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use knee_kv_cache::engine::Version;
+
 pub(crate) use self::commits::records;
+pub(crate) use self::losses::Losses;
 use self::part::{Part, Tail};
 use super::directory::{Directory, DirectoryError, Made, Opened, Reached};
 use super::log::{RESERVED, Recovered};
@@ -59,6 +63,42 @@ pub struct Report {
     pub is_rebuilt: bool,
     /// What a repair could not read.
     pub lost: Vec<Lost>,
+    /// The keys that a repair hid, because their newest record may be lost.
+    pub doubts: Vec<Doubt>,
+    /// The file with the list of `lost` and `doubts`.
+    pub list: Option<PathBuf>,
+}
+
+/// A key whose newest record may be lost. A repair makes it absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// The key. If no record with it can be read: its CRC-32C.
+    pub key: Result<Vec<u8>, u32>,
+    /// The first version that is lost or unknown.
+    pub from: Version,
+    /// The last versions before that, oldest first: they can be read as history.
+    pub known: Vec<Version>,
+    /// Whether the last known version is a delete.
+    pub deleted: bool,
+}
+
+impl std::fmt::Display for Doubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Doubt { key, from, known, deleted } = self;
+        match key {
+            Ok(key) => write!(f, "\"{}\"", key.escape_ascii())?,
+            Err(sum) => write!(f, "a key with CRC-32C {sum:08x}")?,
+        }
+        write!(f, ": absent; from version {from} on it is lost or uncertain")?;
+        match &known[..] {
+            [] => f.write_str("; no version is known"),
+            [before @ .., last] => {
+                f.write_str("; certain: version ")?;
+                before.iter().try_for_each(|version| write!(f, "{version}, "))?;
+                write!(f, "{last}{}", if *deleted { ", which deleted it" } else { "" })
+            }
+        }
+    }
 }
 
 /// A lost part of a file.
@@ -93,6 +133,8 @@ pub(crate) struct Findings {
     pub(crate) unreadable: BTreeSet<SegmentId>,
     /// Segments after a lost part.
     behind_lost: BTreeSet<SegmentId>,
+    /// The records that damage may have taken.
+    pub(crate) losses: Losses,
 }
 
 /// Commits that a store without a manifest may have made, although no segment shows them: it continues behind these.
@@ -130,12 +172,18 @@ pub(crate) fn read_segments(
     parts.iter().try_for_each(|part| part.fits(segment_bytes))?;
     if *is_rebuilt {
         let last = parts.iter().map(|part| part.scan.last).max().unwrap_or(0) + UNSEEN_MAX;
-        manifest.reached = Reached { last, settled: None, compacted: last, floor: last };
+        manifest.reached =
+            Reached { last, settled: None, compacted: last, floor: last, unsure: last };
         let noted = directory.note(manifest.reached);
         noted.map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
     }
-    findings.settled =
+    let settled =
         parts.iter().filter_map(|part| part.scan.settled).chain(manifest.reached.settled).max();
+    // The keys of the last segments may have been written after their records.
+    let last_segment = settled.map_or(0, |settled| settled.segment);
+    let last = manifest.segments.range(last_segment..);
+    let listed = last.filter_map(|(&id, &made)| directory.known_keys(id, made).settled);
+    findings.settled = settled.into_iter().chain(listed).max();
     let lazy = parts.iter().filter_map(|part| part.scan.lazy);
     let must_be_there = lazy.chain(findings.settled).max();
     let is_damage = |place: Location| must_be_there.is_some_and(|end| place < end);
@@ -150,9 +198,28 @@ pub(crate) fn read_segments(
         tail: None,
     };
     log.reached.settled = findings.settled;
+    // The end of a lost stretch that has no later record in its segment.
+    let end_in = |id, reserved| match must_be_there {
+        Some(end) if end.segment == id => end.offset(),
+        _ => reserved,
+    };
+    let mut unreadable: Vec<_> = findings.unreadable.iter().copied().collect();
+    let mut lose_before = |losses: &mut Losses, id| {
+        let later = unreadable.split_off(unreadable.partition_point(|&other| other < id));
+        for id in std::mem::replace(&mut unreadable, later) {
+            let made = manifest.segments[&id];
+            if is_damage(Location::new(id, 0)) {
+                losses.lose(directory.known_keys(id, made), 0, end_in(id, made.bytes), None);
+            }
+        }
+    };
     let mut parts = parts.into_iter();
     while let Some(mut part) = parts.next() {
         let id = part.id;
+        lose_before(&mut findings.losses, id);
+        if let Some(before) = part.scan.before {
+            findings.losses.show(before);
+        }
         if let Some(short) = part.short {
             costs.take(&part.path, "cut short", part.offset(part.filled), short)?;
             findings.damaged.insert(id);
@@ -171,11 +238,15 @@ pub(crate) fn read_segments(
             let (offset, bytes) = (part.offset(gap.place.start), gap.place.len() as u64);
             costs.take(&part.path, what, offset, bytes)?;
             findings.damaged.insert(id);
+            let known = directory.known_keys(id, part.made());
+            findings.losses.lose(known, gap.place.start, gap.place.end, gap.before);
         }
         let mut goes_on = part.scan.seal.is_some();
         if !goes_on && is_damage(Location::new(id, part.scan.end)) {
             goes_on = true;
             costs.take(&part.path, "the end is missing", part.offset(part.scan.end), 0)?;
+            let (known, end) = (directory.known_keys(id, part.made()), end_in(id, part.reserved));
+            findings.losses.lose(known, part.scan.end, end, None);
             findings.behind_lost.extend(parts.as_slice().first().map(|next| next.id));
             if part.scan.end == 0 {
                 findings.unreadable.insert(id);
@@ -189,6 +260,8 @@ pub(crate) fn read_segments(
         }
         log.keep(part)?;
     }
+    lose_before(&mut findings.losses, SegmentId::MAX);
+    log.reached.last = findings.losses.end(log.reached.last);
     log.close()?;
     // The writes of a killed process may not be on the disk yet.
     directory.sync().map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
@@ -300,6 +373,9 @@ impl Reading<'_> {
                 break;
             }
         }
+        if self.directory.is_dry() {
+            return Ok(());
+        }
         let settled = self.reached.settled.unwrap_or(Location::new(0, 0));
         for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
             // A log without durability promises nothing about this segment.
@@ -311,9 +387,14 @@ impl Reading<'_> {
             again.map_err(|error| DirectoryError::Io(part.path.clone(), error))?;
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
-        if end.scan.seal.is_some() {
-            return Ok(());
+        if end.scan.seal.is_none() {
+            let sealed = end.seal(self.reached.last);
+            sealed.map_err(|error| DirectoryError::Io(end.path.clone(), error))?;
         }
-        end.seal(self.reached.last).map_err(|error| DirectoryError::Io(end.path.clone(), error))
+        for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
+            // Only a repair reads them.
+            let _ = part.write_keys(self.directory);
+        }
+        Ok(())
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Inner {
     pub(super) compacted: AtomicU64,
     /// Versions before this commit are unknown unless they are still in a table.
     pub(super) dropped: AtomicU64,
+    /// A key may have been there before this commit, although no record says so.
+    pub(super) unsure: AtomicU64,
     /// Old versions may be reclaimable. Writers set it; the sweep clears it.
     pub(super) has_past: AtomicBool,
     /// A recovery found old versions that no sweep has looked at.
@@ -97,6 +99,7 @@ impl Store {
             pressure: Pressure::default(),
             floor: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            unsure: AtomicU64::new(0),
             has_past: AtomicBool::new(false),
             unswept: AtomicBool::new(false),
             reclaiming: Mutex::default(),
@@ -217,7 +220,7 @@ impl Store {
         for stripe in 0..self.stripes() {
             let table = self.stripe(stripe);
             figures.keys += table.keys() as u64;
-            figures.versions += table.records() as u64;
+            figures.versions += table.records_kept() as u64;
         }
         figures
     }

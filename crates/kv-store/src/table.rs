@@ -26,7 +26,7 @@ pub(crate) use visit::Expired;
 use super::log::Log;
 use super::order::Order;
 use super::place::{Location, SegmentId};
-use super::record::{Kind, Record, Sequence};
+use super::record::{Record, Sequence};
 use super::segment::Segment;
 
 /// A record of the log is not what was written.
@@ -63,7 +63,7 @@ struct Slot {
     read: bool,
     /// Whether older records have been dropped.
     pruned: bool,
-    /// Whether the newest record is a delete record.
+    /// Whether the newest record is a delete record, or stands for a lost one.
     deleted: bool,
     /// Whether the slot is unused.
     free: bool,
@@ -280,7 +280,7 @@ impl Table {
 
     /// Sets the newest record of a slot.
     fn set_newest(&mut self, id: SlotId, at: Location) {
-        let deleted = self.trusted(at).kind == Kind::Delete;
+        let deleted = self.trusted(at).kind.is_absence();
         let slot = &mut self.slots[id.0 as usize];
         self.deleted -= usize::from(slot.deleted);
         self.deleted += usize::from(deleted);
@@ -296,7 +296,7 @@ impl Table {
 
     fn add(&mut self, hash: u64, at: Location, now: Second) -> SlotId {
         let tag = tag(hash);
-        let deleted = self.trusted(at).kind == Kind::Delete;
+        let deleted = self.trusted(at).kind.is_absence();
         let slot = Slot {
             newest: at,
             tag,
@@ -367,7 +367,7 @@ impl Table {
     }
 
     /// Number of records kept, including those of deleted keys.
-    pub(crate) fn records(&self) -> usize {
+    pub(crate) fn records_kept(&self) -> usize {
         self.keys + self.past
     }
 

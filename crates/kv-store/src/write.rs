@@ -201,6 +201,8 @@ impl Store {
     /// the largest version of any forgotten key.
     pub(super) fn version_after(&self, table: &Table, slot: Option<SlotId>) -> Version {
         match (self.0.options.consistency, slot) {
+            // No key has more versions than there are commits.
+            (Consistency::Sequential, Some(slot)) if table.is_lost(slot) => self.0.log.last() + 1,
             (Consistency::Sequential, Some(slot)) => table.newest_version(slot) + 1,
             (Consistency::Sequential, None) => self.0.floor.load(Ordering::Relaxed) + 1,
             (Consistency::Linearizable, _) => 0,

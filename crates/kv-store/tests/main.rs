@@ -5,6 +5,7 @@
 mod backup;
 mod clearing;
 mod commits;
+mod damage;
 mod descriptors;
 mod disk;
 mod engine;

@@ -147,14 +147,15 @@ fn second_process_on_a_directory_is_refused() {
 }
 
 #[test]
-fn flipped_bit_is_named_and_repair_leaves_it_out() {
+fn repair_lists_a_damaged_key_and_serves_no_older_value() {
     let directory = Directory::new();
     let program = directory.serve(&[]);
     let mut client = program.connect();
-    for number in 0..3 {
-        ask(&mut client, &format!("set k{number} 0 0 5\r\nvalue\r\n"));
+    for (key, value) in [("k0", "value"), ("k1", "older"), ("k1", "value"), ("k2", "value")] {
+        ask(&mut client, &format!("set {key} 0 0 5\r\n{value}\r\n"));
     }
-    kill(program);
+    program.signal(libc::SIGTERM);
+    assert_eq!(program.end().errors, "");
     let segment = directory.segments().remove(0);
     let mut bytes = std::fs::read(&segment).unwrap();
     let at = bytes.windows(7).position(|window| window == b"k1value").unwrap();
@@ -166,17 +167,27 @@ fn flipped_bit_is_named_and_repair_leaves_it_out() {
         segment.display()
     );
     assert!(message.starts_with(&start), "{message}");
-    assert!(
-        message.ends_with("; --repair opens the store without the damaged part\n"),
-        "{message}"
-    );
+    let remedy = "; --repair=dry-run lists what is lost, --repair opens the store without it\n";
+    assert!(message.ends_with(remedy), "{message}");
+    let expected = format!(
+        "knee-kv: repair: {}: 56 bytes from 4208 on are lost\n",
+        segment.display()
+    ) + "knee-kv: repair: \"k1\": absent; from version 3 on it is lost or uncertain; certain: version 2\n"
+        + "knee-kv: repair: keys that are absent, as their newest version may be lost: 1; put them again, or read their \
+           certain versions while --history-s keeps them";
+    let dry = Command::new(KV)
+        .args(["--listen", "127.0.0.1:0", "--repair=dry-run", "--data", directory.path()])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(dry.stderr).unwrap(), expected.clone() + "\n");
+    assert_eq!((dry.status.code(), dry.stdout.len()), (Some(0), 0));
     let program = directory.serve(&["--repair"]);
     let found = ask(&mut program.connect(), "get k0 k1 k2\r\n");
     assert_eq!(found, "VALUE k0 0 5\r\nvalue\r\nVALUE k2 0 5\r\nvalue\r\nEND\r\n");
     program.signal(libc::SIGTERM);
     let end = program.end();
-    let lost = format!("knee-kv: repaired: {}: 56 bytes from ", segment.display());
-    assert!(end.errors.starts_with(&lost), "{}", end.errors);
+    let list = format!("{expected}; {}/REPAIR-", directory.path());
+    assert!(end.errors.starts_with(&list), "{}", end.errors);
     assert_eq!(end.code, Some(0));
 }
 

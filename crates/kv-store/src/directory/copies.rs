@@ -17,7 +17,7 @@ pub(super) type Fault = (PathBuf, String);
 pub(super) struct Copies {
     /// The newest manifest, and the number of its copy.
     pub(super) newest: Option<(Manifest, usize)>,
-    /// Whether both copies are whole, equal, and of this program's format.
+    /// Whether both copies are whole and equal.
     pub(super) are_same: bool,
     /// Whether there is no copy.
     pub(super) are_missing: bool,
@@ -46,16 +46,9 @@ impl Copies {
                 Err(error) => return Err(error),
             }
         }
-        let is_current = |(manifest, _): &(Manifest, usize)| manifest.format == Manifest::FORMAT;
-        let are_same = match &whole[..] {
-            [one, other] => one.0 == other.0 && is_current(one),
-            _ => false,
-        };
+        let are_same = matches!(&whole[..], [one, other] if one.0 == other.0);
         let are_missing = missing.len() == NAMES.len();
-        // Earlier formats have one copy.
-        if whole.iter().any(is_current) || whole.is_empty() {
-            faults.append(&mut missing);
-        }
+        faults.append(&mut missing);
         let newest = whole.into_iter().max_by_key(|(manifest, _)| manifest.number);
         Ok(Copies { newest, are_same, are_missing, faults })
     }

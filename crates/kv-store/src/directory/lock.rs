@@ -17,10 +17,11 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a directory for one store; [`io::ErrorKind::WouldBlock`] if another store has it.
-pub(super) fn lock(path: &Path) -> io::Result<Lock> {
-    let file =
-        OpenOptions::new().create(true).truncate(false).write(true).open(path.join("LOCK"))?;
+/// Locks a directory for one store, and perhaps `makes` the lock's file; [`io::ErrorKind::WouldBlock`] if another store has it.
+pub(super) fn lock(path: &Path, makes: bool) -> io::Result<Lock> {
+    let mut options = OpenOptions::new();
+    options.create(makes).truncate(false).write(true);
+    let file = options.open(path.join("LOCK"))?;
     // SAFETY: a call with a descriptor that is open.
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
         0 => Ok(Lock(file)),

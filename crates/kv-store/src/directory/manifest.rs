@@ -13,8 +13,7 @@ use crate::types::Consistency;
 pub(crate) struct Manifest {
     /// Version of the format.
     pub(crate) format: u32,
-    /// Counts the manifests of the directory, from format 4 on.
-    #[serde(default)]
+    /// Counts the manifests of the directory.
     pub(crate) number: u64,
     /// How versions are counted. A store that counts differently would reuse version numbers.
     pub(crate) consistency: Consistency,
@@ -25,12 +24,10 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    pub(crate) const FORMAT: u32 = 4;
-    /// The format before this one: a single copy of the manifest, and heads of segments without [`Made`].
-    const FORMAT_BEFORE: u32 = 3;
+    const FORMAT: u32 = 5;
 
     pub(super) fn new(consistency: Consistency) -> Manifest {
-        let reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
+        let reached = Reached { last: 0, settled: None, compacted: 0, floor: 0, unsure: 0 };
         let (format, segments) = (Manifest::FORMAT, BTreeMap::new());
         Manifest { format, number: 0, consistency, segments, reached }
     }
@@ -39,7 +36,8 @@ impl Manifest {
     pub(super) fn reach(&mut self, reached: Reached) {
         let compacted = reached.compacted.max(self.reached.compacted);
         let floor = reached.floor.max(self.reached.floor);
-        self.reached = Reached { compacted, floor, ..reached };
+        let unsure = reached.unsure.max(self.reached.unsure);
+        self.reached = Reached { compacted, floor, unsure, ..reached };
     }
 }
 
@@ -63,6 +61,8 @@ pub(crate) struct Reached {
     pub(crate) compacted: u64,
     /// The largest version of a forgotten key, where versions count the writes of each key.
     pub(crate) floor: u64,
+    /// A key may have been there before this commit, although no record says so.
+    pub(crate) unsure: u64,
 }
 
 /// The manifest in the bytes of a file.
@@ -75,7 +75,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Manifest, DirectoryErro
     }
     let unknown = |error: serde_json::Error| damaged(&error.to_string());
     let Format { format } = serde_json::from_str(json).map_err(unknown)?;
-    if !(Manifest::FORMAT_BEFORE..=Manifest::FORMAT).contains(&format) {
+    if format != Manifest::FORMAT {
         let known = Manifest::FORMAT;
         let what = format!("format {format} is unknown; this program reads format {known}");
         return Err(DirectoryError::Other(path.to_owned(), what));

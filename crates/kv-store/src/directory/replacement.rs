@@ -24,7 +24,11 @@ impl Directory {
     /// the old one; except if there was no space for it.
     pub(super) fn replace_manifest(&self, open: &mut Open, manifest: Manifest) -> io::Result<()> {
         let number = open.manifest.number + 1;
-        let manifest = Manifest { format: Manifest::FORMAT, number, ..manifest };
+        let manifest = Manifest { number, ..manifest };
+        if self.is_dry {
+            open.manifest = manifest;
+            return Ok(());
+        }
         let paths = NAMES.map(|name| self.path.join(name));
         let is_made = !paths.iter().all(|path| path.exists());
         let [one, other] = &paths;
@@ -84,18 +88,19 @@ mod tests {
 
     use std::path::PathBuf;
 
+    use super::super::Repair;
     use super::super::copies::Copies;
     use super::super::error::DirectoryError;
     use super::super::manifest::{Reached, parse};
     use super::*;
     use crate::types::Consistency;
 
-    const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0 };
+    const NOTHING: Reached = Reached { last: 0, settled: None, compacted: 0, floor: 0, unsure: 0 };
 
     fn directory(name: &str) -> (PathBuf, Directory) {
         let path = std::env::temp_dir().join(format!("knee-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
-        let opened = Directory::open(&path, Consistency::Linearizable, false).unwrap();
+        let opened = Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap();
         (path, opened.directory)
     }
 
@@ -167,7 +172,7 @@ mod tests {
             }
         }
         fs::write(&copies[1], &whole[..9]).unwrap();
-        let opened = Directory::open(&path, Consistency::Linearizable, false).unwrap();
+        let opened = Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap();
         assert_eq!(opened.faults, [(copies[1].clone(), "wrong checksum".to_owned())]);
         assert!(copies.iter().all(|copy| last(copy).unwrap() == 7), "both are whole again");
         fs::remove_dir_all(path).unwrap();
@@ -182,7 +187,7 @@ mod tests {
             directory.note(Reached { last: 2, ..NOTHING }).unwrap();
             drop(directory);
             fs::write(path.join(stale), before).unwrap();
-            let opened = Directory::open(&path, Consistency::Linearizable, false).unwrap();
+            let opened = Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap();
             assert_eq!((opened.manifest.reached.last, opened.faults), (2, Vec::new()));
             assert!(NAMES.iter().all(|name| last(&path.join(name)).unwrap() == 2));
             fs::remove_dir_all(path).unwrap();

@@ -97,7 +97,11 @@ impl Log {
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         match &self.directory {
             // Moved records have no commit to wait for.
-            Some(directory) => self.write_out_in_turn(directory, Sequence::MAX),
+            Some(directory) => {
+                self.write_out_in_turn(directory, Sequence::MAX)?;
+                self.write_keys();
+                Ok(())
+            }
             None => Ok(()),
         }
     }

@@ -8,26 +8,26 @@ use crate::place::{ALIGN, Location, SegmentId};
 use crate::record::{HEAD_BYTES, Record, Sequence};
 use crate::segment::Segment;
 
-/// Visits the records of all segments in order, except those of incomplete commits. A crash cut off such a commit, or
-/// a part of it is damaged. Returns the segments with parts of damaged commits. They must not outlive the segments
+/// Visits the records of all segments in order, with whether they count: those of damaged commits do not. Records of a
+/// commit that a crash cut off are not visited. Returns the segments with parts of damaged commits. They must not outlive the segments
 /// that show the damage.
 pub(crate) fn records<E>(
     segments: &[Arc<Segment>],
     findings: &Findings,
     tell: &mut dyn FnMut(Opening),
-    mut visit: impl FnMut(&Segment, Found) -> Result<(), E>,
+    mut visit: impl FnMut(&Segment, Found, bool) -> Result<(), E>,
 ) -> Result<BTreeSet<SegmentId>, E> {
     let bytes_all = segments.iter().map(|segment| segment.filled() as u64).sum();
     let mut bytes = 0;
     let mut pending = Pending { settled: findings.settled, ..Pending::default() };
     for segment in segments {
         if findings.behind_lost.contains(&segment.id) {
-            pending.lose();
+            pending.lose(&mut visit)?;
         }
         let mut at = 0;
         while at + HEAD_BYTES <= segment.filled() {
             let Ok(record) = segment.checked(at) else {
-                pending.lose();
+                pending.lose(&mut visit)?;
                 at += ALIGN;
                 continue;
             };
@@ -38,7 +38,7 @@ pub(crate) fn records<E>(
             };
             at += record.bytes();
             if record.moved {
-                visit(segment, found)?;
+                visit(segment, found, true)?;
             } else {
                 pending.take(segment, found, &record, &mut visit)?;
             }
@@ -66,9 +66,13 @@ impl<'a> Pending<'a> {
     }
 
     /// Notes a missing record.
-    fn lose(&mut self) {
-        self.incomplete.extend(self.records.drain(..).map(|(segment, _)| segment.id));
+    fn lose<E>(
+        &mut self,
+        visit: &mut impl FnMut(&Segment, Found, bool) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.is_lost = true;
+        self.incomplete.extend(self.records.iter().map(|(segment, _)| segment.id));
+        self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found, false))
     }
 
     fn take<E>(
@@ -76,14 +80,14 @@ impl<'a> Pending<'a> {
         segment: &'a Segment,
         found: Found,
         record: &Record<'_>,
-        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+        visit: &mut impl FnMut(&Segment, Found, bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let goes_on = self.sequence() == Some(record.sequence);
         if record.first {
             self.is_lost = false;
         } else if !goes_on && self.is_lost {
             self.incomplete.insert(segment.id);
-            return Ok(());
+            return visit(segment, found, false);
         }
         if record.first || !goes_on {
             self.settle(visit)?;
@@ -92,17 +96,17 @@ impl<'a> Pending<'a> {
         if record.more {
             return Ok(());
         }
-        self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found))
+        self.records.drain(..).try_for_each(|(segment, found)| visit(segment, found, true))
     }
 
     /// Ends the pending commit. If the commit was on the disk, the rest was in a segment that has since been
     /// reclaimed.
     fn settle<E>(
         &mut self,
-        visit: &mut impl FnMut(&Segment, Found) -> Result<(), E>,
+        visit: &mut impl FnMut(&Segment, Found, bool) -> Result<(), E>,
     ) -> Result<(), E> {
         let Pending { records, settled, .. } = self;
         let records = records.drain(..).filter(|(_, found)| Some(found.at) < *settled);
-        records.into_iter().try_for_each(|(segment, found)| visit(segment, found))
+        records.into_iter().try_for_each(|(segment, found)| visit(segment, found, true))
     }
 }

@@ -124,6 +124,22 @@ impl Part {
         file.sync_all()
     }
 
+    /// Writes the keys of its records anew: a crash may have left them incomplete.
+    pub(super) fn write_keys(&self, directory: &Directory) -> io::Result<()> {
+        if directory.known_keys(self.id, self.made()).covers(0, self.filled) {
+            return Ok(());
+        }
+        let seal_bytes = self.scan.seal.map_or(0, |_| HEAD_BYTES);
+        let mut records = vec![0; self.scan.end + seal_bytes];
+        self.open()?.read_exact_at(&mut records, FILE_HEAD_BYTES)?;
+        directory.rewrite_keys(self.id, self.made(), &records);
+        Ok(())
+    }
+
+    pub(super) fn made(&self) -> Made {
+        Made { salt: self.salt, bytes: self.reserved }
+    }
+
     /// Seals the segment behind the commit with this sequence.
     pub(super) fn seal(&mut self, last: Sequence) -> io::Result<()> {
         let mut bytes = [0; HEAD_BYTES];
@@ -150,6 +166,8 @@ pub(super) struct Scan {
     pub(super) settled: Option<Location>,
     /// The last record that was written without durability.
     pub(super) lazy: Option<Location>,
+    /// The largest sequence that records before the segment may have, if a record in it shows it.
+    pub(super) before: Option<Sequence>,
     /// Stretches between records whose bytes do not decode as a record.
     pub(super) gaps: Vec<Gap>,
     /// The last record that was first written here, not copied from an older segment.
@@ -163,6 +181,8 @@ pub(super) struct Gap {
     pub(super) place: Range<usize>,
     /// The last record before the gap that was first written here, not copied from an older segment.
     pub(super) tail: Option<Tail>,
+    /// The largest sequence that a lost record may have, if a record behind the gap shows it.
+    pub(super) before: Option<Sequence>,
 }
 
 /// The end of the commits of a log.
@@ -184,6 +204,15 @@ impl Scan {
         self.settled = self.settled.max(on_disk.settled);
         if on_disk.lazy {
             self.lazy = Some(at);
+        }
+        if !moved {
+            // The commit of a first record has no record before.
+            let before = Some(sequence.saturating_sub(record.first.into()));
+            let gaps = self.gaps.iter_mut().map(|gap| &mut gap.before);
+            // Only the last gaps lack it.
+            let unknown = gaps.rev().take_while(|before| before.is_none());
+            unknown.for_each(|unknown| *unknown = before);
+            self.before = self.before.or(before);
         }
         if !moved && record.kind != Kind::Seal {
             let before = self.tail.filter(|before| before.sequence == sequence);
@@ -249,7 +278,7 @@ fn scan(bytes: &[u8], id: SegmentId, salt: u32) -> Scan {
                     .filter(|&behind| record::may_begin(&bytes[behind..]))
                     .find(|&behind| record::decode(&bytes[behind..], salt).is_ok());
                 let Some(behind) = behind else { return scan };
-                scan.gaps.push(Gap { place: at..behind, tail: scan.tail });
+                scan.gaps.push(Gap { place: at..behind, tail: scan.tail, before: None });
                 at = behind;
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Damage, SlotId, Table};
 use crate::place::Location;
-use crate::record::Kind;
+use crate::record::{Kind, Record, Sequence};
 use crate::recovery::Found;
 
 impl Table {
@@ -14,11 +14,31 @@ impl Table {
             self.add(hash, found.at, 0);
             return Ok(());
         };
+        self.enter(slot, found);
+        Ok(())
+    }
+
+    /// Enters a further record of a slot.
+    pub(crate) fn enter(&mut self, slot: SlotId, found: &Found) {
         if self.place(self.slots[slot.0 as usize].newest) >= (found.sequence, found.part) {
             self.unordered.insert(slot.0);
         }
-        self.push(hash, Some(slot), found.at, 0);
-        Ok(())
+        self.push(0, Some(slot), found.at, 0);
+    }
+
+    /// The slot's records, oldest first.
+    pub(crate) fn records(&self, slot: SlotId) -> impl Iterator<Item = Record<'_>> {
+        (0..self.entries(slot)).map(move |index| self.trusted(self.entry(slot, index)))
+    }
+
+    /// The key of the slot's newest record.
+    pub(crate) fn newest_key(&self, slot: SlotId) -> &[u8] {
+        self.trusted(self.slots[slot.0 as usize].newest).key
+    }
+
+    /// Whether the newest record stands for a lost one.
+    pub(crate) fn is_lost(&self, slot: SlotId) -> bool {
+        self.trusted(self.slots[slot.0 as usize].newest).kind == Kind::Lost
     }
 
     /// Sorts the records that [`Table::restore`] entered.
@@ -45,8 +65,9 @@ impl Table {
         }
     }
 
-    /// Drops appends to lost records: a value is complete or missing.
-    pub(crate) fn drop_incomplete(&mut self, slot: SlotId) {
+    /// Drops appends to lost records: a value is complete or missing. Adds the key and the commits of the lost records
+    /// to `lost`.
+    pub(crate) fn drop_incomplete(&mut self, slot: SlotId, lost: &mut Vec<(Vec<u8>, Sequence)>) {
         let newest = self.slots[slot.0 as usize].newest;
         if self.chain(slot).is_empty() && self.trusted(newest).kind != Kind::Append {
             return;
@@ -54,6 +75,7 @@ impl Table {
         let mut entries = self.chain(slot).to_vec();
         entries.push(self.slots[slot.0 as usize].newest);
         let mut kept: Vec<Location> = Vec::with_capacity(entries.len());
+        let mut dropped = (0, 0);
         for at in entries {
             let record = self.trusted(at);
             let is_whole = record.growth.is_none_or(|growth| {
@@ -63,6 +85,12 @@ impl Table {
                 kept.push(at);
             } else {
                 // The key's state at that commit is unknown.
+                if let Some(growth) = record.growth
+                    && growth.from != dropped
+                {
+                    lost.push((record.key.to_vec(), growth.from.0));
+                }
+                dropped = (record.sequence, record.part);
                 self.segment(at.segment).bury(record.bytes(), self.log.last());
             }
         }

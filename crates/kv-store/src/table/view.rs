@@ -100,7 +100,7 @@ impl Table {
                 None => return Ok((key, None)),
             }
         };
-        if record.kind == Kind::Delete || is_cleared(record.sequence) {
+        if record.kind.is_absence() || is_cleared(record.sequence) {
             return Ok((key, None));
         }
         let view = View {
@@ -179,6 +179,18 @@ impl Table {
     /// The slot's first kept version, and whether earlier ones existed.
     pub(crate) fn first_version(&self, slot: SlotId) -> (Version, bool) {
         (self.trusted(self.entry(slot, 0)).version, self.slots[slot.0 as usize].pruned)
+    }
+
+    /// The version from which on the key's state is known again, if it is unknown at this version.
+    pub(crate) fn unknown_until(&self, slot: SlotId, version: Version) -> Option<Version> {
+        let mut is_lost = false;
+        for record in self.records(slot) {
+            if record.version > version {
+                return is_lost.then_some(record.version);
+            }
+            is_lost = record.kind == Kind::Lost;
+        }
+        is_lost.then_some(version + 1)
     }
 
     /// The known history of a slot from a version on, oldest first.

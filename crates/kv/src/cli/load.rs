@@ -56,10 +56,10 @@ impl Load {
             value_bytes_max: self.value_bytes_max,
             durability: self.durability,
             order: self.consistency,
-            repair: false,
+            repair: None,
             stripes: STRIPES,
         };
-        let store = flags.open()?;
+        let Some(store) = flags.open()? else { return Ok(()) };
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
             .map_err(|error| Failure::system("cannot start the keeper", &error))?;
         super::excess::report_excess(&store, &self.data, self.memory_mb);

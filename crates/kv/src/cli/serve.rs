@@ -14,7 +14,7 @@ use knee_server::program::{
 };
 use knee_telemetry::{Reporter, Store as Recorded, tell};
 
-use super::store::{MIB, Order, StoreFlags, durability, write_out};
+use super::store::{MIB, Order, Repair, StoreFlags, durability, write_out};
 use crate::memcached::{MemcachedServer, StartError};
 use crate::settings::MemcachedSettings;
 use crate::{PROGRAM, grpc};
@@ -81,9 +81,11 @@ pub(super) struct Serve {
     /// [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
     history_s: Option<History>,
-    /// Open the directory without its damaged records and segments.
-    #[arg(long, requires = "data")]
-    repair: bool,
+    /// Open the directory without its damaged parts: keys whose newest version may be lost are absent, and listed.
+    /// `--repair=dry-run` only lists them, and ends.
+    #[arg(long, value_name = "HOW", requires = "data", num_args = 0..=1, require_equals = true,
+          default_missing_value = "now")]
+    repair: Option<Repair>,
     /// Directory of the edge lists that `Init` may load; without it, none.
     #[arg(long, value_name = "DIR", requires = "grpc")]
     init_dir: Option<PathBuf>,
@@ -123,6 +125,9 @@ impl Serve {
         self.check_directories()?;
         // Open the store first, because this may fail or take long.
         let store = self.store()?;
+        if self.repair == Some(Repair::DryRun) {
+            return Ok(());
+        }
         let keeper = match &store {
             Some(store) => {
                 let keeper = Keeper::start(store.clone(), self.history_s.unwrap_or(HISTORY));
@@ -224,7 +229,7 @@ impl Serve {
             repair: self.repair,
             stripes: self.threads as usize * STRIPES_PER_THREAD,
         };
-        flags.open().map(Some)
+        flags.open()
     }
 
     /// Refuses directories that cannot be read.

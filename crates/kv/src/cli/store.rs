@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use knee_kv_store::{
-    Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Store, StoreOptions,
+    Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Report, Store,
+    StoreOptions,
 };
 use knee_server::program::Failure;
 use knee_telemetry::tell;
@@ -26,6 +27,16 @@ pub(super) enum Order {
     Linearizable,
     Sequential,
 }
+
+/// Whether a damaged directory is opened or only examined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Repair {
+    Now,
+    DryRun,
+}
+
+/// Keys that a repair prints; its list has all.
+const DOUBTS_PRINTED_MAX: usize = 1000;
 
 /// Parses the value of `--durability`.
 pub(super) fn durability(text: &str) -> Result<Durability, String> {
@@ -48,41 +59,49 @@ pub(super) struct StoreFlags<'a> {
     pub(super) value_bytes_max: u64,
     pub(super) durability: Durability,
     pub(super) order: Option<Order>,
-    pub(super) repair: bool,
+    pub(super) repair: Option<Repair>,
     pub(super) stripes: usize,
 }
 
 impl StoreFlags<'_> {
-    /// Opens the store; prints what a repair lost.
-    pub(super) fn open(&self) -> Result<Store, Failure> {
+    /// Opens the store, and prints what a repair lost. `None`: a dry run has only printed it.
+    pub(super) fn open(&self) -> Result<Option<Store>, Failure> {
         let bytes_max = self.mebibytes as usize * MIB;
         let options = self.options(bytes_max)?;
         let Some(path) = self.directory else {
             let made = Store::in_memory(options, bytes_max as u64);
-            return made.map_err(|error| Failure::system("cannot make the log", &error));
+            let made = made.map_err(|error| Failure::system("cannot make the log", &error))?;
+            return Ok(Some(made));
         };
         let directory = DirectoryOptions {
             path: path.to_owned(),
             durability: self.durability,
-            repair: self.repair,
+            repair: self.repair == Some(Repair::Now),
         };
-        let mut progress = report_opening(path);
-        let opened = Store::open_and_tell(options, &directory, bytes_max as u64, &mut progress);
+        let progress = &mut report_opening(path);
+        let opened = match self.repair {
+            Some(Repair::DryRun) => {
+                Store::examine(options, &directory, progress).map(|report| (None, report))
+            }
+            _ => Store::open_and_tell(options, &directory, bytes_max as u64, progress)
+                .map(|(store, report)| (Some(store), report)),
+        };
         let (store, report) = opened.map_err(|error| {
-            let remedy = remedy(&error, self.repair);
+            let remedy = remedy(&error, self.repair.is_some());
             Failure { message: format!("cannot open --data {error}{remedy}"), code: 1 }
         })?;
         for (file, what) in &report.manifests {
             let file = file.display();
-            let done = if report.is_rebuilt {
-                "rebuilt from the segments"
-            } else {
-                "mended from its copy"
+            let source = if report.is_rebuilt { "the segments" } else { "its copy" };
+            let done = match (store.is_some(), report.is_rebuilt) {
+                (false, _) => "to be rebuilt from",
+                (true, true) => "rebuilt from",
+                (true, false) => "mended from",
             };
-            tell(PROGRAM, format_args!("{file}: {what}; {done}"));
+            tell(PROGRAM, format_args!("{file}: {what}; {done} {source}"));
         }
-        for lost in report.lost {
-            tell(PROGRAM, format_args!("repaired: {lost}"));
+        if self.repair.is_some() {
+            tell_lost(&report);
         }
         Ok(store)
     }
@@ -106,6 +125,30 @@ impl StoreFlags<'_> {
             Some(Order::Linearizable) | None => Consistency::Linearizable,
         };
         Ok(StoreOptions { consistency, stripes: self.stripes, value_bytes_max, segment_bytes })
+    }
+}
+
+/// Prints what a repair lost, or what it would lose.
+fn tell_lost(report: &Report) {
+    for lost in &report.lost {
+        tell(PROGRAM, format_args!("repair: {lost}"));
+    }
+    let keys = report.doubts.len();
+    for doubt in report.doubts.iter().take(DOUBTS_PRINTED_MAX) {
+        tell(PROGRAM, format_args!("repair: {doubt}"));
+    }
+    let list = report.list.as_ref().map(|list| format!("; {} lists all", list.display()));
+    let list = list.unwrap_or_default();
+    match keys {
+        0 if report.lost.is_empty() => {}
+        0 => tell(PROGRAM, format_args!("repair: every key has its newest version{list}")),
+        _ => tell(
+            PROGRAM,
+            format_args!(
+                "repair: keys that are absent, as their newest version may be lost: {keys}; put them again, or read their \
+                 certain versions while --history-s keeps them{list}"
+            ),
+        ),
     }
 }
 
@@ -155,7 +198,7 @@ fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
             "; --repair rebuilds both from the segments, without old versions"
         }
         DirectoryError::Damaged(..) if !repairs => {
-            "; --repair opens the store without the damaged part"
+            "; --repair=dry-run lists what is lost, --repair opens the store without it"
         }
         DirectoryError::Damaged(..) => "",
         DirectoryError::InUse(_) => "; end that one, or name another directory",

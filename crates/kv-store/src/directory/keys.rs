@@ -1,0 +1,276 @@
+//! The keys of a segment's records, in a file beside it: a repair learns from them which records are lost.
+//!
+//! Blocks of 512 bytes, all numbers little-endian:
+//!
+//! ```text
+//!  0  u32  checksum (CRC-32C) of the rest of the block, seeded with the segment's salt
+//!  4  u32  where the records of the block begin, in units of eight bytes
+//!  8  u32  where they end
+//! 12  u64  settled: the place up to which the log was on the disk; 0 where unknown
+//! 20  u16  bytes of entries
+//! 22  u8   1 if the segment ends with the block
+//! 23       entries, one for each record of a key and each clear record; zeros
+//! ```
+//!
+//! An entry is the checksum of the key (u32; 0 for a clear record), and by how much its commit's sequence exceeds that
+//! of the entry before in the block (u8). The value 255 stands for any other case: sequence (u64) and part (u32) follow.
+//!
+//! No commit waits for this file, and a failure to write it only costs a repair its precision.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use crate::place::{ALIGN, Location, SegmentId};
+use crate::record::{self, HEAD_BYTES, Kind, Record, Sequence, u16_at, u32_at, u64_at};
+
+const BLOCK_BYTES: usize = 512;
+const BLOCK_HEAD_BYTES: usize = 23;
+/// A step that stands for a sequence and a part.
+const FAR: u8 = 255;
+const FAR_BYTES: usize = 12;
+const ENTRY_BYTES_MAX: usize = 5 + FAR_BYTES;
+
+/// A record of a key, or a clear record, as another file knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    /// See [`key_sum`]; 0 is a clear record.
+    pub(crate) key_sum: u32,
+    pub(crate) sequence: Sequence,
+    pub(crate) part: u32,
+}
+
+impl Entry {
+    /// The entry of a record; seals and requests have none.
+    #[inline]
+    pub(crate) fn of(record: &Record<'_>) -> Option<Entry> {
+        let key_sum = match record.kind {
+            Kind::Clear => 0,
+            kind if kind.is_of_a_key() => key_sum(record.key),
+            _ => return None,
+        };
+        Some(Entry { key_sum, sequence: record.sequence, part: record.part })
+    }
+}
+
+/// The checksum that stands for a key.
+#[inline]
+pub(crate) fn key_sum(key: &[u8]) -> u32 {
+    crc32c::crc32c(key).max(1)
+}
+
+/// The keys of a growing segment.
+#[derive(Debug)]
+pub(super) struct Keys {
+    path: PathBuf,
+    salt: u32,
+    /// `None` before the first block.
+    file: Option<File>,
+    is_broken: bool,
+    /// Full blocks.
+    full: usize,
+    begin: usize,
+    end: usize,
+    last: Sequence,
+    entries: Vec<u8>,
+    is_sealed: bool,
+    settled: u64,
+    /// The end and `settled` as of the last write.
+    written: (usize, u64),
+}
+
+impl Keys {
+    pub(super) fn new(path: PathBuf, salt: u32) -> Keys {
+        Keys {
+            path,
+            salt,
+            file: None,
+            is_broken: false,
+            full: 0,
+            begin: 0,
+            end: 0,
+            last: 0,
+            entries: Vec::new(),
+            is_sealed: false,
+            settled: 0,
+            written: (0, 0),
+        }
+    }
+
+    /// Adds whole records, which follow those before.
+    pub(super) fn add(&mut self, records: &[u8]) {
+        let mut at = 0;
+        while at + HEAD_BYTES <= records.len() && !self.is_broken {
+            let record = record::trusted(&records[at..]);
+            let bytes = record.bytes();
+            if let Some(entry) = Entry::of(&record) {
+                self.enter(entry);
+            }
+            self.is_sealed |= record.kind == Kind::Seal;
+            self.end += bytes;
+            at += bytes;
+        }
+    }
+
+    fn enter(&mut self, Entry { key_sum, sequence, part }: Entry) {
+        if self.entries.len() + ENTRY_BYTES_MAX > BLOCK_BYTES - BLOCK_HEAD_BYTES {
+            self.write();
+            self.full += 1;
+            (self.begin, self.last) = (self.end, 0);
+            self.entries.clear();
+        }
+        self.entries.extend(key_sum.to_le_bytes());
+        match sequence.checked_sub(self.last) {
+            Some(step @ 0..255) if part == 0 => self.entries.push(step as u8),
+            _ => {
+                self.entries.push(FAR);
+                self.entries.extend(sequence.to_le_bytes());
+                self.entries.extend(part.to_le_bytes());
+            }
+        }
+        self.last = sequence;
+    }
+
+    /// Writes the block that is not full. The log is on the disk up to `settled`.
+    pub(super) fn write_out(&mut self, settled: u64) {
+        self.settled = self.settled.max(settled);
+        if self.written != (self.end, self.settled) && self.end > 0 {
+            self.write();
+        }
+    }
+
+    /// Waits until the blocks are on the disk.
+    pub(super) fn sync(&self) {
+        if let Some(file) = &self.file {
+            let _ = file.sync_data();
+        }
+    }
+
+    fn write(&mut self) {
+        self.written = (self.end, self.settled);
+        self.is_broken |= self.try_write().is_err();
+    }
+
+    fn try_write(&mut self) -> io::Result<()> {
+        let mut block = [0; BLOCK_BYTES];
+        block[4..8].copy_from_slice(&((self.begin / ALIGN) as u32).to_le_bytes());
+        block[8..12].copy_from_slice(&((self.end / ALIGN) as u32).to_le_bytes());
+        block[12..20].copy_from_slice(&self.settled.to_le_bytes());
+        block[20..22].copy_from_slice(&(self.entries.len() as u16).to_le_bytes());
+        block[22] = u8::from(self.is_sealed);
+        block[BLOCK_HEAD_BYTES..][..self.entries.len()].copy_from_slice(&self.entries);
+        let checksum = crc32c::crc32c_append(self.salt, &block[4..]);
+        block[..4].copy_from_slice(&checksum.to_le_bytes());
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(File::create(&self.path)?),
+        };
+        file.write_all_at(&block, (self.full * BLOCK_BYTES) as u64)
+    }
+}
+
+/// What the blocks of a segment say, without the damaged ones.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) entries: Vec<Entry>,
+    /// The place up to which the log was on the disk.
+    pub(crate) settled: Option<Location>,
+    /// The stretches that the entries cover, in order.
+    covered: Vec<(usize, usize)>,
+    /// The end of the segment, if it is known.
+    end: Option<usize>,
+}
+
+impl Known {
+    /// Reads the file of a segment; a missing or unreadable one says nothing.
+    pub(super) fn read(path: &PathBuf, salt: u32) -> Known {
+        let bytes = fs::read(path).unwrap_or_default();
+        let mut known = Known::default();
+        for block in bytes.chunks_exact(BLOCK_BYTES) {
+            if crc32c::crc32c_append(salt, &block[4..]) == u32_at(block, 0) {
+                known.take(block);
+            }
+        }
+        known
+    }
+
+    fn take(&mut self, block: &[u8]) {
+        let (begin, end) = (u32_at(block, 4) as usize * ALIGN, u32_at(block, 8) as usize * ALIGN);
+        match self.covered.last_mut() {
+            Some(last) if last.1 == begin => last.1 = end,
+            _ => self.covered.push((begin, end)),
+        }
+        self.settled = self.settled.max(Location::from_bits(u64_at(block, 12)));
+        self.end = (block[22] == 1).then_some(end).or(self.end);
+        let (mut at, end) = (BLOCK_HEAD_BYTES, BLOCK_HEAD_BYTES + usize::from(u16_at(block, 20)));
+        let mut last = 0;
+        while at < end {
+            let (key_sum, step) = (u32_at(block, at), block[at + 4]);
+            at += 5;
+            let mut part = 0;
+            if step == FAR {
+                (last, part) = (u64_at(block, at), u32_at(block, at + 8));
+                at += FAR_BYTES;
+            } else {
+                last += Sequence::from(step);
+            }
+            self.entries.push(Entry { key_sum, sequence: last, part });
+        }
+    }
+
+    /// Whether the entries have all records that began in a stretch of the segment.
+    pub(crate) fn covers(&self, from: usize, to: usize) -> bool {
+        let to = self.end.map_or(to, |end| to.min(end));
+        from >= to || self.covered.iter().any(|&(begin, end)| begin <= from && to <= end)
+    }
+}
+
+/// The name of the file for a segment.
+pub(super) fn name(id: SegmentId) -> String {
+    format!("{id:08}.keys")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::OnDisk;
+
+    #[test]
+    fn entries_are_read_as_they_were_added() {
+        let path = std::env::temp_dir().join(format!("knee-keys-{}", std::process::id()));
+        let mut keys = Keys::new(path.clone(), 7);
+        let (mut expected, mut places) = (Vec::new(), vec![0]);
+        for number in 0..500_u64 {
+            let key = number.to_le_bytes();
+            // Steps of any size, also back, and parts.
+            let sequence = [number, 1 << 40, number * 300, number][number as usize % 4] + 1;
+            let part = u32::from(number % 7 == 6);
+            let record = Record { part, key: &key, ..Record::of_no_key(Kind::Put, sequence) };
+            let mut bytes = vec![0; record.bytes()];
+            record.encode(1, &mut bytes);
+            keys.add(&bytes);
+            expected.extend(Entry::of(&record));
+            places.push(places[number as usize] + bytes.len());
+        }
+        let seal = Record::seal(9, OnDisk::default());
+        let mut bytes = vec![0; seal.bytes()];
+        seal.encode(1, &mut bytes);
+        keys.add(&bytes);
+        keys.write_out(Location::new(3, 80).to_bits());
+        let known = Known::read(&path, 7);
+        assert_eq!((&known.entries, known.settled), (&expected, Some(Location::new(3, 80))));
+        assert!(known.covers(0, usize::MAX) && known.covers(places[100], places[200]));
+        assert!(Known::read(&path, 8).entries.is_empty());
+        // Without one block, the others remain.
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[2 * BLOCK_BYTES + 99] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let known = Known::read(&path, 7);
+        let missing = expected.len() - known.entries.len();
+        assert!((10..110).contains(&missing), "{missing}");
+        assert!(known.covers(0, places[50]) && known.covers(places[400], usize::MAX));
+        assert!(!known.covers(0, places[400]));
+        fs::remove_file(path).unwrap();
+    }
+}
