@@ -43,8 +43,8 @@ RUNS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True)
 class Published:
-    """A published value: its table, its experiment, and where a run folder has it. The largest throughput over all
-    client counts is compared; another column is read there.
+    """A published value: its table, its experiment, and where a run folder has it. Without a number of clients, the
+    largest throughput is compared.
     """
 
     table: str
@@ -55,43 +55,47 @@ class Published:
     value: float
 
 
-def _largest(table: str, experiment: str, mix: str, values: dict[str, float]) -> list[Published]:
+def _rows(table: str, experiment: str, mix: str, clients: int, values: dict[str, float]) -> list[Published]:
     kind = "reads" if mix == READS else "writes"
     names = {"throughput": "requests/s", "response_ms": "response time, ms", "queueing_ms": "time in the queue, ms"}
-    where: dict[str, object] = {"workload.set_get": mix}
+    where: dict[str, object] = {"workload.set_get": mix, "clients": clients}
     return [
-        Published(table, f"{kind}: {names[column]}", experiment, where, column, value)
+        Published(table, f"{kind}, {clients} clients: {names[column]}", experiment, where, column, value)
         for column, value in values.items()
     ]
 
 
 TABLES = [
-    *_largest("3: one store", "baseline-one-store", READS, {"throughput": 2897.9}),
-    *_largest("3: one store", "baseline-one-store", WRITES, {"throughput": 17556.5}),
-    *_largest("3: one load host", "baseline-two-stores", READS, {"throughput": 5856.1}),
-    *_largest("3: one load host", "baseline-two-stores", WRITES, {"throughput": 5960.9}),
-    *_largest(
+    *_rows("3: one store", "baseline-one-store", READS, 6, {"throughput": 2897.9}),
+    *_rows("3: one store", "baseline-one-store", WRITES, 144, {"throughput": 17556.5}),
+    *_rows("3: one load host", "baseline-two-stores", READS, 12, {"throughput": 5856.1}),
+    *_rows("3: one load host", "baseline-two-stores", WRITES, 8, {"throughput": 5960.9}),
+    *_rows(
         "4: one middleware",
         "baseline-one-middleware",
         READS,
+        24,
         {"throughput": 2969.3, "response_ms": 8.083, "queueing_ms": 0.406},
     ),
-    *_largest(
+    *_rows(
         "4: one middleware",
         "baseline-one-middleware",
         WRITES,
-        {"throughput": 8263.5, "response_ms": 11.628, "queueing_ms": 2.740},
+        96,
+        {"throughput": 8263.5, "response_ms": 11.628, "queueing_ms": 2.74},
     ),
-    *_largest(
+    *_rows(
         "5: two middlewares",
         "baseline-two-middlewares",
         READS,
+        18,
         {"throughput": 2964.4, "response_ms": 6.077, "queueing_ms": 0.181},
     ),
-    *_largest(
+    *_rows(
         "5: two middlewares",
         "baseline-two-middlewares",
         WRITES,
+        192,
         {"throughput": 10566.4, "response_ms": 18.206, "queueing_ms": 4.557},
     ),
     *(
@@ -151,7 +155,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
                     .agg(pl.col("throughput", each.column).mean())
                 )
                 at = means.sort("throughput").tail(1)
-                limit = next(said for levels, said in limits.items() if set(each.where.items()) <= set(levels))
+                limit = next(said for levels, said in limits.items() if all(each.where.get(k, v) == v for k, v in levels))
                 found.append(_row(each.table, each.what, each.value, float(at[each.column][0]), limit))
         if name in EFFECTS:
             title, shares = EFFECTS[name]

@@ -1,18 +1,16 @@
-//! The two ends: a packet socket on an interface (packet(7)), and a TAP device. Both give a virtio header with a frame.
+//! An end of the link: a packet socket on an interface (packet(7)). A frame has its virtio header and its arrival time.
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Frames of all connections wait in the sockets' buffers.
 const BUFFER_BYTES: libc::c_int = 64 << 20;
-/// The TAP device accepts unfinished checksums and large segments of TCP over IPv4 and IPv6 (linux/if_tun.h).
-const TUN_F_CSUM: libc::c_ulong = 1;
-const TUN_F_TSO4: libc::c_ulong = 2;
-const TUN_F_TSO6: libc::c_ulong = 4;
+/// Reads the arrival time of the last frame (linux/sockios.h).
+const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
 
 /// A packet socket that receives what arrives at an interface.
 pub(crate) fn packets(interface: &str) -> io::Result<File> {
@@ -44,29 +42,13 @@ pub(crate) fn packets(interface: &str) -> io::Result<File> {
     Ok(File::from(socket))
 }
 
-/// A new TAP device, which lives as long as its file.
-pub(crate) fn tap(name: &str) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open("/dev/net/tun")?;
-    // SAFETY: the request has the kernel's layout, and outlives the calls.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        if name.len() >= request.ifr_name.len() {
-            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request.ifr_ifru.ifru_flags =
-            (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-        checked(libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request))?;
-        let offload = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
-        checked(libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD as _, offload))?;
-    }
-    Ok(file)
+/// How long ago the last frame arrived that was read; `now` is the time of the wall clock.
+pub(crate) fn age(socket: RawFd, now: SystemTime) -> io::Result<Duration> {
+    let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the time outlives the call.
+    checked(unsafe { libc::ioctl(socket, SIOCGSTAMPNS, &raw mut stamp) })?;
+    let arrived = UNIX_EPOCH + Duration::new(stamp.tv_sec as u64, stamp.tv_nsec as u32);
+    Ok(now.duration_since(arrived).unwrap_or_default())
 }
 
 fn set(socket: RawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {

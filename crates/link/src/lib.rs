@@ -1,7 +1,7 @@
 //! `knee-link`: the delay of an emulated host's link.
 //!
-//! The host's frames arrive at an interface, and leave for the switch through a TAP device that the program makes; the
-//! answers take the same way back. Each frame waits for the delay. Frames keep their virtio header, so that large
+//! The host's frames arrive at an interface, and leave for the switch through another one; the answers take the same way
+//! back. Each frame waits for the delay. Frames keep their virtio header, so that large
 //! segments and missing checksums pass unchanged.
 
 #![cfg(target_os = "linux")]
@@ -15,20 +15,20 @@ use std::time::Duration;
 use clap::Parser;
 use knee_server::program::{Failure, ended, tie_to_parent};
 
-use crate::interface::{packets, tap};
+use crate::interface::packets;
 
 const PROGRAM: &str = "knee-link";
 
-/// Delays the frames between an interface and a TAP device, both ways.
+/// Delays the frames between two interfaces, both ways.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 struct Flags {
     /// The interface towards the host.
     #[arg(long, value_name = "NAME")]
-    interface: String,
-    /// The TAP device to make, towards the switch.
+    host: String,
+    /// The interface towards the switch.
     #[arg(long, value_name = "NAME")]
-    tap: String,
+    switch: String,
     /// The delay one way.
     #[arg(long, value_name = "US")]
     delay_us: u64,
@@ -48,8 +48,8 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         let what = format!("cannot open {what}");
         move |error| Failure::system(&what, &error)
     };
-    let host = packets(&flags.interface).map_err(failed(&flags.interface))?;
-    let switch = tap(&flags.tap).map_err(failed(&flags.tap))?;
+    let host = packets(&flags.host).map_err(failed(&flags.host))?;
+    let switch = packets(&flags.switch).map_err(failed(&flags.switch))?;
     println!("{{\"type\":\"ready\"}}");
     relay::relay(host, switch, Duration::from_micros(flags.delay_us))
         .map_err(|error| Failure::system("cannot relay", &error))

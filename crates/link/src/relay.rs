@@ -4,13 +4,17 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::ptr;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::interface::age;
 
 /// The largest segment, with its headers.
 const FRAME_BYTES_MAX: usize = 66_000;
 /// Frames that one side takes before the other has its turn.
 const BATCH: usize = 64;
+/// Frames leave this much early together with a frame that is due, so that they share its wake-up.
+const EARLY: Duration = Duration::from_micros(50);
 
 /// The frames of one direction.
 #[derive(Default)]
@@ -20,15 +24,17 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Takes the frames that have arrived; they are due after the delay.
+    /// Takes the frames that have arrived. A frame is due one delay after its arrival.
     fn receive(&mut self, from: &mut File, delay: Duration, room: &mut [u8]) -> io::Result<()> {
+        let (now, clock) = (Instant::now(), SystemTime::now());
         for _ in 0..BATCH {
             match from.read(room) {
                 Ok(bytes) => {
                     let mut frame = self.free.pop().unwrap_or_default();
                     frame.clear();
                     frame.extend_from_slice(&room[..bytes]);
-                    self.frames.push_back((Instant::now() + delay, frame));
+                    let waited = age(from.as_raw_fd(), clock)?;
+                    self.frames.push_back((now + delay.saturating_sub(waited), frame));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -40,7 +46,7 @@ impl Waiting {
 
     /// Sends the frames that are due. A side that takes none, like a full link or an unready device, drops them.
     fn send(&mut self, to: &mut File) {
-        let now = Instant::now();
+        let now = Instant::now() + EARLY;
         while self.frames.front().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, frame)) = self.frames.pop_front() {
                 // TCP sends a dropped frame again, as on a real link.
@@ -81,20 +87,20 @@ fn go_first() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
 }
 
-/// Waits until a frame has arrived, or the next one is due.
+/// Waits until the next frame is due; without one, until a frame arrives. A frame that arrives is due later than all that
+/// wait, so that its arrival needs no wake-up.
 fn wait(host: &File, switch: &File, due: Option<Instant>) -> io::Result<()> {
+    if let Some(due) = due {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        return Ok(());
+    }
     let mut files = [host, switch].map(|file| libc::pollfd {
         fd: file.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     });
-    let left = due.map(|due| {
-        let left = due.saturating_duration_since(Instant::now());
-        libc::timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() }
-    });
-    let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the list and the time outlive the call.
-    let found = unsafe { libc::ppoll(files.as_mut_ptr(), files.len() as _, left, ptr::null()) };
+    // SAFETY: the list outlives the call.
+    let found = unsafe { libc::poll(files.as_mut_ptr(), files.len() as _, -1) };
     let error = io::Error::last_os_error();
     if found < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
 }

@@ -17,7 +17,7 @@ from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.hosts import Link
 from knee.lab.hosts.local import LocalHost, LocalProcess
-from knee.lab.hosts.namespaces import Namespace, network_bytes
+from knee.lab.hosts.namespaces import Namespace
 
 _PORT = 11_000
 """The first port of a host; each server of the host takes the next one."""
@@ -38,12 +38,13 @@ class Place:
         self.address = f"10.77.{number // _HOSTS_PER_NET}.{number % _HOSTS_PER_NET + 1}"
         self.servers = 0
         self.namespace = Namespace()
-        port, delayed = f"host{number}", f"delay{number}"
+        port, delayed, relayed = f"host{number}", f"delay{number}", f"relay{number}"
         switch.run("ip", [f"link add {port} type veth peer name eth0 netns {self.namespace.path}"])
         self.relay = None
         if link.delay_ms:
-            switch.run("ip", [f"link set {port} up"])
-            self.relay = LocalProcess(_delay(port, delayed, link.delay_ms), _NOWHERE, _NOWHERE, lambda *_: None, switch)
+            switch.run("ip", [f"link add {delayed} type veth peer name {relayed}"])
+            switch.run("ip", [f"link set {each} up" for each in (port, relayed)])
+            self.relay = LocalProcess(_delay(port, relayed, link.delay_ms), _NOWHERE, _NOWHERE, lambda *_: None, switch)
             self.relay.wait_ready(_READY_S)
         switch.run("ip", [f"link set {delayed if link.delay_ms else port} master switch up"])
         self.namespace.run("ip", ["link set lo up", f"addr add {self.address}/16 dev eth0", "link set eth0 up"])
@@ -57,18 +58,14 @@ class Place:
                 rule = f"tbf rate {bytes_per_s:.0f}bps burst {burst} limit {_QUEUE_BYTES}"
                 where.run("tc", [f"qdisc add dev {device} root {rule}"])
 
-    def frame_bytes(self) -> tuple[int, int]:
-        """Bytes of frames that the host has received and sent."""
-        return network_bytes(self.namespace.call(lambda: Path("/proc/thread-self/net/dev").read_text("ascii")))
 
-
-def _delay(interface: str, tap: str, delay_ms: float) -> Command:
+def _delay(host: str, switch: str, delay_ms: float) -> Command:
     argv = [
         str(programs.find("knee-link")),
-        *("--interface", interface, "--tap", tap, "--delay-us", str(round(delay_ms * 1000))),
+        *("--host", host, "--switch", switch, "--delay-us", str(round(delay_ms * 1000))),
         *("--tied-to-parent", str(os.getpid())),
     ]
-    return Command(tap, "link", tuple(argv))
+    return Command(switch, "link", tuple(argv))
 
 
 class EmulatedHosts(LocalHost):

@@ -6,7 +6,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +20,8 @@ _SETTLING_S = 0.3
 _MEASURED_S = 0.7
 _CHUNK = bytes(1 << 16)
 _BITS_PER_MBIT = 1e6
+_FRAME_BYTES, _SEGMENT_BYTES = 1514, 1448
+"""A full Ethernet frame, and the part of it that TCP carries."""
 
 
 _RATE_ERROR_MAX = 0.02
@@ -70,8 +72,8 @@ def check_links(hosts: EmulatedHosts, links: Sequence[tuple[str, Link]]) -> list
             LinkCheck(
                 name,
                 link,
-                sending_mbit=_rate(place, meter, lambda place=place: place.frame_bytes()[1]),  # type: ignore[misc]
-                receiving_mbit=_rate(meter, place, lambda place=place: place.frame_bytes()[0]),  # type: ignore[misc]
+                sending_mbit=_rate(place, meter),
+                receiving_mbit=_rate(meter, place),
                 round_trip_ms=_round_trip_ms(place, meter),
             )
         )
@@ -90,10 +92,11 @@ def _connected(client: Place, server: Place) -> Iterator[tuple[socket.socket, so
             yield one, other
 
 
-def _rate(source: Place, sink: Place, count: Callable[[], int]) -> float:
-    """Mbit/s of frames while one connection fills the link."""
+def _rate(source: Place, sink: Place) -> float:
+    """Mbit/s of full frames while one connection fills the link. Interfaces count a large segment as one frame."""
     with _connected(source, sink) as (out, into):
         ending = threading.Event()
+        received = 0
 
         def send() -> None:
             while not ending.is_set():
@@ -101,20 +104,21 @@ def _rate(source: Place, sink: Place, count: Callable[[], int]) -> float:
             out.shutdown(socket.SHUT_WR)
 
         def receive() -> None:
-            while into.recv(len(_CHUNK)):
-                pass
+            nonlocal received
+            while some := len(into.recv(len(_CHUNK))):
+                received += some
 
         threads = [threading.Thread(target=each) for each in (send, receive)]
         for thread in threads:
             thread.start()
         time.sleep(_SETTLING_S)
-        begun, before = time.monotonic(), count()
+        begun, before = time.monotonic(), received
         time.sleep(_MEASURED_S)
-        seconds, counted = time.monotonic() - begun, count() - before
+        seconds, payload = time.monotonic() - begun, received - before
         ending.set()
         for thread in threads:
             thread.join()
-    return 8 * counted / seconds / _BITS_PER_MBIT
+    return 8 * payload * _FRAME_BYTES / _SEGMENT_BYTES / seconds / _BITS_PER_MBIT
 
 
 def _round_trip_ms(client: Place, server: Place) -> float:
