@@ -155,7 +155,8 @@ def rows(folder: Path) -> list[dict[str, str]]:
                     .agg(pl.col("throughput", each.column).mean())
                 )
                 at = means.sort("throughput").tail(1)
-                limit = next(said for levels, said in limits.items() if all(each.where.get(k, v) == v for k, v in levels))
+                wanted = each.where
+                limit = next(limits[levels] for levels in limits if all(wanted.get(k, v) == v for k, v in levels))
                 found.append(_row(each.table, each.what, each.value, float(at[each.column][0]), limit))
         if name in EFFECTS:
             title, shares = EFFECTS[name]
