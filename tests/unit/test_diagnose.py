@@ -542,24 +542,36 @@ def test_links_that_were_not_emulated_are_not_measured() -> None:
     assert "the use of the links (link_mbit was not emulated)" in evidence_of_run(dataset).unmeasured
 
 
-def test_full_link_of_an_emulated_store_is_the_bottleneck() -> None:
-    dataset = with_system(synthetic_dataset(System()), "store", link_mbit=100.0)
+def with_full_link(role: str) -> Dataset:
+    """A run whose first process of a tier fills its sending link of 100 Mbit/s."""
+    dataset = with_system(synthetic_dataset(System()), role, link_mbit=100.0)
     dataset.manifest = {**dataset.manifest, "links_emulated": True}
     # Throughput ends at 8,000 requests/s, whose answers fill the link.
     answered = dataset.windows.filter(role="load").group_by("point", "repetition").agg(pl.col("count").sum())
     rates = answered.select("point", "repetition", (pl.col("count") / answered["count"].max()).alias("_share"))
-    sent = (pl.col("target") == "store-0").cast(pl.Float64) * pl.col("_share") * 0.99 * 12.5e6 * pl.col("seconds")
+    sent = (pl.col("target") == f"{role}-0").cast(pl.Float64) * pl.col("_share") * 0.99 * 12.5e6 * pl.col("seconds")
     dataset.probes = (
         dataset.probes.join(rates, on=["point", "repetition"])
         .with_columns(sent.cast(pl.Int64).alias("net_tx_bytes"), pl.lit(0).alias("net_rx_bytes"))
         .drop("_share")
     )
+    return dataset
+
+
+def test_full_link_of_an_emulated_store_is_the_bottleneck() -> None:
+    dataset = with_full_link("store")
     verdict = only_verdict(dataset)
     assert verdict.bottleneck.names == ("the store's sending link",)
     assert not any("links" in line for line in words.evidence(verdict.bottleneck))
     (own,) = laws_of_run(dataset).demands
     (link,) = (each for each in own.demands if each.station == "store-0's sending link")
     assert link.capacity.estimate == pytest.approx(8000 / 0.99, rel=0.02)
+
+
+def test_full_link_of_a_load_generator_is_named() -> None:
+    found = only_verdict(with_full_link("load")).bottleneck
+    assert words.bottleneck(found).startswith("The load generator's sending link is the limit")
+    assert "Give the load generator more hosts or faster links, and measure again." in words.evidence(found)
 
 
 def test_a_warning_that_begins_with_a_field_keeps_its_spelling() -> None:

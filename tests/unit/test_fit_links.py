@@ -21,7 +21,7 @@ from knee.queueing import Delay, Network, Queue, solve_closed
 from knee.queueing.layered import solve_layered
 
 # 4,096 bytes asked in 2.83 frames, 32 answered in one; the synthetic tables have the same of all tiers.
-ASKED, ANSWERED = 4096 + 90 * 4096 / 1448, 32 + 90.0
+ASKED, ANSWERED = 4096 + 66 * 4096 / 1448, 32 + 66.0
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def test_bytes_are_those_of_the_windows_with_headers(system: LayeredSystem) -> N
     assert system.data.wire is not None
     assert system.data.wire[:, 0] == pytest.approx([1, 1, 1], rel=0.01)
     # A client's windows have what it sends under "out".
-    assert system.data.wire[0, 1:] == pytest.approx([ANSWERED, ASKED], rel=0.01)
-    assert system.data.wire[2, 1:] == pytest.approx([ASKED, ANSWERED], rel=0.01)
+    assert system.data.wire[0, 1:3] == pytest.approx([ANSWERED, ASKED], rel=0.01)
+    assert system.data.wire[2, 1:3] == pytest.approx([ASKED, ANSWERED], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -71,20 +71,25 @@ def test_link_of_a_high_rate_changes_nothing(system: LayeredSystem) -> None:
 def test_links_alone_are_queues() -> None:
     # No processor time to speak of: the two directions are two queues, and the stretch leaves them alone.
     tiers, laws = ("load", "store"), np.full((2, 2), [1e-9, 0.0])
-    wire = np.array([[1, 500.0, 2000], [1, 500, 2000]])
+    wire = np.array([[1, 500.0, 2000, 1, 1], [1, 500, 2000, 1, 1]])
     model = LayeredFit(tiers, False, laws, (0.0, 1.0), (3.0, 1.0), 0.0, wire)
     setup = Setup(20, 10.0, None, (1, 2), (1, 1), 4.0, links=(("store", 2.0),))
     # 2 Mbit/s are 250 bytes/ms, and each of two stores has half of the requests.
     queues = [Queue(f"{way}{i}", size / 250 / 2) for way, size in (("in", 500), ("out", 2000)) for i in range(2)]
     exact = solve_closed(Network([*queues, Delay("delay", 3.0)], 10.0), 20).throughput[-1]
     assert solve_layered(model.network(setup), 20).throughput[0] == pytest.approx(exact, rel=0.02)
+    # The receiving way of a link that is four times as fast takes a quarter of the time.
+    fast = replace(model, wire=wire * [1, 1, 1, 0.25, 1])
+    queues = [Queue(f"{way}{i}", size / 250 / 2) for way, size in (("in", 125), ("out", 2000)) for i in range(2)]
+    quick = solve_closed(Network([*queues, Delay("delay", 3.0)], 10.0), 20).throughput[-1]
+    assert solve_layered(fast.network(setup), 20).throughput[0] == pytest.approx(quick, rel=0.02)
     stretched = replace(model, outside=(3.0, 0.5))
     assert solve_layered(stretched.network(setup), 20).throughput[0] == pytest.approx(exact, rel=0.02)
 
 
 def test_copies_of_a_write_take_the_links_at_the_same_time() -> None:
     tiers, laws = ("load", "middleware", "store"), np.full((3, 2), [1e-9, 0.0])
-    wire = np.array([[1, 500.0, 10], [1, 500, 10], [3, 1500, 30]])
+    wire = np.array([[1, 500.0, 10, 1, 1], [1, 500, 10, 1, 1], [3, 1500, 30, 1, 1]])
     model = LayeredFit(tiers, False, laws, (0.5, 1.0), (0.5, 1.0), 0.4, wire)
     setup = Setup(1, 10.0, 1, (1, 1, 3), (1, 1, 1), 8.0, links=(("store", 1.0),))
     # 510 bytes at 125 bytes/ms, for each of three stores.
@@ -112,7 +117,7 @@ def test_tier_without_bytes_is_refused(system: LayeredSystem) -> None:
 
 
 def test_links_of_a_tier_that_is_missing_are_refused(system: LayeredSystem) -> None:
-    direct = replace(system.data, tiers=("load", "store"), wire=np.ones((2, 3)))
+    direct = replace(system.data, tiers=("load", "store"), wire=np.ones((2, 5)))
     with pytest.raises(FitError, match=r"middleware\.link_mbit: there is no middleware"):
         asked_links({"middleware": 100.0}, direct)
 
@@ -127,9 +132,10 @@ def test_other_number_of_stores_is_refused_for_copies(system: LayeredSystem) -> 
 def test_clients_stand_for_stores_without_windows() -> None:
     dataset = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
     rows = with_demands(dataset, observations(dataset))
-    assert np.isnan(demands_of(rows).wire[2]).all()  # type: ignore[index]
+    assert np.isnan(demands_of(rows).wire[2, :3]).all()  # type: ignore[index]
     direct = wire_of(rows, ("load", "store"))
     assert direct[1].tolist() == direct[0].tolist()
+    assert direct[:, 3:].tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def test_simulation_refuses_links(system: LayeredSystem) -> None:
@@ -143,7 +149,7 @@ def test_simulation_refuses_links(system: LayeredSystem) -> None:
 # ------------------------------------------------------------------------------------------------- emulated links
 
 
-WIRE = np.array([[1, 300.0, 1100], [1, 300, 1100], [1.5, 900, 800]])
+WIRE = np.array([[1, 300.0, 1100, 1, 1], [1, 300, 1100, 1, 1], [1.5, 900, 800, 1, 1]])
 
 
 def emulated(rate: float, clients: int, workers: int = 4) -> Setup:
@@ -179,7 +185,7 @@ def test_emulated_rates_stay_as_measured_unless_asked() -> None:
 def test_emulated_links_have_the_bytes_of_the_probes() -> None:
     dataset = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
     dataset.manifest = {**dataset.manifest, "links_emulated": True}
-    store = dataset.spec.base.system.store.model_copy(update={"link_mbit": 100.0})
+    store = dataset.spec.base.system.store.model_copy(update={"link_mbit": 100.0, "receive_mbit": 400.0})
     base = dataset.spec.base.model_copy(update={"system": dataset.spec.base.system.model_copy(update={"store": store})})
     dataset.spec = dataset.spec.model_copy(update={"base": base})
     is_store = pl.col("target").str.starts_with("store")
@@ -192,6 +198,8 @@ def test_emulated_links_have_the_bytes_of_the_probes() -> None:
     assert data.wire is not None
     assert data.rates[0].tolist() == pytest.approx([np.nan, np.nan, 100.0], nan_ok=True)
     expected = [(each / rows["throughput"]).mean() for each in (300_000, 6_000_000)]
-    assert data.wire[2, 1:] == pytest.approx(expected, rel=1e-6)
+    assert data.wire[2, 1:3] == pytest.approx(expected, rel=1e-6)
+    # What is asked arrives on the receiving link, which is four times as fast.
+    assert data.wire[2, 3:].tolist() == [0.25, 1.0]
     # The load generators have no probes of bytes: their windows count.
-    assert data.wire[0, 1:] == pytest.approx([ANSWERED, ASKED], rel=0.01)
+    assert data.wire[0, 1:3] == pytest.approx([ANSWERED, ASKED], rel=0.01)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from systems import wait_until
 
 from knee.data import PROBES
+from knee.lab.hosts.namespaces import network_bytes
 from knee.lab.probe import Probe, Sample
 
 PATIENCE_S = 60.0
@@ -74,3 +75,14 @@ def test_a_process_that_ends_is_no_longer_sampled() -> None:
     probe.start()
     wait_until(lambda: bool(probe._samples), "there is a sample", PATIENCE_S)
     assert {one["target"] for one in probe.stop()} == {"host", "knee"}
+
+
+def test_bytes_of_frames_include_the_headers_of_each_segment() -> None:
+    interfaces = """Inter-|   Receive    |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo:     700       7    0    0    0 0 0 0 700 7 0 0 0 0 0 0
+  eth0:     660      10    0    0    0 0 0 0 57986 2 0 0 0 0 0 0
+"""
+    protocols = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: InSegs OutSegs RetransSegs\nTcp: 10 41 0\n"
+    # 57,920 bytes in 40 segments are one frame to the interface.
+    assert network_bytes(interfaces, protocols) == (660, 57986 + 39 * 66)

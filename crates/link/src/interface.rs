@@ -15,16 +15,22 @@ const SIOCGSTAMPNS: libc::c_ulong = 0x8907;
 /// A packet socket that receives what arrives at an interface.
 pub(crate) fn packets(interface: &str) -> io::Result<File> {
     let protocol = (libc::ETH_P_ALL as u16).to_be();
+    // Without a protocol, the socket receives nothing before it is bound.
     // SAFETY: socket takes numbers, and returns a new descriptor or -1.
     let socket = unsafe {
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, kind, protocol.into()))?)
+        OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, kind, 0))?)
     };
     let file = socket.as_raw_fd();
     set(file, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     set(file, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    set(file, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES)?;
-    set(file, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER_BYTES)?;
+    for (beyond_limit, within) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        // Only the machine's root goes beyond its limit.
+        set(file, libc::SOL_SOCKET, beyond_limit, BUFFER_BYTES)
+            .or_else(|_| set(file, libc::SOL_SOCKET, within, BUFFER_BYTES))?;
+    }
     let name = CString::new(interface)?;
     // SAFETY: the name is a C string; the address is a plain structure of the given size.
     unsafe {

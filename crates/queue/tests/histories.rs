@@ -39,7 +39,9 @@ async fn sqlite_keeps_messages_and_their_order() {
 async fn postgresql_keeps_messages_and_their_order() {
     let cluster = Cluster::shared();
     for seed in seeds() {
-        for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| MIXES.map(|mix| (most, mix))) {
+        // The order of sends that overlap is not promised.
+        let mixes = [Mix::Drains, Mix::All];
+        for (combine_max, mix) in [1, 8].into_iter().flat_map(|most| mixes.map(|mix| (most, mix))) {
             let options = Options { connections: 3, combine_max, ..cluster.migrated().await };
             let history = History::new(two(&options).await, mix).await;
             history.check(seed, 40, false, async || Vec::new()).await;

@@ -30,8 +30,8 @@ SENDING, RECEIVING = (
 FRAME_BYTES = 1448
 """Of a message in one frame: Ethernet's 1,500 without the headers of IP and of TCP with time stamps."""
 
-HEADER_BYTES = 90
-"""Of a frame: preamble, addresses, checksum and gap of Ethernet (38), IP (20), TCP with time stamps (32)."""
+HEADER_BYTES = 66
+"""Of a frame: Ethernet (14), IP (20), TCP with time stamps (32)."""
 
 _LEAST_BYTES = 1e-6
 
@@ -47,7 +47,8 @@ Rates = tuple[tuple[str, float], ...]
 
 def with_wire(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The table with columns of each tier: for a client's request, the messages to it, `calls_TIER`, and the bytes of
-    them and of the answers with headers, `asked_TIER` and `answered_TIER`; `mbit_TIER`, the rate of an emulated link.
+    them and of the answers with headers, `asked_TIER` and `answered_TIER`; `mbit_TIER`, the rate of an emulated link;
+    `slower_asked_TIER` and `slower_answered_TIER`, how many times slower the link is on their way.
 
     The bytes are those on emulated links, or else of the windows. Null where the tier has neither, or no rate.
     """
@@ -74,15 +75,28 @@ def with_wire(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
         )
         table = table.join(found, on=RUN, how="left", maintain_order="left")
     if not dataset.manifest.get("links_emulated"):
-        return table.with_columns(pl.lit(None, pl.Float64).alias(f"mbit_{tier}") for tier in LINKS)
+        return table.with_columns(
+            *(pl.lit(None, pl.Float64).alias(f"mbit_{tier}") for tier in LINKS),
+            *(pl.lit(1.0).alias(f"slower_{way}_{tier}") for tier in LINKS for way in ("asked", "answered")),
+        )
     return _with_emulated(dataset, table)
 
 
 def _with_emulated(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The table with the bytes and the rates of emulated links."""
-    rates = dataset.points.select(
-        *RUN, *(dataset.setting(f"{tier}.link_mbit").cast(pl.Float64).alias(f"mbit_{tier}") for tier in LINKS)
-    )
+    columns = []
+    for tier in LINKS:
+        send, receive = (dataset.setting(f"{tier}.{name}").cast(pl.Float64) for name in ("link_mbit", "receive_mbit"))
+        rate, receive = pl.coalesce(send, receive), pl.coalesce(receive, send)
+        # A way without a rate takes no time.
+        sending, receiving = (rate / send).fill_null(0.0), (rate / receive).fill_null(0.0)
+        asked_slower, answered_slower = (sending, receiving) if tier == "load" else (receiving, sending)
+        columns += [
+            rate.alias(f"mbit_{tier}"),
+            asked_slower.alias(f"slower_asked_{tier}"),
+            answered_slower.alias(f"slower_answered_{tier}"),
+        ]
+    rates = dataset.points.select(*RUN, *columns)
     each = (
         trim(dataset.probes, dataset.points)
         .filter(pl.col("target") != "host", pl.col("net_tx_bytes").is_not_null())
@@ -109,14 +123,16 @@ def _with_emulated(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def wire_of(rows: pl.DataFrame, tiers: Sequence[str]) -> Floats:
-    """Of each tier the calls, bytes asked and bytes answered of a client's request, (tiers, 3); NaN if unknown."""
-    names = ("calls", "asked", "answered")
+    """Of each tier the calls, bytes asked and bytes answered of a client's request, and how many times slower its links
+    are on the way of either, (tiers, 5); NaN if unknown.
+    """
+    names = ("calls", "asked", "answered", "slower_asked", "slower_answered")
     found = np.array([[rows[f"{name}_{tier}"].fill_null(float("nan")).mean() for name in names] for tier in tiers])
     if "middleware" not in tiers:
         # Clients call the stores.
-        found[1] = np.where(np.isnan(found[1]), found[0], found[1])
+        found[1, :3] = np.where(np.isnan(found[1, :3]), found[0, :3], found[1, :3])
     # A link without bytes has no time.
-    found[:, 1:] = np.maximum(found[:, 1:], _LEAST_BYTES)
+    found[:, 1:3] = np.maximum(found[:, 1:3], _LEAST_BYTES)
     if np.isnan(found[-1, 0]):
         found[-1, 0] = found[-1, 1] / found[0, 1]
     return found
@@ -137,8 +153,9 @@ def busiest(tier: str, tiers: Sequence[str], wire: Floats) -> str:
 
 
 def _ways(tier: str, tiers: Sequence[str], wire: Floats) -> list[tuple[float, float, float]]:
-    """On the way of what is asked, and of the answers: the bytes inside and outside of a slot, and how many links of
-    the tier a request uses at a time."""
+    """On the way of what is asked, and of the answers: the bytes inside and outside of a slot, times how much slower
+    the link is on this way, and how many links of the tier a request uses at a time.
+    """
     has_slots = "middleware" in tiers
     at_once = max(1.0, wire[-1, 0]) if tier == "store" else 1.0
     found = []
@@ -146,7 +163,8 @@ def _ways(tier: str, tiers: Sequence[str], wire: Floats) -> list[tuple[float, fl
         around = wire[tiers.index(tier), way] if tier != "store" or not has_slots else 0.0
         # A middleware gets the stores' answers on the way on which clients ask.
         within = wire[-1, way if tier == "store" else 3 - way] if tier != "load" and has_slots else 0.0
-        found.append((within, around, at_once))
+        slower = wire[tiers.index(tier), 2 + way]
+        found.append((slower * within, slower * around, at_once))
     return found
 
 
@@ -210,7 +228,7 @@ def with_links(network: Layered, links: Rates, processes: Sequence[int], wire: F
     for tier, rate in links:
         count = processes[names.index(tier)]
         for way, (within, around, at_once) in enumerate(_ways(tier, names, wire)):
-            total, name = within + around, f"{tier} link {way}"
+            total, name = max(within + around, _LEAST_BYTES), f"{tier} link {way}"
             hosts[name] = count
             tiers.append(Tier(name, name, count, total / (BYTES_PER_MS * rate)))
             inside[name], outside[name] = within / total / at_once, around / total / at_once

@@ -99,7 +99,8 @@ def _difference(target: str, before_s: float, now_s: float, before: Sample, now:
 
 def _network_totals(pid: int) -> Sample:
     """Bytes of frames through the interfaces of a process's network. Raises OSError if the process has ended."""
-    received, sent = network_bytes(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii"))
+    network = Path(f"/proc/{pid}/net")
+    received, sent = network_bytes(*((network / name).read_text(encoding="ascii") for name in ("dev", "snmp")))
     return {"net_rx_bytes": received, "net_tx_bytes": sent}
 
 

@@ -26,7 +26,7 @@ LOOPS = {
 _SHARE = rf"({'|'.join(OPERATIONS)}):[0-9]{{1,6}}"
 _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
-_Link = Annotated[float, Field(gt=0, le=1_000_000)]
+_Link = Annotated[float, Field(ge=0.1, le=1_000_000)]
 _Delay = Annotated[float, Field(ge=0, le=10_000)]
 _ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
 """An escaped character of a folder's name, except "#%&,:;<=>?@, which could begin another part of a URL."""
@@ -319,9 +319,10 @@ class Spec(Table):
         """Whether any tier asks for the rate or the delay of a link."""
         system = self.base.system
         tiers = (system.load, system.middleware, system.store)
-        return any(tier is not None and (tier.link_mbit is not None or tier.delay_ms) for tier in tiers) or any(
-            name.endswith((".link_mbit", ".delay_ms")) for name in self.factors
-        )
+        return any(
+            tier is not None and (tier.link_mbit is not None or tier.receive_mbit is not None or tier.delay_ms)
+            for tier in tiers
+        ) or any(name.endswith((".link_mbit", ".receive_mbit", ".delay_ms")) for name in self.factors)
 
 
 def _size(tier: Middleware | Store | None) -> int:

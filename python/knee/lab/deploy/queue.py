@@ -185,6 +185,8 @@ class QueueDeployment(Deployment):
         assert self._room is not None and data is not None, "a PostgreSQL of the lab's has a scratch directory"
         cluster = Cluster(data, self._room.password_path)
         finished(self._start(postgresql.initdb("initdb", cluster), at=_STORE), MADE_S)
+        # PostgreSQL listens on one address only, and takes clients of its network, as emulated hosts are.
+        (data / "pg_hba.conf").write_text("host all all samenet scram-sha-256\n", encoding="utf-8")
         connections, free = connections_of_database(configuration), self._host.free_address(_STORE)
         process = self._start(postgresql.postgresql(_STORE, store, cluster, free, connections))
         url = database_url(store, address_of(process), data)

@@ -15,8 +15,8 @@ from knee.lab.hosts.emulated import EmulatedHosts, Place
 
 _METER = "meter"
 _ECHOES = 20
-_SETTLING_S = 0.3
-"""Seconds in which a connection fills its link before the measurement."""
+_SETTLING_S, _SETTLING_ROUND_TRIPS = 0.3, 20
+"""Seconds and round trips in which a connection fills its link before the measurement."""
 _MEASURED_S = 0.7
 _CHUNK = bytes(1 << 16)
 _BITS_PER_MBIT = 1e6
@@ -111,13 +111,15 @@ def _rate(source: Place, sink: Place) -> float:
         threads = [threading.Thread(target=each) for each in (send, receive)]
         for thread in threads:
             thread.start()
-        time.sleep(_SETTLING_S)
-        begun, before = time.monotonic(), received
-        time.sleep(_MEASURED_S)
-        seconds, payload = time.monotonic() - begun, received - before
-        ending.set()
-        for thread in threads:
-            thread.join()
+        try:
+            time.sleep(_SETTLING_S + _SETTLING_ROUND_TRIPS * 2e-3 * (source.link.delay_ms + sink.link.delay_ms))
+            begun, before = time.monotonic(), received
+            time.sleep(_MEASURED_S)
+            seconds, payload = time.monotonic() - begun, received - before
+        finally:
+            ending.set()
+            for thread in threads:
+                thread.join()
     return 8 * payload * _FRAME_BYTES / _SEGMENT_BYTES / seconds / _BITS_PER_MBIT
 
 

@@ -17,6 +17,9 @@ from knee.lab import programs
 
 _CLONE_NEWNET = 0x4000_0000
 
+_HEADER_BYTES = 66
+"""Of a frame: Ethernet (14), IP (20), TCP with time stamps (32)."""
+
 _T = TypeVar("_T")
 
 
@@ -56,14 +59,23 @@ class Namespace:
         os.close(self._file)
 
 
-def network_bytes(interfaces: str) -> tuple[int, int]:
-    """Bytes received and sent by all interfaces but the loopback one; `interfaces` is the text of /proc/PID/net/dev."""
-    received = sent = 0
-    for line in interfaces.splitlines()[2:]:
-        interface, _, counters = line.partition(":")
-        if interface.strip() != "lo":
-            fields = counters.split()
-            received, sent = received + int(fields[0]), sent + int(fields[8])
+def network_bytes(interfaces: str, protocols: str) -> tuple[int, int]:
+    """Bytes of frames received and sent by all interfaces but the loopback one, which is idle.
+
+    `interfaces` and `protocols` are the texts of /proc/PID/net/dev and /proc/PID/net/snmp. Interfaces count a large
+    segment as one frame, with one header; TCP counts the frames that it becomes.
+    """
+    counters = [
+        line.split(":")[1].split() for line in interfaces.splitlines()[2:] if line.split(":")[0].strip() != "lo"
+    ]
+    names, values = (line.split() for line in protocols.splitlines() if line.startswith("Tcp:"))
+    tcp = dict(zip(names, values, strict=True))
+    ways = ((0, "InSegs"), (8, "OutSegs"))
+    received, sent = (
+        sum(int(fields[column]) for fields in counters)
+        + _HEADER_BYTES * max(0, int(tcp[name]) - sum(int(fields[column + 1]) for fields in counters))
+        for column, name in ways
+    )
     return received, sent
 
 

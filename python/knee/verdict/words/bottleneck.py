@@ -30,7 +30,8 @@ def bottleneck(found: Bottleneck) -> str:
     if found.status == "load generator":
         busy = f" ({_busy(found, found.chosen[0])})" if found.chosen else ""
         own = "knee" if found.over_clients else "throughput"
-        return f"The load generator itself is the limit{busy}: this {own} is the load generator's, not the system's."
+        limit = found.chosen[0].name if _by_links(found) else "the load generator itself"
+        return f"{_capital(limit)} is the limit{busy}: this {own} is the load generator's, not the system's."
     if found.status == "none":
         return "There is no bottleneck at this arrival rate: throughput follows it."
     if found.status == "found":
@@ -54,6 +55,11 @@ def bottleneck(found: Bottleneck) -> str:
         "emulated links": f"Cannot tell the system's own bottleneck: the host's CPU is full, and emulated links "
         f"took {found.cpu_shares.get('links', 0.0):.0%} of the CPU time.",
     }[found.cause or "nothing measured"]
+
+
+def _by_links(found: Bottleneck) -> bool:
+    """Whether the limit is a link of the load generator."""
+    return bool(found.chosen) and found.chosen[0].resource in ("sending link", "receiving link")
 
 
 def evidence(found: Bottleneck) -> list[str]:
@@ -130,7 +136,8 @@ def _evidence(found: Bottleneck) -> list[str]:
         return [_shared_host(found), "Measure on a machine with more processors, or with fewer emulated hosts."]
     if found.status == "load generator":
         limit = f"The load generator reports this itself: {found.load_limit}." if found.load_limit else ""
-        return [limit, "Give the load generator more threads or hosts, and measure again."]
+        more = "faster links" if _by_links(found) else "threads"
+        return [limit, f"Give the load generator more hosts or {more}, and measure again."]
     if found.status == "none":
         return [
             f"Busiest: {busiest}." if found.candidates else "",
