@@ -8,25 +8,16 @@
 //! 00000001.keys   the keys of its records: see `keys`
 //! ```
 //!
-//! The head of a segment's file, all numbers little-endian:
-//!
-//! ```text
-//!  0  u64  "kneelog1"
-//!  8  u32  number of the segment
-//! 12  u32  salt: seed of the records' checksums
-//! 16  u32  bytes reserved for records
-//! 20  u32  consistency: 1 is linearizable, 2 sequential
-//! 24  u32  checksum (CRC-32C) of the bytes before; then zeros up to 4096
-//! ```
-//!
-//! If both copies of the manifest are damaged, a repair makes a new one from these heads.
+//! If both copies of the manifest are damaged, a repair makes a new one from the heads of the segments' files: see `heads`.
 //!
 //! Making a segment reserves its space. So a full disk can refuse a new segment, but cannot
 //! interrupt a commit.
 
 mod copies;
 mod error;
+mod heads;
 mod keys;
+mod listing;
 mod lock;
 mod manifest;
 mod replacement;
@@ -41,12 +32,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::copies::{Copies, Fault};
 pub use self::error::DirectoryError;
+use self::heads::{file_head, rebuilt, segment_heads, segment_number};
 use self::keys::Keys;
 pub(crate) use self::keys::{Entry, Known, key_sum};
 use self::lock::{Lock, lock};
 use self::manifest::Manifest;
 pub(crate) use self::manifest::{Made, Reached};
-use super::place::{SEGMENT_BYTES_MAX, SegmentId};
+use super::place::SegmentId;
 use super::segment::{FILE_HEAD_BYTES, Segment};
 use super::types::Consistency;
 
@@ -55,7 +47,6 @@ const AHEAD_BYTES: usize = 256 * 1024;
 /// Larger groups are written without zeros ahead of them.
 const AHEAD_OF_BYTES_MAX: usize = AHEAD_BYTES / 8;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
-const MAGIC: &[u8; 8] = b"kneelog1";
 
 /// Whether a directory opens without its damaged parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,10 +202,6 @@ impl Directory {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<SegmentId, Keys>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -268,10 +255,6 @@ impl Directory {
     fn enter_file(&self, id: SegmentId, made: Made, file: File) {
         self.files().insert(id, Growing::new(file));
         self.keys().insert(id, self.new_keys(id, made.salt));
-    }
-
-    fn new_keys(&self, id: SegmentId, salt: u32) -> Keys {
-        Keys::new(self.path.join(keys::name(id)), salt)
     }
 
     /// Takes over an earlier segment without records.
@@ -341,29 +324,6 @@ impl Directory {
             }
         }
         Ok(())
-    }
-
-    /// Writes the keys of all growing segments out. The log is on the disk up to `settled`.
-    pub(crate) fn write_keys(&self, settled: u64) {
-        let mut all = self.keys();
-        all.values_mut().for_each(|keys| keys.write_out(settled));
-        let growing = self.files();
-        let full: Vec<_> = all.keys().copied().filter(|id| !growing.contains_key(id)).collect();
-        let full: Vec<_> = full.iter().filter_map(|id| all.remove(id)).collect();
-        drop((all, growing));
-        full.iter().for_each(Keys::sync);
-    }
-
-    /// Writes the keys of a segment that a recovery has read anew.
-    pub(crate) fn rewrite_keys(&self, id: SegmentId, made: Made, records: &[u8]) {
-        let mut keys = self.new_keys(id, made.salt);
-        keys.add(records);
-        keys.write_out(0);
-    }
-
-    /// What the directory knows about the keys of a segment.
-    pub(crate) fn known_keys(&self, id: SegmentId, made: Made) -> Known {
-        Known::read(&self.path.join(keys::name(id)), made.salt)
     }
 
     /// Whether a dry repair opened it.
@@ -461,57 +421,6 @@ impl Directory {
             _ => Ok(()),
         }
     }
-}
-
-/// The head of a segment's file.
-fn file_head(
-    id: SegmentId,
-    Made { salt, bytes }: Made,
-    consistency: Consistency,
-) -> [u8; FILE_HEAD_BYTES as usize] {
-    let mut head = [0; FILE_HEAD_BYTES as usize];
-    head[..8].copy_from_slice(MAGIC);
-    head[8..12].copy_from_slice(&id.to_le_bytes());
-    head[12..16].copy_from_slice(&salt.to_le_bytes());
-    head[16..20].copy_from_slice(&(bytes as u32).to_le_bytes());
-    head[20..24].copy_from_slice(&consistency.number().to_le_bytes());
-    let checksum = crc32c::crc32c(&head[..24]);
-    head[24..28].copy_from_slice(&checksum.to_le_bytes());
-    head
-}
-
-fn segment_number(path: &Path, suffix: &str) -> Option<SegmentId> {
-    path.file_name()?.to_str()?.strip_suffix(suffix)?.parse().ok()
-}
-
-/// What the heads of the segments' files say, whole or not.
-fn segment_heads(directory: &Path) -> io::Result<Vec<(SegmentId, Made, Option<Consistency>)>> {
-    let mut heads = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let Some(id) = segment_number(&path, ".log") else { continue };
-        let file = File::open(&path)?;
-        let length = file.metadata()?.len().saturating_sub(FILE_HEAD_BYTES) as usize;
-        let mut head = [0; FILE_HEAD_BYTES as usize];
-        // A head that cannot be read is damage, which the next reader reports.
-        let _ = file.read_exact_at(&mut head, 0);
-        let number =
-            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let made = Made { salt: number(12), bytes: number(16) as usize };
-        let is_of = |consistency: &Consistency| file_head(id, made, *consistency) == head;
-        heads.push(match Consistency::ALL.into_iter().find(is_of) {
-            Some(consistency) => (id, made, Some(consistency)),
-            None => (id, Made { bytes: length.min(SEGMENT_BYTES_MAX), ..made }, None),
-        });
-    }
-    Ok(heads)
-}
-
-/// A manifest of all segments. Their heads know the consistency, unless all are damaged.
-fn rebuilt(heads: &[(SegmentId, Made, Option<Consistency>)], consistency: Consistency) -> Manifest {
-    let known = heads.iter().find_map(|(_, _, consistency)| *consistency);
-    let segments = heads.iter().map(|(id, made, _)| (*id, *made)).collect();
-    Manifest { segments, ..Manifest::new(known.unwrap_or(consistency)) }
 }
 
 #[cfg(test)]

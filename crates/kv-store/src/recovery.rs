@@ -21,7 +21,7 @@ use knee_kv_cache::engine::Version;
 pub(crate) use self::commits::records;
 pub(crate) use self::losses::Losses;
 use self::part::{Part, Tail};
-use super::directory::{Directory, DirectoryError, Made, Opened, Reached};
+use super::directory::{Directory, DirectoryError, Made, Opened, Reached, key_sum};
 use super::log::{RESERVED, Recovered};
 use super::place::{Location, SegmentId};
 use super::record::Sequence;
@@ -72,7 +72,7 @@ pub struct Report {
 /// A key whose newest record may be lost. A repair makes it absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
-    /// The key. If no record with it can be read: its CRC-32C.
+    /// The key. If no record with it can be read: a number, which other keys seldom have.
     pub key: Result<Vec<u8>, u32>,
     /// The first version that is lost or unknown.
     pub from: Version,
@@ -82,12 +82,20 @@ pub struct Doubt {
     pub deleted: bool,
 }
 
+impl Doubt {
+    /// Whether it is about this key.
+    #[must_use]
+    pub fn is_about(&self, key: &[u8]) -> bool {
+        self.key.as_ref().map_or_else(|&sum| sum == key_sum(key), |of| of == key)
+    }
+}
+
 impl std::fmt::Display for Doubt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Doubt { key, from, known, deleted } = self;
         match key {
             Ok(key) => write!(f, "\"{}\"", key.escape_ascii())?,
-            Err(sum) => write!(f, "a key with CRC-32C {sum:08x}")?,
+            Err(sum) => write!(f, "a key without other records ({sum:08x})")?,
         }
         write!(f, ": absent; from version {from} on it is lost or uncertain")?;
         match &known[..] {

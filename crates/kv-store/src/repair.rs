@@ -20,6 +20,9 @@ use super::store::Store;
 use super::table::{SlotId, Table};
 use super::types::{Consistency, Unwritable};
 
+/// The keys of a stripe to hide.
+type Hidden = Vec<(Vec<u8>, SlotId)>;
+
 /// Known versions of a key in a report.
 const KNOWN_MAX: usize = 10;
 
@@ -66,7 +69,7 @@ impl Store {
         &self,
         losses: Losses,
         doubts: &mut Vec<Doubt>,
-    ) -> Result<Vec<Vec<(Vec<u8>, SlotId)>>, Unwritable> {
+    ) -> Result<Vec<Hidden>, Unwritable> {
         let (mut named, mut listed) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for (key, sequence) in losses.named {
             named.entry(key).or_default().push(sequence);

@@ -12,7 +12,7 @@
 //! 23       entries, one for each record of a key and each clear record; zeros
 //! ```
 //!
-//! An entry is the checksum of the key (u32; 0 for a clear record), and by how much its commit's sequence exceeds that
+//! An entry is a number for the key (u32; 0 for a clear record), and by how much its commit's sequence exceeds that
 //! of the entry before in the block (u8). The value 255 stands for any other case: sequence (u64) and part (u32) follow.
 //!
 //! No commit waits for this file, and a failure to write it only costs a repair its precision.
@@ -23,7 +23,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::place::{ALIGN, Location, SegmentId};
-use crate::record::{self, HEAD_BYTES, Kind, Record, Sequence, u16_at, u32_at, u64_at};
+use crate::record::{self, Brief, HEAD_BYTES, Kind, Record, Sequence, u16_at, u32_at, u64_at};
 
 const BLOCK_BYTES: usize = 512;
 const BLOCK_HEAD_BYTES: usize = 23;
@@ -54,10 +54,16 @@ impl Entry {
     }
 }
 
-/// The checksum that stands for a key.
+/// The number that stands for a key: 0 for none. A CRC would take three times as long for short keys.
 #[inline]
 pub(crate) fn key_sum(key: &[u8]) -> u32 {
-    crc32c::crc32c(key).max(1)
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(ODD);
+    let words = key.chunks_exact(8);
+    let rest = words.remainder().iter().fold(0, |rest, &byte| rest << 8 | u64::from(byte));
+    let sum = words.fold(key.len() as u64, |sum, word| mix(sum, u64_at(word, 0)));
+    let sum = mix(sum, rest);
+    ((sum ^ sum >> 32).wrapping_mul(ODD) >> 32).max(1) as u32
 }
 
 /// The keys of a growing segment.
@@ -73,7 +79,9 @@ pub(super) struct Keys {
     begin: usize,
     end: usize,
     last: Sequence,
-    entries: Vec<u8>,
+    block: [u8; BLOCK_BYTES],
+    /// Bytes of `block` in use.
+    used: usize,
     is_sealed: bool,
     settled: u64,
     /// The end and `settled` as of the last write.
@@ -91,7 +99,8 @@ impl Keys {
             begin: 0,
             end: 0,
             last: 0,
-            entries: Vec::new(),
+            block: [0; BLOCK_BYTES],
+            used: BLOCK_HEAD_BYTES,
             is_sealed: false,
             settled: 0,
             written: (0, 0),
@@ -102,31 +111,37 @@ impl Keys {
     pub(super) fn add(&mut self, records: &[u8]) {
         let mut at = 0;
         while at + HEAD_BYTES <= records.len() && !self.is_broken {
-            let record = record::trusted(&records[at..]);
-            let bytes = record.bytes();
-            if let Some(entry) = Entry::of(&record) {
-                self.enter(entry);
+            let Brief { kind, sequence, part, key, bytes } = record::brief(&records[at..]);
+            let is_clear = kind == Kind::Clear as u8;
+            // Seals and requests have no key.
+            if is_clear || !key.is_empty() {
+                let key_sum = if is_clear { 0 } else { key_sum(key) };
+                self.enter(Entry { key_sum, sequence, part });
             }
-            self.is_sealed |= record.kind == Kind::Seal;
+            self.is_sealed |= kind == Kind::Seal as u8;
             self.end += bytes;
             at += bytes;
         }
     }
 
     fn enter(&mut self, Entry { key_sum, sequence, part }: Entry) {
-        if self.entries.len() + ENTRY_BYTES_MAX > BLOCK_BYTES - BLOCK_HEAD_BYTES {
+        if self.used + ENTRY_BYTES_MAX > BLOCK_BYTES {
             self.write();
             self.full += 1;
             (self.begin, self.last) = (self.end, 0);
-            self.entries.clear();
+            self.block[BLOCK_HEAD_BYTES..].fill(0);
+            self.used = BLOCK_HEAD_BYTES;
         }
-        self.entries.extend(key_sum.to_le_bytes());
+        let entry = &mut self.block[self.used..self.used + ENTRY_BYTES_MAX];
+        entry[..4].copy_from_slice(&key_sum.to_le_bytes());
+        self.used += 5;
         match sequence.checked_sub(self.last) {
-            Some(step @ 0..255) if part == 0 => self.entries.push(step as u8),
+            Some(step @ 0..255) if part == 0 => entry[4] = step as u8,
             _ => {
-                self.entries.push(FAR);
-                self.entries.extend(sequence.to_le_bytes());
-                self.entries.extend(part.to_le_bytes());
+                entry[4] = FAR;
+                entry[5..13].copy_from_slice(&sequence.to_le_bytes());
+                entry[13..17].copy_from_slice(&part.to_le_bytes());
+                self.used += FAR_BYTES;
             }
         }
         self.last = sequence;
@@ -153,20 +168,19 @@ impl Keys {
     }
 
     fn try_write(&mut self) -> io::Result<()> {
-        let mut block = [0; BLOCK_BYTES];
+        let block = &mut self.block;
         block[4..8].copy_from_slice(&((self.begin / ALIGN) as u32).to_le_bytes());
         block[8..12].copy_from_slice(&((self.end / ALIGN) as u32).to_le_bytes());
         block[12..20].copy_from_slice(&self.settled.to_le_bytes());
-        block[20..22].copy_from_slice(&(self.entries.len() as u16).to_le_bytes());
+        block[20..22].copy_from_slice(&((self.used - BLOCK_HEAD_BYTES) as u16).to_le_bytes());
         block[22] = u8::from(self.is_sealed);
-        block[BLOCK_HEAD_BYTES..][..self.entries.len()].copy_from_slice(&self.entries);
         let checksum = crc32c::crc32c_append(self.salt, &block[4..]);
         block[..4].copy_from_slice(&checksum.to_le_bytes());
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(File::create(&self.path)?),
         };
-        file.write_all_at(&block, (self.full * BLOCK_BYTES) as u64)
+        file.write_all_at(block, (self.full * BLOCK_BYTES) as u64)
     }
 }
 
@@ -233,6 +247,7 @@ pub(super) fn name(id: SegmentId) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::record::OnDisk;
 
