@@ -117,6 +117,11 @@ impl Program {
         line.trim_end_matches('\n').to_owned()
     }
 
+    /// Further lines on standard error, without waiting.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.errors.try_iter().collect()
+    }
+
     pub(crate) fn signal(&self, signal: libc::c_int) {
         knee_testkit::signal(&self.child, signal);
     }

@@ -1,6 +1,6 @@
 //! `knee-kv` in a directory: shutdowns, kills, full disks, and a second process.
 
-mod directory;
+pub(crate) mod directory;
 mod full_disk;
 mod killed;
 

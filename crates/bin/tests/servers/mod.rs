@@ -1,5 +1,6 @@
 //! The servers: how they start, end and are killed.
 
+mod chaos;
 mod durable;
 mod graph;
 mod kv;
