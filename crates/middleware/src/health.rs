@@ -82,7 +82,8 @@ pub(crate) enum Step {
 impl Health {
     pub(crate) fn new(servers: usize, threads: usize) -> Health {
         Health {
-            usable: AtomicU64::new(0),
+            // A single server has no replacement.
+            usable: AtomicU64::new(u64::from(servers == 1)),
             threads,
             servers: (0..servers).map(|_| Server::default()).collect(),
         }
@@ -163,8 +164,9 @@ impl Health {
         absence.miss(deletion);
     }
 
-    /// Returns the next step of a server's return, for a thread that has all its connections.
-    pub(crate) fn step(&self, server: usize, thread: usize) -> Step {
+    /// Returns the next step of a server's return, for a thread that has all its connections, and can send deletions if
+    /// it has any.
+    pub(crate) fn step(&self, server: usize, thread: usize, can_delete: bool) -> Step {
         let mut absence = self.absence(server);
         if absence.complete < self.threads || absence.lingering > 0 || absence.deleting.is_some() {
             return Step::Wait;
@@ -174,6 +176,9 @@ impl Health {
             absence.served = true;
             let deleted = std::mem::take(&mut absence.deleted);
             return Step::In(std::mem::take(&mut absence.reported).then_some(deleted));
+        }
+        if !can_delete {
+            return Step::Wait;
         }
         let batch: Vec<Vec<u8>> = absence.missed.iter().take(BATCH).cloned().collect();
         for deletion in &batch {
@@ -224,12 +229,12 @@ mod tests {
     fn health() -> Health {
         let health = Health::new(2, 2);
         for server in 0..2 {
-            assert_eq!(health.step(server, 0), Step::Wait);
+            assert_eq!(health.step(server, 0, true), Step::Wait);
             for _ in 0..2 {
                 health.answered(server, 0);
                 health.set_complete(server, true);
             }
-            assert_eq!(health.step(server, 0), Step::In(None));
+            assert_eq!(health.step(server, 0, true), Step::In(None));
         }
         health
     }
@@ -239,18 +244,18 @@ mod tests {
         let health = health();
         health.miss(1, b"delete a\r\n".to_vec());
         assert_eq!(health.usable(), 0b01);
-        assert_eq!(health.step(1, 0), Step::Delete(vec![b"delete a\r\n".to_vec()]));
-        assert_eq!(health.step(1, 1), Step::Wait);
+        assert_eq!(health.step(1, 0, true), Step::Delete(vec![b"delete a\r\n".to_vec()]));
+        assert_eq!(health.step(1, 1, true), Step::Wait);
         // The thread has lost its connection.
         health.give_back(1, 1);
-        assert_eq!(health.step(1, 1), Step::Wait);
+        assert_eq!(health.step(1, 1, true), Step::Wait);
         health.give_back(1, 0);
-        assert_eq!(health.step(1, 1), Step::Delete(vec![b"delete a\r\n".to_vec()]));
+        assert_eq!(health.step(1, 1, true), Step::Delete(vec![b"delete a\r\n".to_vec()]));
         health.miss(1, b"delete b\r\n".to_vec());
         health.deleted(1);
-        assert_eq!(health.step(1, 1), Step::Delete(vec![b"delete b\r\n".to_vec()]));
+        assert_eq!(health.step(1, 1, true), Step::Delete(vec![b"delete b\r\n".to_vec()]));
         health.deleted(1);
-        assert_eq!(health.step(1, 1), Step::In(None));
+        assert_eq!(health.step(1, 1, true), Step::In(None));
         assert_eq!(health.usable(), 0b11);
     }
 
@@ -264,11 +269,11 @@ mod tests {
         health.set_lingering(0, true);
         health.set_complete(0, false);
         assert!(health.answered(0, 1) && !health.answered(0, 1) && !health.answered(0, 0));
-        assert_eq!(health.step(0, 0), Step::Wait);
+        assert_eq!(health.step(0, 0, true), Step::Wait);
         health.set_complete(0, true);
-        assert_eq!(health.step(0, 0), Step::Wait);
+        assert_eq!(health.step(0, 0, true), Step::Wait);
         health.set_lingering(0, false);
-        assert_eq!(health.step(0, 0), Step::In(Some(0)));
+        assert_eq!(health.step(0, 0, true), Step::In(Some(0)));
     }
 
     #[test]
@@ -277,6 +282,6 @@ mod tests {
         for number in 0..300_000 {
             health.miss(0, format!("delete {number}\r\n").into_bytes());
         }
-        assert_eq!(health.step(0, 0), Step::Delete(vec![FLUSH.to_vec()]));
+        assert_eq!(health.step(0, 0, true), Step::Delete(vec![FLUSH.to_vec()]));
     }
 }

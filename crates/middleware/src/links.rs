@@ -19,7 +19,10 @@ impl Proxy {
         match self.lanes.iter().position(down) {
             Some(lane) => self.connect(io, lane as u32, server),
             // A thread without slots needs no server.
-            None => self.servers[server].settled = true,
+            None => {
+                self.servers[server].settled = true;
+                self.complete_if_up(io, server);
+            }
         }
     }
 
@@ -98,10 +101,14 @@ impl Proxy {
     pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
         let upstream = &self.lanes[lane as usize].upstreams[server];
         // A server may close an idle connection: this is not a failure.
+        let rested = upstream.is_silent(io.now(), self.config.server_timeout);
         let was_idle = self.lanes[lane as usize].is_up(server)
             && upstream.expected.is_empty()
-            && self.servers[server].is_sound();
-        if was_idle || self.servers.len() == 1 {
+            && (rested || self.servers[server].is_sound());
+        if was_idle {
+            let asked = self.hang_up(io, lane, server);
+            self.give_up(io, server, asked, trouble, true);
+        } else if self.servers.len() == 1 {
             self.close_one(io, lane, server, trouble);
         } else {
             self.eject(io, server, trouble);
@@ -110,18 +117,12 @@ impl Proxy {
 
     /// Closes one connection to a server. Its requests go to another server or get an error.
     fn close_one(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
-        let state = &self.servers[server];
-        let (was_complete, was_sound) = (state.complete, state.is_sound());
-        let was_up = self.lanes[lane as usize].is_up(server);
+        let was_complete = self.servers[server].complete;
         let asked = self.hang_up(io, lane, server);
-        let was_idle = was_up && asked.is_empty() && was_sound;
-        if was_complete
-            && !was_idle
-            && let Some(recorder) = self.recorder()
-        {
+        if was_complete && let Some(recorder) = self.recorder() {
             recorder.gauges.servers[server].ejected += 1;
         }
-        self.give_up(io, server, asked, trouble, was_idle);
+        self.give_up(io, server, asked, trouble, false);
     }
 
     /// Takes a server out for all threads, and closes all connections of this thread to it.
@@ -151,7 +152,7 @@ impl Proxy {
                 self.leave(io, server, "another thread lost it".to_owned());
             }
             let trying = |lane: &Lane| lane.upstreams[server].state != State::Down;
-            if self.health.answers(server) && !self.lanes.iter().any(trying) {
+            if !self.lanes.iter().any(trying) && self.health.answers(server) {
                 self.try_server(io, server);
             }
         }
@@ -182,9 +183,9 @@ impl Proxy {
         state.trouble = trouble;
         state.settled = true;
         // If many connections are lost together, the server has failed once: only the first sets the timer.
-        if !state.retry_set {
+        if at_once || state.retry_at.is_none() {
             let wait = if at_once { Duration::ZERO } else { state.next_backoff() };
-            state.retry_set = true;
+            state.retry_at = Some(io.now() + wait);
             io.timer(io.now() + wait, RETRY + server as u64);
         }
         let lost = asked.iter().filter(|expected| expected.awaited().is_some()).count() as u64;

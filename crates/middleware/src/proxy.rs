@@ -332,8 +332,11 @@ impl Handler for Proxy {
             }
             key => {
                 let server = (key - RETRY) as usize;
-                self.servers[server].retry_set = false;
-                self.try_server(io, server);
+                let retry_at = &mut self.servers[server].retry_at;
+                // An earlier attempt may have replaced the timer's.
+                if retry_at.take_if(|at| *at <= io.now()).is_some() {
+                    self.try_server(io, server);
+                }
             }
         }
     }

@@ -15,10 +15,10 @@ pub(crate) const DELETING_LANE: u32 = 0;
 impl Proxy {
     /// Takes the next step of a server's return, if this thread can.
     pub(crate) fn continue_return(&mut self, io: &mut Io, server: usize) {
-        if self.lanes.is_empty() || !self.servers[server].complete || self.health.is_in(server) {
+        if !self.servers[server].complete || self.health.is_in(server) {
             return;
         }
-        match self.health.step(server, self.thread) {
+        match self.health.step(server, self.thread, !self.lanes.is_empty()) {
             Step::Wait | Step::In(None) => {}
             Step::In(Some(count)) => {
                 let name = &self.servers[server].name;

@@ -20,7 +20,7 @@ use crate::form::Form;
 /// Which servers answer a request, and how their answers are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The next server in turn; after a failure, the server after that.
+    /// The next server in turn that is in; after a failure, the server after that.
     Any,
     /// The first server that is up.
     First,
@@ -50,7 +50,7 @@ pub(crate) enum Silence {
 pub(crate) struct Route {
     pub(crate) op: Op,
     pub(crate) kind: Kind,
-    /// Whether the request changes data: then every server must take part, and no server is asked twice.
+    /// Whether the request changes data: then every server that is in takes part, and no server is asked twice.
     pub(crate) changes: bool,
     pub(crate) silence: Silence,
     /// Number of keys.

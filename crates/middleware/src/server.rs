@@ -25,8 +25,8 @@ pub(crate) struct Server {
     pub(crate) trouble: String,
     /// Failed attempts since its last answer.
     failures: u32,
-    /// Whether a timer is set for the next attempt.
-    pub(crate) retry_set: bool,
+    /// When the next attempt begins, if a timer is set for it.
+    pub(crate) retry_at: Option<Instant>,
     /// Whether its first connections are open or have failed.
     pub(crate) settled: bool,
     /// Whether all connections of this thread are open.
@@ -48,7 +48,7 @@ impl Server {
             address,
             trouble: "not connected yet".to_owned(),
             failures: 0,
-            retry_set: false,
+            retry_at: None,
             settled: false,
             complete: false,
             term: 0,
@@ -146,7 +146,12 @@ impl Upstream {
             State::Trying => true,
             State::Up | State::Slow => !self.expected.is_empty(),
         };
-        waiting && now.saturating_duration_since(self.since) > patience
+        waiting && self.is_silent(now, patience)
+    }
+
+    /// Whether no bytes came for longer than this time.
+    pub(crate) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
+        now.saturating_duration_since(self.since) > patience
     }
 }
 

@@ -1,11 +1,19 @@
 //! Servers that are out for a while: writes go on, and no read is stale once they are back.
 
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::support::{Client, MODES, Proxy, addresses, config, impatient, impostor, three};
 use knee_middleware::{Config, Mode, WriteQuorum};
 use knee_testkit::{Memcached, wait_until};
+
+/// A short time limit that a busy machine keeps nevertheless: a server is out after twice the time.
+fn brisk(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Config {
+    Config { server_timeout: Duration::from_secs(1), ..config(mode, threads, servers) }
+}
 
 /// Stops a server; the drop lets it continue.
 struct Stopped<'a>(&'a Memcached);
@@ -44,7 +52,8 @@ fn writes_need_the_quorum_of_servers() {
         (3, 3, WriteQuorum::One, false),
         (1, 1, WriteQuorum::Majority, false),
     ];
-    for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 2)] {
+    // One thread has no worker slot.
+    for (mode, threads) in [(Mode::Workers(1), 2), (Mode::Pipelined, 2)] {
         for (count, down, write_quorum, works) in rows {
             let mut servers: Vec<Memcached> = (0..count).map(|_| Memcached::start(&[])).collect();
             let settings = config(mode, threads, &addresses(&servers));
@@ -90,9 +99,8 @@ fn stopped_server_serves_nothing_old_when_it_continues() {
         ("delete k\r\n", "add k 0 0 1\r\n2\r\n", "STORED", "k"),
     ];
     let servers = three();
-    for (mode, threads) in MODES {
-        let settings = impatient(mode, threads, &addresses(&servers));
-        let proxy = Proxy::start(&settings);
+    for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 2)] {
+        let proxy = Proxy::start(&brisk(mode, threads, &addresses(&servers)));
         let mut client = proxy.client();
         for (before, ..) in rows {
             client.ask(before);
@@ -128,8 +136,8 @@ fn stopped_server_serves_nothing_old_when_it_continues() {
 #[test]
 fn missed_flush_is_made_up_for() {
     let servers = three();
-    for (mode, threads) in MODES {
-        let proxy = Proxy::start(&impatient(mode, threads, &addresses(&servers)));
+    for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 1)] {
+        let proxy = Proxy::start(&brisk(mode, threads, &addresses(&servers)));
         let mut client = proxy.client();
         client.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         let stopped = Stopped::new(&servers[2]);
@@ -163,7 +171,7 @@ fn each_server_is_out_and_in_again() {
 }
 
 /// A server that answers `get` after this time, and other requests never.
-fn slow(wait: Duration) -> std::net::SocketAddr {
+fn slow(wait: Duration) -> SocketAddr {
     impostor(move |mut stream| {
         let mut request = [0; 1024];
         while let Ok(read) = stream.read(&mut request)
@@ -197,5 +205,64 @@ fn read_of_a_slow_server_is_repeated_at_another() {
         for _ in 0..4 {
             client.expect("get a\r\n", "VALUE a 0 1\r\ny\r\nEND\r\n");
         }
+    }
+}
+
+/// A store that executes its first `set` after this time, as if that connection's thread did not run. Returns its
+/// address, and the number of its answers to `get`.
+fn stalling(stall: Duration) -> (SocketAddr, Arc<AtomicU64>) {
+    let (item, stalls) = (Mutex::new(None), AtomicBool::new(true));
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&reads);
+    let address = impostor(move |mut stream| {
+        let mut request = [0; 1024];
+        while let Ok(read) = stream.read(&mut request)
+            && read > 0
+        {
+            let answer = match &request[..3] {
+                b"set" => {
+                    if stalls.swap(false, Ordering::SeqCst) {
+                        std::thread::sleep(stall);
+                    }
+                    *item.lock().unwrap() = Some(request[read - 3]);
+                    "STORED\r\n".to_owned()
+                }
+                b"del" => {
+                    *item.lock().unwrap() = None;
+                    "DELETED\r\n".to_owned()
+                }
+                _ => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    let found = item.lock().unwrap().map(char::from);
+                    found.map_or("END\r\n".to_owned(), |value| {
+                        format!("VALUE a 0 1\r\n{value}\r\nEND\r\n")
+                    })
+                }
+            };
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    (address, reads)
+}
+
+#[test]
+fn server_returns_after_the_writes_of_its_old_connections() {
+    const STALL: Duration = Duration::from_secs(4);
+    for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 1)] {
+        let good = Memcached::start(&[]);
+        let (server, reads) = stalling(STALL);
+        let begun = Instant::now();
+        let proxy = Proxy::start(&brisk(mode, threads, &[server, good.address]));
+        let mut client = proxy.client();
+        client.expect("set a 0 0 1\r\n1\r\n", "STORED\r\n");
+        client.expect("set a 0 0 1\r\n2\r\n", "STORED\r\n");
+        let before = reads.load(Ordering::SeqCst);
+        wait_until("it is read from after its stall", || {
+            let found = client.ask_lines("get a\r\n");
+            assert!(found == ["END"] || found == ["VALUE a 0 1", "2", "END"], "{found:?}");
+            begun.elapsed() > STALL && reads.load(Ordering::SeqCst) > before + 5
+        });
     }
 }

@@ -1,9 +1,11 @@
 //! Writes reach every server; reads come from each server in turn.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{Client, MODES, Proxy, addresses, config, three};
 use knee_middleware::Mode;
+use knee_testkit::soak;
 
 #[test]
 fn acknowledged_write_is_on_every_server() {
@@ -71,6 +73,43 @@ fn concurrent_increments_get_different_numbers() {
             let end = format!("VALUE n 0 3\r\n{}\r\nEND\r\n", CLIENTS * ROUNDS);
             Client::connect(server.address).expect("get n\r\n", &end);
         }
+    }
+}
+
+/// Prints how many keys differ at the end.
+#[test]
+fn racing_plain_writes_leave_written_values() {
+    const CLIENTS: usize = 4;
+    let rounds = 200 * soak();
+    let servers = three();
+    for (mode, threads) in MODES {
+        let proxy = Proxy::before(mode, threads, &servers);
+        let barrier = Barrier::new(CLIENTS);
+        std::thread::scope(|scope| {
+            for number in 0..CLIENTS {
+                let (mut client, barrier) = (proxy.client(), &barrier);
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        barrier.wait();
+                        let request = format!("set race{round} 0 0 1\r\n{number}\r\n");
+                        client.expect(&request, "STORED\r\n");
+                    }
+                });
+            }
+        });
+        let mut direct = addresses(&servers).into_iter().map(Client::connect).collect::<Vec<_>>();
+        let mut differing = 0;
+        for round in 0..rounds {
+            let found: Vec<_> = (direct.iter_mut())
+                .map(|client| client.ask_lines(&format!("get race{round}\r\n")))
+                .collect();
+            for lines in &found {
+                assert_eq!(lines[0], format!("VALUE race{round} 0 1"));
+                assert!(["0", "1", "2", "3"].contains(&lines[1].as_str()), "{lines:?}");
+            }
+            differing += u32::from(found.iter().any(|lines| *lines != found[0]));
+        }
+        println!("{mode:?}, {threads} threads: {differing} of {rounds} raced keys differ");
     }
 }
 
