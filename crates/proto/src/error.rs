@@ -26,6 +26,8 @@ impl ProtocolError {
             self.kind,
             ErrorKind::LineTooLong
                 | ErrorKind::RetrievalTooLong
+                | ErrorKind::Nul
+                | ErrorKind::LengthTooLarge
                 | ErrorKind::Http
                 | ErrorKind::Binary
         )
@@ -79,6 +81,12 @@ kinds! {
     /// No line end of a `get` or `gets` within
     /// [`Limits::retrieval_line_bytes_max`](crate::Limits::retrieval_line_bytes_max).
     RetrievalTooLong => b"CLIENT_ERROR line too long\r\n",
+    /// A line with a NUL. memcached 1.6.18 would read `get a\0b` as `get a`, and answer with another key's value. Its
+    /// value would be read as commands, so the connection is closed.
+    Nul => b"CLIENT_ERROR bad command line format\r\n",
+    /// A length of a value that memcached cannot store in an `int`. Version 1.6.18 cuts it to 32 bits, later versions
+    /// read the value as commands. The connection is closed instead.
+    LengthTooLarge => b"CLIENT_ERROR bad data chunk\r\n",
     /// The beginning of a request of the binary protocol. The connection is closed, so that the client does not wait.
     Binary => b"",
     /// The beginning of an HTTP request. memcached closes the connection without an answer.

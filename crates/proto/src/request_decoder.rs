@@ -1,6 +1,6 @@
 //! Bytes to requests.
 
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 
 use crate::decoded::Decoded;
 use crate::error::{ErrorKind, ProtocolError};
@@ -60,32 +60,27 @@ impl RequestDecoder {
         if input.len() < self.wanted {
             return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
         }
-        // memcached's lines are C strings, so a command ends at NUL. Such a line is refused, see `refuse_nul`.
-        let Some(stop) = memchr2(b'\n', 0, &input[self.scanned..]).map(|at| at + self.scanned)
+        let Some(end) = memchr2(b'\n', 0, &input[self.scanned..]).map(|at| at + self.scanned)
         else {
             return self.no_line_end(input, input.len());
         };
-        let mut end = stop;
-        if input[stop] == 0 {
-            match memchr(b'\n', &input[stop..]) {
-                Some(at) => end += at,
-                None => return self.no_line_end(input, stop),
-            }
-        }
         if end > self.limits.line_bytes_max && end > self.line_bytes_max(input) {
             return self.fatal(input);
         }
-        let line = match input[..stop] {
+        if input[end] == 0 {
+            let kind = if input[0] == BINARY { ErrorKind::Binary } else { ErrorKind::Nul };
+            return self.invalid(input.len(), ProtocolError::new(kind));
+        }
+        let line = match input[..end] {
             // As in memcached, an empty line keeps its "\r". It is no command in either case.
-            [ref line @ .., b'\r'] if stop == end && end > 1 => line,
+            [ref line @ .., b'\r'] if end > 1 => line,
             ref line => line,
         };
-        let parsed = self.parse_line(line);
-        match if stop == end { parsed } else { refuse_nul(parsed) } {
+        match self.parse_line(line) {
             Line::Request(item) => self.complete(end + 1, item),
             Line::Value(request, value_bytes) => {
                 if input.len() < end + 1 + value_bytes + 2 {
-                    (self.scanned, self.wanted) = (stop, end + 1 + value_bytes + 2);
+                    (self.scanned, self.wanted) = (end, end + 1 + value_bytes + 2);
                     return Decoded::Incomplete { consumed: 0, wanted: self.wanted };
                 }
                 self.value(input, end + 1, request, value_bytes)
@@ -277,10 +272,12 @@ impl RequestDecoder {
         if key.len() > self.limits.key_bytes_max {
             return bad_line();
         }
-        let (Some(flags), Some(exptime), Some(value_bytes)) =
-            (parse_u32(words[1]), parse_i32(words[2]), value_length(words[3]))
-        else {
+        let (Some(flags), Some(exptime)) = (parse_u32(words[1]), parse_i32(words[2])) else {
             return bad_line();
+        };
+        let value_bytes = match value_length(words[3]) {
+            Ok(bytes) => bytes,
+            Err(kind) => return Line::Error(fail(kind)),
         };
         let mut cas = 0;
         if verb == StoreVerb::Cas {
@@ -401,7 +398,10 @@ impl RequestDecoder {
         if words.count() > META_WORDS_MAX - 3 {
             return error(ErrorKind::MetaTooManyFlags);
         }
-        let Some(value_bytes) = value_length(length) else { return error(ErrorKind::BadLine) };
+        let value_bytes = match value_length(length) {
+            Ok(bytes) => bytes,
+            Err(kind) => return error(kind),
+        };
         let refuse = |kind| Line::ErrorWithValue(ProtocolError::new(kind), value_bytes);
         let options = match MetaOptions::parse(flags, key) {
             Ok(options) => options,
@@ -479,22 +479,12 @@ fn error<'a>(kind: ErrorKind) -> Line<'a> {
     Line::Error(ProtocolError::new(kind))
 }
 
-/// memcached stores the length of a value with its line end in an `int`, which limits the length. Version 1.6.18 cuts
-/// longer numbers to 32 bits, and then waits for another value than the client sends; later versions refuse them.
-fn value_length(word: &[u8]) -> Option<usize> {
-    usize::try_from(parse_i64(word)?).ok().filter(|&bytes| bytes <= i32::MAX as usize - 2)
-}
-
-/// Refuses a line with a NUL. Version 1.6.18 would read `get a\0b` as `get a`, and answer with another key's value. The
-/// value of a storage request is dropped, so that it is not read as commands.
-#[cold]
-fn refuse_nul(line: Line<'_>) -> Line<'_> {
-    match line {
-        Line::Request(_) => error(ErrorKind::BadLine),
-        Line::Value(_, bytes) => {
-            Line::ErrorWithValue(ProtocolError::new(ErrorKind::BadLine), bytes)
-        }
-        refused => refused,
+/// The length of a value. memcached stores it with its line end in an `int`.
+fn value_length(word: &[u8]) -> Result<usize, ErrorKind> {
+    match parse_i64(word) {
+        Some(bytes) if bytes > i64::from(i32::MAX) - 2 => Err(ErrorKind::LengthTooLarge),
+        Some(bytes) => usize::try_from(bytes).map_err(|_| ErrorKind::BadLine),
+        None => Err(ErrorKind::BadLine),
     }
 }
 
@@ -636,18 +626,12 @@ mod tests {
     }
 
     #[test]
-    fn line_with_nul_is_refused_with_its_value() {
-        for line in
-            ["get a\0b\r\n", "mg a\0 q\r\n", "quit\0\r\n", "set k 0 0 3\0 noreply\r\nmn\n\r\n"]
-        {
+    fn line_with_nul_closes_the_connection() {
+        for line in ["get a\0b\r\n", "mg a\0", "quit\0\r\n", "set k\0 0 0 9\r\nflush_all\r\n"] {
             match decoder().decode(line.as_bytes()) {
                 Decoded::Invalid { consumed, error } => {
-                    assert_eq!(
-                        (consumed, error.kind),
-                        (line.len(), ErrorKind::BadLine),
-                        "{line:?}"
-                    );
-                    assert!(!error.answer().is_empty());
+                    assert_eq!((consumed, error.kind), (line.len(), ErrorKind::Nul), "{line:?}");
+                    assert!(error.is_fatal() && !error.answer().is_empty());
                 }
                 other => panic!("{line:?}: {other:?}"),
             }
@@ -657,13 +641,14 @@ mod tests {
     }
 
     #[test]
-    fn value_length_beyond_32_bits_is_refused() {
-        for line in ["set k 0 0 4294967296\r\n", "ms k 4294967297\r\n", "set k 0 0 -4294967295\r\n"]
-        {
+    fn value_length_beyond_32_bits_closes_the_connection() {
+        for (line, is_fatal) in [
+            ("set k 0 0 4294967296\r\n", true),
+            ("ms k 4294967297\r\n", true),
+            ("set k 0 0 -4294967295\r\n", false),
+        ] {
             match decoder().decode(line.as_bytes()) {
-                Decoded::Invalid { error, .. } => {
-                    assert_eq!(error.kind, ErrorKind::BadLine, "{line}")
-                }
+                Decoded::Invalid { error, .. } => assert_eq!(error.is_fatal(), is_fatal, "{line}"),
                 other => panic!("{line}: {other:?}"),
             }
         }
