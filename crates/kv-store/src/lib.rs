@@ -61,6 +61,7 @@ pub use read::{Past, ReadError, Seen, Shown};
 pub use reclaim::ReclaimError;
 pub use record::RequestId;
 pub use recovery::{Doubt, Lost, Opening, Pass, Report};
+pub use repair::UNNAMED;
 pub use room::Room;
 pub use scan::{Scanned, Visited};
 pub use snapshot::Snapshot;

@@ -65,6 +65,8 @@ pub struct Report {
     pub lost: Vec<Lost>,
     /// The keys that a repair hid, because their newest record may be lost.
     pub doubts: Vec<Doubt>,
+    /// Whether further keys may be lost, which no record names.
+    pub has_unnamed: bool,
     /// The file with the list of `lost` and `doubts`.
     pub list: Option<PathBuf>,
 }

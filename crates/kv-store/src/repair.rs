@@ -23,6 +23,10 @@ use super::types::{Consistency, Unwritable};
 /// The keys of a stripe to hide.
 type Hidden = Vec<(Vec<u8>, SlotId)>;
 
+/// Completes a list.
+pub const UNNAMED: &str =
+    "other keys: absent, if their only records are lost; no record names them";
+
 /// Known versions of a key in a report.
 const KNOWN_MAX: usize = 10;
 
@@ -42,6 +46,7 @@ impl Store {
                 why => io::Error::other(why.to_string()),
             })
         };
+        report.has_unnamed = losses.unknown.is_some();
         let hidden = self.mark_lost(losses, &mut report.doubts).map_err(refused)?;
         if is_dry {
             return Ok(());
@@ -190,6 +195,9 @@ fn write_list(directory: &Path, report: &Report) -> io::Result<PathBuf> {
     let mut file = BufWriter::new(OpenOptions::new().create(true).append(true).open(&path)?);
     report.lost.iter().try_for_each(|lost| writeln!(file, "{lost}"))?;
     report.doubts.iter().try_for_each(|doubt| writeln!(file, "{doubt}"))?;
+    if report.has_unnamed {
+        writeln!(file, "{UNNAMED}")?;
+    }
     file.into_inner()?.sync_all()?;
     File::open(directory)?.sync_all()?;
     Ok(path)

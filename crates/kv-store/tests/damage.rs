@@ -56,6 +56,8 @@ struct Case {
     durability: Durability,
     truth: Truth,
     last: u64,
+    /// Whether the files with the keys are lost as well.
+    is_unlisted: bool,
 }
 
 impl Case {
@@ -87,7 +89,8 @@ impl Case {
         };
         let directory = Directory::new(&format!("damage-{seed}"));
         let (truth, last) = (Truth::default(), 0);
-        let mut case = Case { directory, consistency, durability, truth, last };
+        let is_unlisted = false;
+        let mut case = Case { directory, consistency, durability, truth, last, is_unlisted };
         let (mut store, _) = case.open(false).expect("opens");
         for step in 0..60 + random.below(240) {
             match random.below(40) {
@@ -104,6 +107,7 @@ impl Case {
         case.last = store.last();
         if random.below(2) == 0 {
             drop(store);
+            case.is_unlisted = random.below(4) == 0;
             return case;
         }
         let directory = case.directory.copy();
@@ -169,11 +173,20 @@ impl Case {
         let mut files = self.directory.contents();
         files.retain(|(path, bytes)| !bytes.is_empty() && !path.ends_with("LOCK"));
         files.sort();
-        // Half of the blows hit a segment's records.
-        let logs =
-            files.iter().position(|(path, _)| path.extension().is_some_and(|of| of == "log"));
+        let is_of =
+            |(path, _): &(PathBuf, Vec<u8>), kind| path.extension().is_some_and(|of| of == kind);
+        if self.is_unlisted {
+            let (keys, others): (Vec<_>, Vec<_>) =
+                files.into_iter().partition(|file| is_of(file, "keys"));
+            keys.iter().for_each(|(path, _)| fs::remove_file(path).expect("writable"));
+            files = others;
+            // Without these files, damage to the last commits looks like a torn write.
+            files.truncate(files.len() / 2);
+        }
+        // Half of the blows hit the oldest segment.
+        let oldest = files.iter().position(|file| is_of(file, "log")).expect("there are segments");
         let (path, mut bytes) = files.swap_remove(match random.below(2) {
-            0 => logs.expect("there are segments"),
+            0 => oldest,
             _ => random.below(files.len()),
         });
         let at = random.below(bytes.len());
@@ -203,13 +216,18 @@ impl Case {
     }
 
     /// Everything is as clients know it, except the hidden keys.
-    fn check(&self, store: &Store, doubts: &[Doubt], random: &mut Random) {
+    fn check(&self, store: &Store, (doubts, has_unnamed): (&[Doubt], bool), random: &mut Random) {
         let found = scanned(store, None);
         let is_listed = |key: &[u8]| doubts.iter().any(|doubt| doubt.is_about(key));
+        let is_unnamed = |key: &[u8]| {
+            let past = store.history(key, 0, 9).expect("nothing is damaged");
+            has_unnamed && past.found.is_empty()
+        };
         for key in (0..KEYS).map(|key| format!("key{key}").into_bytes()) {
             let now = found.get(&key);
             assert!(
-                now == self.truth.now(&key) || now.is_none() && is_listed(&key),
+                now == self.truth.now(&key)
+                    || now.is_none() && (is_listed(&key) || is_unnamed(&key)),
                 "{} is {now:?} and not {:?}",
                 key.escape_ascii(),
                 self.truth.now(&key),
@@ -254,7 +272,7 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     eprintln!("case {seed}: {:?} {:?}, {happened}", case.consistency, case.durability);
     match case.open(false) {
         Ok((store, _)) => {
-            case.check(&store, &[], &mut random);
+            case.check(&store, (&[], false), &mut random);
             outcomes.harmless += 1;
             return;
         }
@@ -267,7 +285,8 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     assert_eq!(case.directory.contents().into_iter().collect::<BTreeMap<_, _>>(), before);
     let (store, report) = case.open(true).expect("it can be repaired");
     assert_eq!(report.doubts, examined.doubts);
-    case.check(&store, &report.doubts, &mut random);
+    let lost = (&report.doubts[..], report.has_unnamed);
+    case.check(&store, lost, &mut random);
     eprintln!("case {seed}: {} hidden of {}", report.doubts.len(), case.truth.0.len());
     outcomes.named += 1;
     outcomes.hidden += report.doubts.len();
@@ -278,7 +297,7 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     assert!(report.doubts.iter().all(|doubt| list.contains(&doubt.to_string())), "{list}");
     let (store, again) = case.open(false).expect("what was repaired is whole");
     assert_eq!(again, Report::default());
-    case.check(&store, &report.doubts, &mut random);
+    case.check(&store, lost, &mut random);
     // No version is made twice.
     let most = case.truth.0.get(&b"key0"[..]).and_then(|states| states.last());
     let version = set(&store, b"key0", b"new");

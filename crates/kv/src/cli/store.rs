@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use knee_kv_store::{
     Consistency, DirectoryError, DirectoryOptions, Durability, Opening, Pass, Report, Store,
-    StoreOptions,
+    StoreOptions, UNNAMED,
 };
 use knee_server::program::Failure;
 use knee_telemetry::tell;
@@ -137,10 +137,13 @@ fn tell_lost(report: &Report) {
     for doubt in report.doubts.iter().take(DOUBTS_PRINTED_MAX) {
         tell(PROGRAM, format_args!("repair: {doubt}"));
     }
+    if report.has_unnamed {
+        tell(PROGRAM, format_args!("repair: {UNNAMED}"));
+    }
     let list = report.list.as_ref().map(|list| format!("; {} lists all", list.display()));
     let list = list.unwrap_or_default();
     match keys {
-        0 if report.lost.is_empty() => {}
+        0 if report.lost.is_empty() || report.has_unnamed => {}
         0 => tell(PROGRAM, format_args!("repair: every key has its newest version{list}")),
         _ => tell(
             PROGRAM,
