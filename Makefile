@@ -104,7 +104,7 @@ soak: build test-build $(VENV)/dev
 	KNEE_SOAK=500 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
 	KNEE_SOAK=150 cargo test --locked -p knee-kv-store --test main torture:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main -- behaves_as_a_map torn_batch
-	KNEE_SOAK=25 cargo test --locked -p knee-kv-store --test main damage:: -- --nocapture
+	KNEE_SOAK=25 KNEE_KILLS=300 cargo test --locked -p knee-kv-store --test main damage:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main full_disk::
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts

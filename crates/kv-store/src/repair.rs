@@ -89,7 +89,7 @@ impl Store {
                 listed.entry(entry.key_sum).or_default().push(entry.sequence);
             }
         }
-        let mut met = HashSet::new();
+        let mut met: HashSet<_> = named.keys().map(|key: &Vec<u8>| key_sum(key)).collect();
         let mut hidden = Vec::new();
         for stripe in 0..self.stripes() {
             let mut table = self.stripe(stripe);

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use knee_kv_cache::engine::Engine;
 use knee_kv_store::{
@@ -77,6 +80,11 @@ impl Case {
         Store::open(options, &DirectoryOptions { repair, ..directory }, 1 << 22)
     }
 
+    fn of(directory: Directory, consistency: Consistency) -> Case {
+        let (durability, truth) = (Durability::Always, Truth::default());
+        Case { directory, consistency, durability, truth, last: 0, is_unlisted: false }
+    }
+
     /// A history of commits; at its end, the store is closed or killed.
     fn new(seed: u64, random: &mut Random) -> Case {
         let consistency = match random.below(3) {
@@ -88,9 +96,7 @@ impl Case {
             _ => Durability::Always,
         };
         let directory = Directory::new(&format!("damage-{seed}"));
-        let (truth, last) = (Truth::default(), 0);
-        let is_unlisted = false;
-        let mut case = Case { directory, consistency, durability, truth, last, is_unlisted };
+        let mut case = Case { durability, ..Case::of(directory, consistency) };
         let (mut store, _) = case.open(false).expect("opens");
         for step in 0..60 + random.below(240) {
             match random.below(40) {
@@ -216,18 +222,17 @@ impl Case {
     }
 
     /// Everything is as clients know it, except the hidden keys.
-    fn check(&self, store: &Store, (doubts, has_unnamed): (&[Doubt], bool), random: &mut Random) {
+    fn check(&self, store: &Store, lost: &Lost, random: &mut Random) {
         let found = scanned(store, None);
-        let is_listed = |key: &[u8]| doubts.iter().any(|doubt| doubt.is_about(key));
         let is_unnamed = |key: &[u8]| {
             let past = store.history(key, 0, 9).expect("nothing is damaged");
-            has_unnamed && past.found.is_empty()
+            lost.has_unnamed && past.found.is_empty()
         };
         for key in (0..KEYS).map(|key| format!("key{key}").into_bytes()) {
             let now = found.get(&key);
             assert!(
                 now == self.truth.now(&key)
-                    || now.is_none() && (is_listed(&key) || is_unnamed(&key)),
+                    || now.is_none() && (lost.lists(&key) || is_unnamed(&key)),
                 "{} is {now:?} and not {:?}",
                 key.escape_ascii(),
                 self.truth.now(&key),
@@ -257,6 +262,36 @@ impl Case {
     }
 }
 
+/// What repairs have listed.
+#[derive(Default)]
+struct Lost {
+    doubts: Vec<Doubt>,
+    has_unnamed: bool,
+    list: String,
+}
+
+impl Lost {
+    fn lists(&self, key: &[u8]) -> bool {
+        self.doubts.iter().any(|doubt| doubt.is_about(key))
+            || self.list.contains(&format!("\"{}\": absent", key.escape_ascii()))
+    }
+
+    /// What the file in the directory lists.
+    fn read(directory: &Directory) -> Lost {
+        let mut lost = Lost::default();
+        for entry in fs::read_dir(&directory.0).expect("the directory is there") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|of| of == "txt") {
+                lost.list = fs::read_to_string(path).expect("readable");
+                // The list does not name these keys.
+                let unnamed = ["other keys: absent", "a key without other records"];
+                lost.has_unnamed = unnamed.iter().any(|line| lost.list.contains(line));
+            }
+        }
+        lost
+    }
+}
+
 #[derive(Debug, Default)]
 struct Outcomes {
     harmless: usize,
@@ -272,7 +307,7 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     eprintln!("case {seed}: {:?} {:?}, {happened}", case.consistency, case.durability);
     match case.open(false) {
         Ok((store, _)) => {
-            case.check(&store, (&[], false), &mut random);
+            case.check(&store, &Lost::default(), &mut random);
             outcomes.harmless += 1;
             return;
         }
@@ -285,8 +320,12 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     assert_eq!(case.directory.contents().into_iter().collect::<BTreeMap<_, _>>(), before);
     let (store, report) = case.open(true).expect("it can be repaired");
     assert_eq!(report.doubts, examined.doubts);
-    let lost = (&report.doubts[..], report.has_unnamed);
-    case.check(&store, lost, &mut random);
+    let lost = Lost {
+        doubts: report.doubts.clone(),
+        has_unnamed: report.has_unnamed,
+        list: String::new(),
+    };
+    case.check(&store, &lost, &mut random);
     eprintln!("case {seed}: {} hidden of {}", report.doubts.len(), case.truth.0.len());
     outcomes.named += 1;
     outcomes.hidden += report.doubts.len();
@@ -297,7 +336,7 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
     assert!(report.doubts.iter().all(|doubt| list.contains(&doubt.to_string())), "{list}");
     let (store, again) = case.open(false).expect("what was repaired is whole");
     assert_eq!(again, Report::default());
-    case.check(&store, lost, &mut random);
+    case.check(&store, &lost, &mut random);
     // No version is made twice.
     let most = case.truth.0.get(&b"key0"[..]).and_then(|states| states.last());
     let version = set(&store, b"key0", b"new");
@@ -315,4 +354,67 @@ fn damage_is_named_and_repair_serves_no_older_version() {
     }
     println!("{outcomes:?}");
     assert!(outcomes.named > 0 && outcomes.harmless > 0, "{outcomes:?}");
+}
+
+/// The process that [`killed_repair_is_finished_by_the_next`] kills.
+#[test]
+#[ignore = "is no test of its own"]
+fn repairing_until_killed() {
+    let path = PathBuf::from(std::env::var_os("KNEE_REPAIRED").expect("a directory"));
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        let case = Case::of(Directory(path.clone()), consistency);
+        // Of the two, one is refused.
+        let _ = case.open(true);
+        // The parent removes the directory.
+        std::mem::forget(case);
+    }
+}
+
+#[test]
+fn killed_repair_is_finished_by_the_next() {
+    let kills: u64 =
+        std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3);
+    let (mut seed, mut killed, mut amid) = (0, 0, 0);
+    while killed < kills {
+        seed += 1;
+        let mut random = Random(seed | 1 << 40);
+        let case = Case::new(seed, &mut random);
+        case.harm(&mut random);
+        if !matches!(case.open(false), Err(DirectoryError::Damaged(..))) {
+            continue;
+        }
+        for _ in 0..3 {
+            let mut repairing = Command::new(std::env::current_exe().expect("this program"))
+                .args(["damage::repairing_until_killed", "--exact", "--ignored"])
+                .env("KNEE_REPAIRED", &case.directory.0)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            // Most kills come once the list is written, while keys are deleted and segments removed.
+            let listed = Lost::read(&case.directory).list.len();
+            while random.below(2000) > 0
+                && repairing.try_wait().expect("ours").is_none()
+                && Lost::read(&case.directory).list.len() == listed
+            {
+                thread::sleep(Duration::from_micros(100));
+            }
+            thread::sleep(Duration::from_micros(random.below(4000) as u64));
+            repairing.kill().expect("it is ours");
+            repairing.wait().expect("it ends");
+            killed += 1;
+            let lost = Lost::read(&case.directory);
+            match case.open(false) {
+                Ok((store, _)) => case.check(&store, &lost, &mut random),
+                Err(DirectoryError::Damaged(..)) => amid += usize::from(lost.list.len() > listed),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let (store, _) = case.open(true).expect("it can be repaired");
+        case.check(&store, &Lost::read(&case.directory), &mut random);
+        drop(store);
+        let (store, _) = case.open(false).expect("what was repaired is whole");
+        case.check(&store, &Lost::read(&case.directory), &mut random);
+    }
+    println!("{killed} kills, {amid} amid a repair");
 }

@@ -165,6 +165,69 @@ fn damaged_record_costs_its_value_and_later_appends() {
     assert_eq!(value_at(&store, b"list", store.last()), Ok(None));
 }
 
+#[test]
+fn key_of_appends_to_a_lost_record_is_named() {
+    let directory = Directory::new("orphans");
+    let store = open(&directory.0).expect("opens");
+    set(&store, b"list", &[1; 50]);
+    let action = Action::Append(&[2; 50]);
+    let write = Write { key: b"list", condition: Condition::Always, action };
+    store.write(&[write], None, 1).expect("it is taken");
+    drop(store);
+    let segment = directory.segments().remove(0);
+    let bytes = fs::read(&segment).expect("readable");
+    let at = bytes.windows(50).position(|bytes| bytes == [1; 50]).expect("it is in there");
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"z", at as u64).expect("writable");
+    let (store, report) = repaired(&directory);
+    let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
+    assert_eq!((&doubt.key, &doubt.known[..]), (&Ok(b"list".to_vec()), &[][..]));
+    assert_eq!(value(&store, b"list"), None);
+}
+
+#[test]
+fn value_without_one_of_its_moved_pieces_is_absent() {
+    let directory = Directory::new("pieces");
+    let large = StoreOptions {
+        value_bytes_max: 4 << 20,
+        segment_bytes: 3 << 20,
+        ..options(Consistency::Linearizable)
+    };
+    let open = |repair| {
+        let path = directory.0.clone();
+        let at = DirectoryOptions { path, durability: Durability::Always, repair };
+        Store::open(large, &at, 1 << 26).expect("opens")
+    };
+    let flip = |bytes: &[u8]| {
+        let place = |path: &PathBuf| {
+            fs::read(path).expect("readable").windows(9).position(|it| it == bytes)
+        };
+        let found = directory.segments().into_iter().find_map(|path| Some((place(&path)?, path)));
+        let (at, path) = found.expect("it is somewhere");
+        let file = fs::File::options().write(true).open(path).expect("writable");
+        file.write_all_at(b"z", at as u64).expect("writable");
+    };
+    let (store, _) = open(false);
+    let large: Vec<u8> = (0..5 << 17).flat_map(u32::to_le_bytes).collect();
+    set(&store, b"key", b"old");
+    set(&store, b"other", b"something");
+    let version = set(&store, b"key", &large);
+    drop(store);
+    // This repair moves the pieces.
+    flip(b"something");
+    let (store, report) = open(true);
+    assert!(report.doubts[0].is_about(b"other"));
+    assert_eq!(value(&store, b"key"), Some(large.clone()));
+    drop(store);
+    flip(&large[3 << 19..][..9]);
+    let (store, report) = open(true);
+    let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
+    assert_eq!((&doubt.key, doubt.from), (&Ok(b"key".to_vec()), version));
+    assert_eq!(value(&store, b"key"), None);
+    drop(store);
+    assert_eq!(value(&open(false).0, b"key"), None);
+}
+
 /// A store of forty keys, with damage in the names of `keys`.
 fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
