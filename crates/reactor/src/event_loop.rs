@@ -15,15 +15,16 @@ use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
 const EVENTS_MAX: usize = 1024;
 /// Most receives from a connection before other connections are read.
 const RECEIVES_MAX: usize = 4;
-/// Missing input of at least this size is received straight into the connection's own buffer. Smaller pieces pass
-/// through the scratch buffer, so that the connection's buffer stays small.
+/// If a request lacks at least this many bytes, the loop receives them straight into the connection's own buffer. Smaller
+/// pieces pass through the scratch buffer, so that the connection's buffer stays small.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
-/// How often, and for how long, a gathering batch polls for more events. The first answers of the batch wait that long.
+/// If a batch gathers ([`Handler::gathers`]), the loop polls for more events this often and this long. The batch's first
+/// answers wait that long.
 const GATHERS_MAX: usize = 8;
 const GATHERING_MAX: Duration = Duration::from_micros(100);
 /// Most connections accepted in a batch.
 const ACCEPTS_MAX: usize = 64;
-/// The unconsumed input of a connection may stay in a buffer of this capacity, even if it is shorter.
+/// A connection may keep a buffer of this capacity, even if its unconsumed input is much shorter.
 const HELD_BYTES_MIN: usize = 4 * 1024;
 /// Pause in accepting when the process is out of descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -317,8 +318,8 @@ impl<H: Handler> EventLoop<H> {
                 }
                 Ok(received) => {
                     connection.last_active = now;
-                    // A short read means that an edge-triggered stream is drained. But the kernel announces the end of
-                    // input only once.
+                    // A short read means that the stream is drained. After a hang-up, read on: the kernel announces the
+                    // end of input only once.
                     if received < asked && !connection.hung_up {
                         connection.readable = false;
                     }
@@ -434,7 +435,7 @@ impl<H: Handler> EventLoop<H> {
     fn deal(&mut self, stream: TcpStream) {
         let shared = &self.io.shared;
         if shared.accepted() >= self.io.config.connections_max {
-            // The refused peer may not read this text.
+            // The refused peer may be gone: ignore errors.
             let _ = io::Write::write(&mut &stream, self.io.config.refusal);
             return;
         }

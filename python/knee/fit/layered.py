@@ -30,8 +30,8 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 RESAMPLES = 60
 
 FLOOR = 0.9
-"""Least work of a request, as a share of the least fitted processor time: the runs do not show how many more wake-ups
-requests share at higher loads."""
+"""Least work of a request, as a share of the least fitted processor time. At higher loads requests share more wake-ups;
+the runs do not show how many."""
 
 BEYOND = 0.6
 """Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
@@ -40,7 +40,8 @@ wake-ups differently there. FLOOR and UNMEASURED were chosen on eight systems, B
 """
 
 UNMEASURED = 0.05
-"""Standard deviation of ln(demand) in a system that was not measured: the model's structure and the machine's speed."""
+"""Standard deviation of ln(demand) in a system that was not measured, for errors of the model's structure and of the
+machine's speed."""
 
 LIMITS = 0.1
 """A resource limits the throughput if 10 % more of it give at least 1 % more."""
@@ -56,7 +57,7 @@ _LEAST_GAP = 1e-3
 """Least share of a core that a busy thread leaves idle."""
 
 _LEAST_WORK = 1e-6
-"""Least processor time of a request in ms; without processor time a tier has no speed."""
+"""Least processor time of a request, in ms: with zero, a tier's speed is undefined."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class LayeredFit:
     tiers      their names, from the client inwards
     backends   whether the last tier has a process for each slot
     laws       of each tier: work of a request, and the price of its wake-ups
-    inside     delay and stretch of the stage in which a slot is held
-    outside    the same of the rest
+    inside     delay of the stage in which a slot is held, and its stretch: a factor on the time at the processors
+    outside    the same of the rest of a request
     share_out  of the middleware's work, the share outside of the slot
     wire       as :func:`knee.fit.links.wire_of`; None without links
     """
@@ -169,7 +170,8 @@ class _Threads:
 
 
 def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
-    """Least squares of relative errors: processor times over idleness, then times over residence at the processors."""
+    """Least squares of relative errors: first of processor times, by the probability that threads sleep; then of the
+    stages' times, by the residence at the processors."""
     threads = _Threads.of(data) if threads is None else threads
     ones = np.ones(len(data))
     queues = np.array([not data.backends or i < len(data.tiers) - 1 for i in range(len(data.tiers))], dtype=np.float64)
@@ -251,7 +253,8 @@ class LayeredSystem:
     misfit    logarithmic errors of the response time of each run, measured / predicted
     error     median absolute relative errors of throughput and response time at the measured points
     measured  whether the runs are of this system; False between two measured levels
-    quantiles measured ones of each run's response time, (runs, :data:`knee.fit.percentiles.SHARES`), ms; None if unread
+    quantiles measured quantiles of each run's response time in ms, (runs, :data:`knee.fit.percentiles.SHARES`); None if
+              they were not read
     """
 
     data: Demands
@@ -275,7 +278,7 @@ class LayeredSystem:
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
         times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
-        # A normal tail: some sixty draws hold no quantile of 2.5 %.
+        # Sixty draws are too few for a quantile of 2.5 %.
         spare = max(2, len(self.data) - 2 * len(self.data.tiers))
         half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
@@ -348,7 +351,7 @@ class LayeredSystem:
         if resource == CORES:
             return replace(setup, cores=2 * setup.cores)
         if resource == self.slots and setup.slots is not None:
-            # A worker uses one connection.
+            # A worker uses one connection: more would stay idle.
             most = int(self.data.workers.max()) if self.data.pooled else 2 * setup.slots
             return replace(setup, slots=min(2 * setup.slots, most))
         if resource in [self._link(tier) for tier, _ in setup.links]:
@@ -386,8 +389,8 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     Raises
     ------
     FitError
-        If there are fewer than three numbers of customers, which tell work from wake-ups, or if the model misses the
-        measured throughputs by more than MISFIT.
+        If there are fewer than three numbers of customers: fewer cannot separate work from wake-ups. Or if the median
+        error of the throughput exceeds MISFIT.
     """
     if np.unique(data.customers).size < 3:
         raise FitError("a layered model needs 3 client counts or more: measure more")

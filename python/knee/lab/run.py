@@ -1,7 +1,7 @@
 """The runs of a plan, in sequence: deploy, populate, start together, collect, stop.
 
-Each run has fresh processes (:mod:`knee.lab.deploy`), so no run inherits a filled cache, a warm allocator or an ejected
-server from the previous one.
+Each run has fresh processes (:mod:`knee.lab.deploy`), so no run inherits a filled cache, a warm allocator or a server
+that a middleware has dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from knee.stats.intervals import counted
 _ABORT_GRACE_S = 2
 _STARTS_MAX = 3
 _LEAD_GROWTH = 2
-"""After a late start, the next lead is this factor times the larger of the last lead and the time taken."""
+"""Growth of the lead, the time allowed for connecting, after a late start."""
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 """File systems in memory."""
@@ -203,7 +203,7 @@ def _find_postgresql(spec: Spec) -> dict[str, Path]:
 
 
 def check_processors(spec: Spec, host: Host) -> None:
-    """Raise SpecError unless a database can be pinned to each `store.cpus` here (docs/decisions/0005)."""
+    """Raise SpecError unless this machine can pin a database to that many processors (docs/decisions/0005)."""
     store = spec.base.system.store
     given = [store.cpus] if store is not None and store.cpus is not None else []
     for cpus in map(float, spec.factors.get("store.cpus", given)):
@@ -211,8 +211,8 @@ def check_processors(spec: Spec, host: Host) -> None:
             raise SpecError(f"store.cpus: should be a whole number of processors, not {cpus:g}")
         if cpus > host.processors:
             raise SpecError(
-                f"store.cpus: {cpus:g} is more than this process may use, {counted(host.processors, 'processor')}; "
-                "take a larger machine, or fewer with --set store.cpus=…"
+                f"store.cpus: this process may use only {counted(host.processors, 'processor')}, not {cpus:g}; "
+                "take a larger machine, or set fewer with --set store.cpus=…"
             )
 
 

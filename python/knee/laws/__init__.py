@@ -5,8 +5,8 @@ system. Symbols: N clients, X throughput, R response time, Z think time, Q mean 
 service time, U utilisation, V visits, D = V S demand, m servers.
 
     residual     measured against predicted values, with the uncertainty of both, and the verdict
-    scatter      variances that borrow strength from other points, and repetitions that depart from others
-    interactive  X = N / (R + Z), for all requests and per type, from both views
+    scatter      variances estimated with the help of other points, and repetitions that differ from others
+    interactive  X = N / (R + Z), for all requests and per type, as clients and middlewares measure it
     stations     Little's law, the utilisation law, the forced flow law
     flow         arrivals equal completions
     configuration  one configuration as columns of numbers

@@ -130,7 +130,9 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     broken = [check for check in checks if check.verdict == "violated"]
     worst = _worst(broken or checks)
     points, opened = len({check.point for check in checks}), _opened(report)
-    views = "as clients and middlewares saw them" if len({c.view for c in checks}) > 1 else "as clients saw them"
+    views = (
+        "in the clients' and the middlewares' views" if len({c.view for c in checks}) > 1 else "in the clients' view"
+    )
     finding = _finding(
         report,
         "the interactive law",

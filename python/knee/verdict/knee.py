@@ -26,10 +26,10 @@ PLATEAU = 0.02
 NOISE_MAX."""
 
 NOISE_MAX = 0.10
-"""If two equal levels may differ by more than this share, growth may be noise."""
+"""If noise can separate equal levels by more than this share, growth may be noise."""
 
 MARGIN = 0.10
-"""The knee is found if X_max surely exceeds the largest N's throughput by less than this share."""
+"""The knee is found if the upper confidence limit of X_max is within this share of the last level's throughput."""
 
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
@@ -71,8 +71,8 @@ class Obstacle:
     """Why the knee is unknown.
 
     missing  columns of a table without a value
-    growth   relative growth of throughput. "noise": from the lightest load to the largest throughput; "unclear growth":
-             from the largest client count to X_max, at most
+    growth   relative growth of throughput. For "noise": from the lightest load to the largest throughput. For "unclear
+             growth": an upper limit of the growth from the last level to X_max
     noise    relative difference that two equal levels may show by chance
     """
 
@@ -190,10 +190,10 @@ class _Curve:
 
     @property
     def light_share(self) -> float:
-        """The share of R + Z at the lightest load that is not waiting, at least.
+        """A lower bound of the share of R + Z, at the lightest load, that is not waiting.
 
-        The cycle time is convex in N, so N − 1 other customers add at most what they would add beyond N, up to the next
-        level. A service of 1 / X_max is no waiting.
+        The cycle time is convex in N. So the N − 1 other customers add at most N − 1 times the slope to the next level.
+        At least 1 / X_max of the cycle is service.
         """
         cycle_ms, next_ms = (float(sample[:, 1].mean()) for sample in self.samples[:2])
         customers, further = (clients * self.pipeline for clients in self.clients[:2])
@@ -214,9 +214,9 @@ class _Curve:
         return float(self.throughputs[-1] / self.throughputs[self._earlier].max()) - 1
 
     def excess(self, level: float) -> tuple[float, float]:
-        """Share by which X_max exceeds the last throughput at most: an estimate, and its upper end of this confidence.
+        """An upper bound of X_max / last throughput − 1: the estimate, and its upper confidence limit.
 
-        The cycle time N / X is convex in N with the slope 1 / X_max at last, so its chord from any earlier level is
+        The cycle time N / X is convex in N, and its slope tends to 1 / X_max. So every chord to the last level is
         flatter: (N_b − N_a) / (N_b / X_b − N_a / X_a) ≥ X_max. Of all chords, with Bonferroni's correction, the
         steepest decides. Levels in a dip are left out.
         """

@@ -1,9 +1,9 @@
 """Several hosts emulated on this machine: each has a network namespace, an address, and a link to a common switch.
 
 A link's rate holds each way, in bytes of Ethernet frames: a token bucket (tc-tbf(8)) shapes what the host sends, and
-another one what the switch sends to it. Frames wait, and are dropped only beyond `_QUEUE_BYTES`. A link's delay holds
-each way as well: `knee-link` passes the frames on after it. The hosts share this machine's processors. Nothing has a
-name or a trace outside of the namespaces.
+another one what the switch sends to it. Frames wait, and are dropped only beyond `_QUEUE_BYTES`. `knee-link`
+holds each frame for the link's delay, each way. The hosts share this machine's processors. Namespaces have no names,
+and nothing outside of them shows that they exist.
 """
 
 from __future__ import annotations
