@@ -264,6 +264,8 @@ impl Directory {
             return Ok(segment);
         }
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
+        // A crash may have kept keys, but not their records.
+        let _ = fs::remove_file(self.path.join(keys::name(id)));
         self.enter_file(id, made, file);
         Ok(segment)
     }

@@ -7,7 +7,8 @@
 //! A crash may keep any subset of the pages written since the last sync. No client had an answer about these writes.
 //! Every record has the place up to which the log was on the disk when the record was appended. Before the largest of
 //! these places, an unreadable record is damage. After it, an unreadable record is the end of the log. So recovery
-//! cannot distinguish damage in the last batch from the crash. Without durability, every unreadable record is damage.
+//! cannot distinguish damage in the last batches from the crash. The file with a segment's keys has a later place, at
+//! most some 50 ms old. Without durability, every unreadable record is damage.
 
 mod commits;
 mod losses;
@@ -397,13 +398,17 @@ impl Reading<'_> {
             again.map_err(|error| DirectoryError::Io(part.path.clone(), error))?;
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
+        let mut cut_at = SegmentId::MAX;
         if end.scan.seal.is_none() {
             let sealed = end.seal(self.reached.last);
             sealed.map_err(|error| DirectoryError::Io(end.path.clone(), error))?;
+            cut_at = end.id;
         }
         for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
-            // Only a repair reads them.
-            let _ = part.write_keys(self.directory);
+            if part.id == cut_at || !part.has_all_keys(self.directory) {
+                // Only a repair reads them.
+                let _ = part.write_keys(self.directory);
+            }
         }
         Ok(())
     }

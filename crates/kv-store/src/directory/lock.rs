@@ -21,7 +21,11 @@ impl Drop for Lock {
 pub(super) fn lock(path: &Path, makes: bool) -> io::Result<Lock> {
     let mut options = OpenOptions::new();
     options.create(makes).truncate(false).write(true);
-    let file = options.open(path.join("LOCK"))?;
+    let file = match options.open(path.join("LOCK")) {
+        // Without that file, no store has the directory.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !makes => File::open(path)?,
+        file => file?,
+    };
     // SAFETY: a call with a descriptor that is open.
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
         0 => Ok(Lock(file)),

@@ -124,11 +124,13 @@ impl Part {
         file.sync_all()
     }
 
-    /// Writes the keys of its records anew: a crash may have left them incomplete.
+    /// Whether a crash left the file with the keys of its records complete.
+    pub(super) fn has_all_keys(&self, directory: &Directory) -> bool {
+        directory.known_keys(self.id, self.made()).covers(0, self.filled)
+    }
+
+    /// Writes the keys of its records anew.
     pub(super) fn write_keys(&self, directory: &Directory) -> io::Result<()> {
-        if directory.known_keys(self.id, self.made()).covers(0, self.filled) {
-            return Ok(());
-        }
         let seal_bytes = self.scan.seal.map_or(0, |_| HEAD_BYTES);
         let mut records = vec![0; self.scan.end + seal_bytes];
         self.open()?.read_exact_at(&mut records, FILE_HEAD_BYTES)?;
