@@ -134,7 +134,10 @@ impl Directory {
             _ => DirectoryError::Io(path.join("LOCK"), error),
         })?;
         let Copies { newest, are_same, are_missing, mut faults } = Copies::read(path)?;
-        let heads = segment_heads(path).map_err(failed(path))?;
+        let heads = match newest {
+            Some(_) => Vec::new(),
+            None => segment_heads(path).map_err(failed(path))?,
+        };
         let mut is_rebuilt = false;
         let (manifest, settled) = match newest {
             Some(newest) => newest,
@@ -175,6 +178,9 @@ impl Directory {
             directory.replace_manifest(&mut open, manifest.clone()).map_err(failed(path))?;
         }
         directory.remove_orphans().map_err(failed(path))?;
+        if !is_dry {
+            directory.itself.sync_all().map_err(failed(path))?;
+        }
         Ok(Opened { directory, manifest, faults, is_rebuilt })
     }
 
@@ -282,6 +288,8 @@ impl Directory {
         let consistency = self.state().manifest.consistency;
         file.write_all_at(&file_head(id, made, consistency), 0)?;
         file.sync_all()?;
+        // The manifest must not name a file whose name a power cut takes away.
+        self.itself.sync_all()?;
         Ok(file)
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Copies {
     pub(super) newest: Option<(Manifest, usize)>,
     /// Whether both copies are whole and equal.
     pub(super) are_same: bool,
-    /// Whether there is no copy.
+    /// Whether each copy is missing or empty.
     pub(super) are_missing: bool,
     pub(super) faults: Vec<Fault>,
 }
@@ -30,6 +30,11 @@ impl Copies {
         for (number, name) in NAMES.iter().enumerate() {
             let path = directory.join(name);
             let read = match fs::read(&path) {
+                // A first start that found no space leaves empty copies.
+                Ok(bytes) if bytes.is_empty() => {
+                    missing.push((path, "empty".to_owned()));
+                    continue;
+                }
                 Ok(bytes) => parse(&path, &bytes),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     missing.push((path, "missing".to_owned()));

@@ -179,6 +179,21 @@ mod tests {
     }
 
     #[test]
+    fn empty_copies_of_a_failed_first_start_are_no_damage() {
+        let (path, directory) = directory("empty");
+        drop(directory);
+        NAMES.iter().for_each(|name| fs::write(path.join(name), "").unwrap());
+        let opened = Directory::open(&path, Consistency::Linearizable, Repair::No).unwrap();
+        assert!(opened.faults.is_empty());
+        opened.directory.create(1, 4096).unwrap();
+        drop(opened);
+        NAMES.iter().for_each(|name| fs::write(path.join(name), "").unwrap());
+        let refused = Directory::open(&path, Consistency::Linearizable, Repair::No);
+        assert!(refused.is_err_and(|error| matches!(error, DirectoryError::Damaged(..))));
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
     fn copy_of_a_crash_between_both_is_brought_up_to_date() {
         for stale in NAMES {
             let (path, directory) = directory(&format!("between-{stale}"));

@@ -197,7 +197,9 @@ fn report_opening(path: &Path) -> impl FnMut(Opening) {
 /// The remedy for a directory that does not open.
 fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
     match error {
-        DirectoryError::Damaged(file, _) if file.ends_with("MANIFEST") => {
+        DirectoryError::Damaged(file, _)
+            if file.ends_with("MANIFEST") || file.ends_with("MANIFEST.copy") =>
+        {
             "; --repair rebuilds both from the segments, without old versions"
         }
         DirectoryError::Damaged(..) if !repairs => {
