@@ -78,17 +78,19 @@ impl Proxy {
                 Decoded::Invalid { error: error @ ResponseError::TooLong, .. } => {
                     // Another server would give the same answer, and a further attempt, too.
                     upstream.expected.pop_front();
-                    if awaited.is_none() {
+                    if let TRIAL | DELETION = expected.flight {
                         self.lose(io, lane, server, error.to_string());
                         return input.len();
                     }
-                    let name = &self.servers[server].name;
-                    let text = format!("SERVER_ERROR server {name}: {error}\r\n");
-                    self.count_error(server);
-                    if self.flights[expected.flight].round_writes() {
-                        self.miss(expected.flight, server);
+                    if let Some(id) = awaited {
+                        let name = &self.servers[server].name;
+                        let text = format!("SERVER_ERROR server {name}: {error}\r\n");
+                        self.count_error(server);
+                        if self.flights[id].round_writes() {
+                            self.miss(id, server);
+                        }
+                        self.fail(io, id, text.as_bytes());
                     }
-                    self.fail(io, expected.flight, text.as_bytes());
                     self.replace(io, lane, server, &error.to_string());
                     return input.len();
                 }

@@ -199,8 +199,9 @@ impl Drop for DoneAtEnd<'_> {
     }
 }
 
+/// With threads that may execute requests of different connections in any order.
 fn memcached() -> Store {
-    Store::Memcached(Memcached::start(&[]))
+    Store::Memcached(Memcached::start(&["-t", "4"]))
 }
 
 #[test]

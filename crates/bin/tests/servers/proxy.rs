@@ -110,6 +110,37 @@ fn trace_prints_a_request_that_is_refused_at_once() {
 }
 
 #[test]
+fn stopped_server_is_probed_ejected_and_reported() {
+    let stores = [Program::serve(KV, &[]), Program::serve(KV, &[]), Program::serve(KV, &[])];
+    let more = ["--server", stores[1].address(), stores[2].address()];
+    let flags = [&more[..], &["--admin", "127.0.0.1:0"]].concat();
+    let proxy = proxy(&stores[0], &flags);
+    let server = format!("role=\"middleware\",server=\"{}\"", stores[1].address());
+    let mut client = proxy.connect();
+    stores[1].signal(libc::SIGSTOP);
+    // A read of each server, and a write.
+    talk(&mut client, &b"get k\r\n".repeat(3), &b"END\r\n".repeat(3));
+    talk(&mut client, b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
+    proxy.wait_for_metric(&format!("knee_server_ejections_total{{{server}}} 1"));
+    proxy.wait_for_metric(&format!("knee_server_up{{{server}}} 0"));
+    for counter in ["probes", "retries"] {
+        let none = format!("knee_server_{counter}_total{{{server}}} 0\n");
+        assert!(!proxy.metrics().contains(&none), "{none}");
+    }
+    stores[1].signal(libc::SIGCONT);
+    proxy.wait_for_metric(&format!("knee_server_up{{{server}}} 1"));
+    proxy.signal(libc::SIGTERM);
+    let errors = proxy.end().errors;
+    let name = format!("knee-proxy: server {}", stores[1].address());
+    for line in [
+        "is out: no answer within 1000 ms; it returns once it answers again",
+        "is in again; missed keys deleted there: 1",
+    ] {
+        assert!(errors.contains(&format!("{name} {line}\n")), "{errors}");
+    }
+}
+
+#[test]
 fn wrong_flag_exits_with_2_and_the_reason() {
     let rows: [(&[&str], &str); 8] = [
         (&["--workers", "2"], "--server"),
