@@ -54,8 +54,9 @@ impl Proxy {
                     match expected.flight {
                         TRIAL => self.stands(io, lane, server, &item),
                         DELETION => self.take_deletion(io, server, &item.status),
-                        _ => answered = true,
+                        _ => {}
                     }
+                    answered |= expected.flight != TRIAL;
                 }
                 Decoded::Complete { consumed, item } => {
                     let Some(answer) = belonging(expected, request, item) else {
