@@ -1,7 +1,9 @@
 //! The admin port: `GET /metrics` and `GET /healthz`, apart from the data port.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -10,27 +12,60 @@ use crate::prometheus;
 /// The longest request that is read.
 const REQUEST_BYTES_MAX: u64 = 8 * 1024;
 
-/// How long a client may keep the thread waiting for its next bytes, or for room for the answer.
+/// Clients served at a time, each by its own thread. A further client takes the place of the oldest.
+const CLIENTS_MAX: usize = 32;
+
+/// How long a client may keep its thread waiting for its next bytes, or for room for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Serves `metrics` on `listener` until the process ends. A thread serves one connection at a time. Scrapes are rare
-/// and short, and further connections wait in the listener's backlog, which is bounded.
+/// Serves `metrics` on `listener` until the process ends.
 pub(crate) fn serve(
     listener: TcpListener,
-    metrics: impl Fn() -> String + Send + 'static,
+    metrics: impl Fn() -> String + Send + Sync + 'static,
 ) -> io::Result<()> {
     // The listener may have been made for an event loop.
     listener.set_nonblocking(false)?;
+    let metrics = Arc::new(metrics);
     thread::Builder::new().name("admin".to_owned()).spawn(move || {
+        let mut clients = VecDeque::new();
         loop {
             match listener.accept() {
                 // A failure concerns this client alone.
-                Ok((stream, _)) => drop(answer(&stream, &metrics)),
+                Ok((stream, _)) => drop(admit(stream, &mut clients, &metrics)),
                 // Probably out of descriptors: try again later.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
         }
     })?;
+    Ok(())
+}
+
+/// A client's thread, and its connection while the thread serves it.
+type Client = (thread::JoinHandle<()>, Weak<TcpStream>);
+
+fn admit(
+    stream: TcpStream,
+    clients: &mut VecDeque<Client>,
+    metrics: &Arc<impl Fn() -> String + Send + Sync + 'static>,
+) -> io::Result<()> {
+    clients.retain(|(thread, _)| !thread.is_finished());
+    if clients.len() == CLIENTS_MAX
+        && let Some((thread, oldest)) = clients.pop_front()
+    {
+        if let Some(oldest) = oldest.upgrade() {
+            // This fails if the client has left, which ends the thread, too.
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        // A panic concerned that client alone.
+        let _ = thread.join();
+    }
+    let (stream, metrics) = (Arc::new(stream), Arc::clone(metrics));
+    let served = Arc::downgrade(&stream);
+    let thread = thread::Builder::new().name("admin-client".to_owned()).spawn(move || {
+        // A failure concerns this client alone.
+        let _ = answer(&stream, &*metrics);
+    })?;
+    clients.push_back((thread, served));
     Ok(())
 }
 

@@ -247,12 +247,18 @@ fn each_request_has_its_status() {
 }
 
 #[test]
-fn silent_client_does_not_block_others() {
+fn unfinished_requests_do_not_block_a_scrape() {
     let (running, recorder, address) = serve::<Store>(StoreGauges::default());
-    let silent = TcpStream::connect(address).unwrap();
-    drop(TcpStream::connect(address).unwrap());
+    let unfinished: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:").unwrap();
+            stream
+        })
+        .collect();
+    // Served in turn, the unfinished requests would keep the scrape waiting for minutes.
     assert!(exchange(address, b"GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-    drop(silent);
+    drop(unfinished);
     recorder.finish(Moment::now());
     running.finish(|_| ());
 }
