@@ -137,7 +137,7 @@ struct Serve {
     /// Threads that serve clients. [default: one for each processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
-    /// Most connections of clients; further ones are closed at once.
+    /// Most connections of clients; a further one takes the place of the longest idle one.
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     clients_max: u64,

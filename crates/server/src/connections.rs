@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,13 +13,19 @@ use futures_util::stream::unfold;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tonic::transport::server::Connected;
 
 use crate::budget::{Budget, ConnectionMemory};
 
 /// The pause after the system failed to accept a connection.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
+
+/// At the limit, a connection that was idle for this long makes room for a further one.
+const IDLE_MIN: Duration = Duration::from_secs(1);
+
+/// How long a further connection waits for the place of an idle one.
+const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// The length of HTTP/2's client preface (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
@@ -28,7 +34,8 @@ const PREFACE_BYTES: usize = 24;
 /// call, the connection counts as active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time. A further one takes the place of the connection that was idle for longest, without
+    /// calls and for at least a second. Without such a connection, it is closed at once.
     pub connections_max: usize,
     /// How long a new connection may take to send HTTP/2's preface.
     pub silence_max: Duration,
@@ -92,8 +99,11 @@ impl Connection {
         }
     }
 
-    /// Fails the connection if it was inactive for too long.
+    /// Fails the connection if it was inactive for too long, or must make room.
     fn poll_watch(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if self.memory.activity.must_leave(context) {
+            return Poll::Ready(io::ErrorKind::TimedOut.into());
+        }
         while let Some(watch) = &mut self.watch
             && watch.as_mut().poll(context).is_ready()
         {
@@ -115,32 +125,71 @@ pub fn connections(
     budget: Arc<Budget>,
     open: Arc<AtomicU64>,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let places = Arc::new(Semaphore::new(limits.connections_max));
-    unfold((listener, places, budget, open), move |(listener, places, budget, open)| async move {
+    let places = Places::new(limits.connections_max);
+    unfold((listener, places, budget, open), move |mut state| async move {
+        let (listener, places, budget, open) = &mut state;
         let (stream, permit) = loop {
             let accepted = listener.accept().await;
             match accepted.and_then(|(stream, _)| stream.set_nodelay(true).map(|()| stream)) {
-                Ok(stream) => match Arc::clone(&places).try_acquire_owned() {
-                    Ok(permit) => break (stream, permit),
+                Ok(stream) => match places.take().await {
+                    Some(permit) => break (stream, permit),
                     // A client that waited instead would not learn the cause.
-                    Err(_) => drop(stream),
+                    None => drop(stream),
                 },
                 // Most likely no descriptor is free.
                 Err(_) => tokio::time::sleep(REFUSED_PAUSE).await,
             }
         };
         open.fetch_add(1, Ordering::Relaxed);
+        let memory = budget.connection();
+        places.taken.push(Arc::downgrade(&memory));
         let connection = Connection {
             stream,
             preface_left: PREFACE_BYTES,
-            memory: budget.connection(),
+            memory,
             limits,
             watch: Some(Box::pin(sleep_until(Instant::now() + limits.silence_max))),
             _permit: permit,
-            open: Arc::clone(&open),
+            open: Arc::clone(open),
         };
-        Some((Ok(connection), (listener, places, budget, open)))
+        Some((Ok(connection), state))
     })
+}
+
+/// The places of connections.
+struct Places {
+    free: Arc<Semaphore>,
+    /// The connections that took a place; some have left.
+    taken: Vec<Weak<ConnectionMemory>>,
+    connections_max: usize,
+}
+
+impl Places {
+    fn new(connections_max: usize) -> Places {
+        // The semaphore's own limit is far beyond that of open files.
+        let free = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
+        Places { free, taken: Vec::new(), connections_max }
+    }
+
+    /// A free place, or that of the connection that was idle for longest.
+    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        if self.taken.len() >= self.connections_max {
+            self.taken.retain(|memory| memory.strong_count() > 0);
+        }
+        let free = || Arc::clone(&self.free);
+        if let Ok(permit) = free().try_acquire_owned() {
+            return Some(permit);
+        }
+        let now = Instant::now();
+        let taken = self.taken.iter().filter_map(Weak::upgrade);
+        let idle = taken.filter_map(|memory| Some((memory.activity.idle_since()?, memory)));
+        let (since, longest) = idle.min_by_key(|(since, _)| *since)?;
+        if now < since + IDLE_MIN {
+            return None;
+        }
+        longest.activity.ask_to_leave();
+        timeout(LEAVING_MAX, free().acquire_owned()).await.ok()?.ok()
+    }
 }
 
 impl Connected for Connection {

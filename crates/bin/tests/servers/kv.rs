@@ -136,12 +136,13 @@ fn unfinished_copy_is_removed_with_a_message() {
 #[test]
 fn wrong_flag_exits_with_2_and_the_reason() {
     let small = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--grpc-memory-mb", "8"];
-    let rows: [(&[&str], &str); 15] = [
+    let rows: [(&[&str], &str); 16] = [
         (
             &small,
             "--grpc-memory-mb 8 is too little for values of --value-bytes-max 1048576: it takes",
         ),
         (&["--grpc-memory-mb", "8"], "--grpc"),
+        (&["--grpc-connections-max", "8"], "--grpc"),
         (&["--grpc", "--backups-max", "1"], "--backup-dir"),
         (&["--memory-mb", "1"], "--memory-mb 1 is too little"),
         (&["--threads", "0"], "--threads"),

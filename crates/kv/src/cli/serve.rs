@@ -77,6 +77,10 @@ pub(super) struct Serve {
     #[arg(long, value_name = "M", requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     grpc_memory_mb: Option<u64>,
+    /// Connections over gRPC at a time; a further one takes the place of the longest idle one.
+    #[arg(long, value_name = "C", default_value_t = grpc::CONNECTIONS_MAX as u64, requires = "grpc",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    grpc_connections_max: u64,
     /// The time for which old versions can be read, in seconds, if space permits. `all` keeps them until a compaction.
     /// [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = history)]
@@ -117,10 +121,11 @@ fn history(text: &str) -> Result<History, String> {
 impl Serve {
     pub(super) fn run(&self) -> Result<(), Failure> {
         tie_to_parent(self.tied_to_parent)?;
-        let over_grpc = self.grpc.map_or(0, |_| grpc::CONNECTIONS_MAX as u64);
-        let flags =
-            format_args!("--connections-max {} and {over_grpc} over gRPC", self.connections_max)
-                .to_string();
+        let over_grpc = self.grpc.map_or(0, |_| self.grpc_connections_max);
+        let mut flags = format!("--connections-max {}", self.connections_max);
+        if over_grpc > 0 {
+            flags += &format!(" and --grpc-connections-max {over_grpc}");
+        }
         raise_open_files_limit(PROGRAM, self.connections_max.saturating_add(over_grpc), flags)?;
         self.check_directories()?;
         // Open the store first, because this may fail or take long.
@@ -272,6 +277,7 @@ impl Serve {
             init_dir: self.init_dir.clone(),
             backup_dir: self.backup_dir.clone(),
             copies_max: self.backups_max as usize,
+            connections_max: self.grpc_connections_max as usize,
             ..grpc::GrpcSettings::for_values(self.value_bytes_max as usize)
         };
         if let Some(mebibytes) = self.grpc_memory_mb {

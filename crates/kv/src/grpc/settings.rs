@@ -26,7 +26,7 @@ pub struct GrpcSettings {
     /// A connection may take as much as it leaves free for others; further calls are refused. The minimum is three of
     /// the largest messages, so that a message can arrive while another is answered.
     pub messages_bytes_max: usize,
-    /// Connections served at a time; further ones are closed at once.
+    /// Connections served at a time (see [`Limits::connections_max`](knee_server::Limits)).
     pub connections_max: usize,
     /// A new connection that does not begin HTTP/2 within this time is closed.
     pub silence_max: Duration,

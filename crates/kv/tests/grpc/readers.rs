@@ -8,10 +8,12 @@ use std::time::Duration;
 use knee_kv::grpc::GrpcSettings;
 use knee_kv_cache::engine::{Change, Engine, Expiry, Item};
 use knee_kv_store::{History, Items, Keeper, Store as Versioned, StoreOptions};
-use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest};
+use knee_rpc::kv::{CompactRequest, ReadAtRequest, ScanRequest, WatchRequest};
+use knee_testkit::PATIENCE;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+use crate::grpc::raw::Raw;
 use crate::grpc::serving::{
     Client, Directory, Model, Random, Store, begin, begin_atomic, everything, inserted, key,
     options, patiently, put, read, rest, settings, stats, write,
@@ -141,6 +143,8 @@ async fn connections_are_limited() {
     let store = Store::with(options(), GrpcSettings { connections_max: 1, ..settings() });
     let mut first = store.client().await;
     put(&mut first, b"key", b"value").await.unwrap();
+    // With an open call, the first connection is not idle.
+    let watch = first.watch(WatchRequest::default()).await.unwrap();
     // A second connection fails at once, until the first has closed.
     let endpoint = Endpoint::from_shared(store.url()).unwrap();
     let mut second = Client::new(endpoint.connect_lazy());
@@ -148,13 +152,35 @@ async fn connections_are_limited() {
         read(&mut second, b"key").await.unwrap_err();
         read(&mut first, b"key").await.unwrap();
     }
-    drop(first);
+    drop((first, watch));
     let found = loop {
         if let Ok((found, _)) = read(&mut second, b"key").await {
             break found;
         }
     };
     assert_eq!(found, b"value");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_make_room_for_others() {
+    let silence_max = Duration::from_secs(3600);
+    let settings = GrpcSettings { connections_max: 3, silence_max, ..settings() };
+    let store = Store::with(options(), settings);
+    let mut busy = store.client().await;
+    let mut watch = busy.watch(WatchRequest::default()).await.unwrap().into_inner();
+    let silent = TcpStream::connect(store.address()).unwrap();
+    let idle = Raw::connect(store.address(), 1 << 16);
+    let clients = async {
+        for _ in 0..2 {
+            let endpoint = Endpoint::from_shared(store.url()).unwrap();
+            let mut client = Client::new(endpoint.connect_lazy());
+            while put(&mut client, b"key", b"value").await.is_err() {}
+        }
+    };
+    tokio::time::timeout(PATIENCE, clients).await.expect("both made room");
+    // The connection with a call has kept its place.
+    watch.message().await.unwrap().expect("the change");
+    drop((silent, idle));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
