@@ -86,7 +86,7 @@ kinds! {
     Nul => b"CLIENT_ERROR bad command line format\r\n",
     /// A length of a value that memcached cannot store in an `int`. Version 1.6.18 cuts it to 32 bits, later versions
     /// read the value as commands. The connection is closed instead.
-    LengthTooLarge => b"CLIENT_ERROR bad data chunk\r\n",
+    LengthTooLarge => b"CLIENT_ERROR bad command line format\r\n",
     /// The beginning of a request of the binary protocol. The connection is closed, so that the client does not wait.
     Binary => b"",
     /// The beginning of an HTTP request. memcached closes the connection without an answer.
