@@ -24,7 +24,9 @@ def section(sheet: Sheet) -> str:
         pl.col("point").replace_strict(sheet.naming.series, return_dtype=pl.String).alias("series"),
         ("p" + pl.col("percentile").cast(pl.String).str.strip_suffix(".0")).alias("name"),
     )
-    seen = table_of.filter((pl.col("role") == "load") & (pl.col("op") == ALL))
+    # The quartiles are in the table only: the figure has few enough lines to read.
+    drawn = ~pl.col("name").is_in(["p25", "p75"])
+    seen = table_of.filter((pl.col("role") == "load") & (pl.col("op") == ALL) & drawn)
     lines = seen.select(sheet.axis.field, "series", pl.col("name").alias("percentile"), "value_ms", "low_ms", "high_ms")
     density = details.densities.with_columns(pl.col("role").replace_strict(_VIEWS, return_dtype=pl.String))
     ops = sorted(density["op"].unique().to_list(), key=lambda op: (op != ALL, op))

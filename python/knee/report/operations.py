@@ -41,6 +41,7 @@ def _table(sheet: Sheet, found: Found, items: str) -> str:
         "operation": [one.name for _, one in places],
         items: [one.items for _, one in places],
         "requests/s": [one.per_s for _, one in places],
+        f"{items}/s": [one.items_per_s for _, one in places],
         "failed": [percent(one.failed) for _, one in places],
         "mean ms": [one.mean_ms for _, one in places],
         "p50 ms": [one.p50_ms for _, one in places],
@@ -49,7 +50,7 @@ def _table(sheet: Sheet, found: Found, items: str) -> str:
     if not any(one.failed for _, one in places):
         del columns["failed"]
     if all(one.items == 1 for _, one in places):
-        del columns[items]
+        del columns[items], columns[f"{items}/s"]
     rows = [
         (sheet.naming.series[point], sheet.naming.load[point], *cells)
         for (point, _), *cells in zip(places, *columns.values(), strict=True)

@@ -15,7 +15,7 @@ from knee.data.trim import RUN, trimmed
 if TYPE_CHECKING:
     from knee.data import Dataset
 
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+PERCENTILES = (25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
 
 BINS_PER_DECADE = 20
 """Bins of a drawn histogram: each is 12 % wide, far coarser than the three recorded digits."""

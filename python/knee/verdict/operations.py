@@ -7,7 +7,7 @@ hides this, as the most frequent operation dominates it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +52,12 @@ class Operation:
     mean_ms: Interval
     p50_ms: float
     p99_ms: float
+
+    @property
+    def items_per_s(self) -> Interval:
+        """Keys or messages per second."""
+        low, high = (None if end is None else end * self.items for end in (self.per_s.low, self.per_s.high))
+        return replace(self.per_s, estimate=self.per_s.estimate * self.items, low=low, high=high)
 
     @property
     def is_comparable(self) -> bool:
