@@ -143,14 +143,19 @@ impl Store {
         let commits: Vec<_> =
             table.records(slot).map(|record| (record.sequence, record.version)).collect();
         for sequence in lost {
-            let next = commits.partition_point(|&(other, _)| other <= sequence);
-            let before = next.checked_sub(1).map_or(0, |before| commits[before].1);
-            let version = match self.0.options.consistency {
-                Consistency::Linearizable => sequence,
-                Consistency::Sequential => before + 1,
+            let (before, rest) =
+                commits.split_at(commits.partition_point(|&(other, _)| other < sequence));
+            let (of_commit, behind) =
+                rest.split_at(rest.partition_point(|&(other, _)| other == sequence));
+            let before = before.last().map_or(0, |&(_, version)| version);
+            // Pieces of the lost value, or the stand-in of a killed repair, know the version.
+            let version = match (of_commit.first(), self.0.options.consistency) {
+                (Some(&(_, version)), _) => version,
+                (None, Consistency::Linearizable) => sequence,
+                (None, Consistency::Sequential) => before + 1,
             };
             // The versions of a key never decrease.
-            let most = commits.get(next).map_or(Version::MAX, |&(_, version)| version);
+            let most = behind.first().map_or(Version::MAX, |&(_, version)| version);
             let record = Record::lost(key, sequence, version.min(most).max(before));
             let at = self.0.log.begin_move(&record)?.append_moved(&record);
             table.enter(slot, &Found { at, sequence, part: record.part });
