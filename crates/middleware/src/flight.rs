@@ -153,6 +153,11 @@ impl Flight {
         self.route.changes && !(self.route.kind == Kind::Cas && self.round == Round::Asking)
     }
 
+    /// Whether the quorum can be reached without a server.
+    pub(crate) fn may_lose(&self, server: usize) -> bool {
+        (self.members & !(1 << server)).count_ones() >= self.needed
+    }
+
     /// Bit set of the servers whose answers are here.
     pub(crate) fn answered(&self) -> u64 {
         let here = self.parts.iter().enumerate().filter(|(_, part)| part.here);

@@ -126,6 +126,14 @@ impl Proxy {
                 flight.missing -= 1;
                 self.settle_cas(io, id);
             }
+            Kind::Cas if flight.round == Round::Asking && flight.may_lose(server) => {
+                // The token does not stand for the servers that are left.
+                flight.members &= !(1 << server);
+                flight.missing -= 1;
+                if flight.missing == 0 {
+                    self.decide_cas(io, id);
+                }
+            }
             Kind::Cas => {
                 flight.missing -= 1;
                 let mut text = Vec::new();

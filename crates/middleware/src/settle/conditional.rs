@@ -44,7 +44,7 @@ impl Proxy {
     }
 
     /// After the tokens of all servers: asks the first server, which decides.
-    fn decide_cas(&mut self, io: &mut Io, id: u32) {
+    pub(super) fn decide_cas(&mut self, io: &mut Io, id: u32) {
         let (servers, all) = (self.servers.len(), self.all());
         let flight = &mut self.flights[id];
         let condition = flight.condition;

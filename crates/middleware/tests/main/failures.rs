@@ -150,32 +150,50 @@ fn lose_all_connections() -> Duration {
     second - first
 }
 
+/// A server with one item, which dies at a request that begins with `dies_of`.
+fn mortal(dies_of: &'static str) -> std::net::SocketAddr {
+    impostor(move |mut stream| {
+        let mut request = [0; 1024];
+        while let Ok(read) = stream.read(&mut request)
+            && read > 0
+        {
+            let answer: &[u8] = match &request[..3] {
+                begin if !dies_of.is_empty() && begin.starts_with(dies_of.as_bytes()) => return,
+                b"get" => b"VALUE a 0 1 5\r\nx\r\nEND\r\n",
+                b"mg " => &has_token(&request[..read]),
+                b"cas" => b"STORED\r\n",
+                _ => b"ERROR\r\n",
+            };
+            stream.write_all(answer).unwrap();
+        }
+    })
+}
+
+/// The answer to `mg a c` with the opaque of the request.
+fn has_token(request: &[u8]) -> Vec<u8> {
+    let opaque = request.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap();
+    [b"HD c5 ", opaque, b"\r\n"].concat()
+}
+
+#[test]
+fn cas_finds_its_token_void_if_a_server_dies_before_the_decision() {
+    for (mode, threads) in MODES {
+        let servers = [mortal(""), mortal("mg"), mortal("")];
+        let proxy = Proxy::start(&config(mode, threads, &servers));
+        let mut client = proxy.client();
+        let (_, token) = client.gets("a").unwrap();
+        client.expect(&format!("cas a 0 0 1 {token}\r\ny\r\n"), "EXISTS\r\n");
+        wait_until("a token of the other servers holds", || {
+            let (_, token) = client.gets("a").unwrap();
+            let answer = client.ask(&format!("cas a 0 0 1 {token}\r\ny\r\n"));
+            assert!(answer == "STORED" || answer == "EXISTS", "{answer}");
+            answer == "STORED"
+        });
+    }
+}
+
 #[test]
 fn cas_names_the_server_that_died_in_any_round() {
-    /// A server with one item, which dies at a request that begins with `dies_of`.
-    fn mortal(dies_of: &'static str) -> std::net::SocketAddr {
-        impostor(move |mut stream| {
-            let mut request = [0; 1024];
-            while let Ok(read) = stream.read(&mut request)
-                && read > 0
-            {
-                let answer: &[u8] = match &request[..3] {
-                    begin if !dies_of.is_empty() && begin.starts_with(dies_of.as_bytes()) => return,
-                    b"get" => b"VALUE a 0 1 5\r\nx\r\nEND\r\n",
-                    b"mg " => &has_token(&request[..read]),
-                    b"cas" => b"STORED\r\n",
-                    _ => b"ERROR\r\n",
-                };
-                stream.write_all(answer).unwrap();
-            }
-        })
-    }
-    /// The answer to `mg a c` with the opaque of the request.
-    fn has_token(request: &[u8]) -> Vec<u8> {
-        let opaque = request.trim_ascii_end().rsplit(|&byte| byte == b' ').next().unwrap();
-        [b"HD c5 ", opaque, b"\r\n"].concat()
-    }
-
     // (request that kills the first server, request that kills the second, server in the answer, cause in the answer)
     let rows = [
         ("mg", "", 0, "is down: "),
