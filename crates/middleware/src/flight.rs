@@ -158,6 +158,13 @@ impl Flight {
         (self.members & !(1 << server)).count_ones() >= self.needed
     }
 
+    /// Whether a server keeps its value of the key, old or new, if all servers are lost during a write: otherwise the key
+    /// would be deleted everywhere. Concurrent writes choose the same server.
+    pub(crate) fn may_keep(&self, server: usize) -> bool {
+        matches!(self.route.kind, Kind::All | Kind::Gather)
+            && self.members.trailing_zeros() as usize == server
+    }
+
     /// Bit set of the servers whose answers are here.
     pub(crate) fn answered(&self) -> u64 {
         let here = self.parts.iter().enumerate().filter(|(_, part)| part.here);

@@ -43,6 +43,7 @@ impl Proxy {
             Kind::Any | Kind::First => self.relay(io, id, answer),
             Kind::All
                 if flight.missing == 1
+                    && flight.lost == 0
                     && flight.needed <= 1
                     && flight.verdict.severity == Severity::Nothing =>
             {
@@ -90,12 +91,12 @@ impl Proxy {
     pub(crate) fn lost(&mut self, io: &mut Io, id: u32, part: u16, server: usize) {
         let flight = &mut self.flights[id];
         let (kind, changes) = (flight.route.kind, flight.route.changes);
-        if flight.round_writes() {
-            // The server may have executed it or not.
+        // The server may have executed it or not.
+        flight.lost |= 1 << server;
+        if flight.round_writes() && !flight.may_keep(server) {
             self.miss(id, server);
         }
         let flight = &mut self.flights[id];
-        flight.lost |= 1 << server;
         match kind {
             Kind::Any | Kind::First if changes => {
                 let mut text = Vec::new();
@@ -167,11 +168,22 @@ impl Proxy {
         }
     }
 
+    /// Notes the lost write of the server that may keep it, if another one has it.
+    fn settle_kept(&mut self, id: u32) {
+        let flight = &self.flights[id];
+        let kept = flight.members & flight.members.wrapping_neg();
+        let is_lost = |set: u64| flight.lost & set == set;
+        if flight.round_writes() && is_lost(kept) && !is_lost(flight.members) {
+            self.miss(id, kept.trailing_zeros() as usize);
+        }
+    }
+
     fn settle_verdict(&mut self, io: &mut Io, id: u32) {
-        let flight = &mut self.flights[id];
-        if flight.missing > 0 {
+        if self.flights[id].missing > 0 {
             return;
         }
+        self.settle_kept(id);
+        let flight = &mut self.flights[id];
         if flight.needed > 0 && flight.lost != 0 {
             let server = flight.lost.trailing_zeros() as usize;
             return self.refuse_down(io, id, server);
@@ -201,10 +213,11 @@ impl Proxy {
     }
 
     fn settle_gathered(&mut self, io: &mut Io, id: u32) {
-        let flight = &mut self.flights[id];
-        if flight.missing > 0 {
+        if self.flights[id].missing > 0 {
             return;
         }
+        self.settle_kept(id);
+        let flight = &mut self.flights[id];
         if flight.verdict.severity == Severity::Error {
             return self.settle_error(io, id);
         }

@@ -134,6 +134,30 @@ fn stopped_server_serves_nothing_old_when_it_continues() {
 }
 
 #[test]
+fn write_that_no_server_answers_leaves_the_key_at_one() {
+    for (mode, threads) in MODES {
+        let servers = three();
+        let proxy = Proxy::start(&brisk(mode, threads, &addresses(&servers)));
+        let mut client = proxy.client();
+        for value in ["x", "y"] {
+            client.expect(&format!("set a 0 0 1\r\n{value}\r\n"), "STORED\r\n");
+            let stopped = servers.each_ref().map(Stopped::new);
+            let request = if value == "x" { "set a 0 0 1\r\nz\r\n" } else { "ms a 1 c\r\nz\r\n" };
+            let answer = client.ask(request);
+            assert!(answer.starts_with("SERVER_ERROR"), "{answer}");
+            drop(stopped);
+            wait_until("a server is in", || client.ask("get nothing\r\n").starts_with("END"));
+            servers.iter().for_each(|server| wait_for_reads(&mut client, server));
+            let has = |server: &&Memcached| {
+                let mut direct = Client::connect(server.address);
+                direct.gets("a").is_some_and(|(held, _)| held == value || held == "z")
+            };
+            assert_eq!(servers.iter().filter(has).count(), 1, "{mode:?}, {value}");
+        }
+    }
+}
+
+#[test]
 fn missed_flush_is_made_up_for() {
     let servers = three();
     for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 1)] {
