@@ -54,6 +54,11 @@ struct Arguments {
     /// deletes there the keys that it missed.
     #[arg(long, value_enum, default_value_t = WriteQuorum::Majority)]
     write_quorum: WriteQuorum,
+    /// Memory for the keys that a server misses while it is out, in MiB. Beyond it, the server is flushed when it
+    /// returns: take more in front of stores whose data must stay.
+    #[arg(long, value_name = "M", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    missed_mb: u32,
     /// Time limit of an answer. A slower server is probed, and taken out after the same time again.
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
@@ -182,6 +187,7 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         idle_timeout: arguments.idle_timeout_s,
         exit_idle: arguments.exit_idle_s,
         write_quorum: arguments.write_quorum,
+        missed_bytes_max: (arguments.missed_mb as usize) << 20,
         server_timeout: Duration::from_millis(arguments.server_timeout_ms),
         limits: Limits { value_bytes_max: arguments.value_bytes_max as usize, ..Limits::default() },
         reply_bytes_max: arguments.reply_bytes_max as usize,

@@ -66,6 +66,8 @@ pub struct Config {
     pub exit_idle: Option<Duration>,
     /// How many servers must acknowledge a write.
     pub write_quorum: WriteQuorum,
+    /// Memory for the keys that a server misses while it is out. Beyond it, the server is flushed when it returns.
+    pub missed_bytes_max: usize,
     /// A server that delays an answer for this time is probed, and taken out after the same time again.
     pub server_timeout: Duration,
     /// Limits of clients' requests.

@@ -32,7 +32,7 @@ fn delete(key: &[u8], base64: bool) -> Vec<u8> {
         // The answer repeats the opaque, as every answer to a meta command must.
         _ if base64 => [b"md ", key, b" b O0\r\n"].concat(),
         // Versions of memcached read `delete noreply` differently.
-        b"noreply" => FLUSH.to_vec(),
+        b"noreply" => b"md noreply O0\r\n".to_vec(),
         _ => [b"delete ", key, b"\r\n"].concat(),
     }
 }
@@ -68,7 +68,7 @@ mod tests {
             (Form::Retrieval(GetVerb::Gat), "gat 10 a bc\r\n", &["delete a\r\n", "delete bc\r\n"]),
             (Form::Meta(MetaVerb::Set), "ms a 1 T0 O5\r\nb\r\n", &["delete a\r\n"]),
             (Form::Meta(MetaVerb::Delete), "md azE= b O5\r\n", &["md azE= b O0\r\n"]),
-            (Form::Store, "set noreply 0 0 1\r\nx\r\n", &["flush_all\r\n"]),
+            (Form::Store, "set noreply 0 0 1\r\nx\r\n", &["md noreply O0\r\n"]),
             (Form::Done, "flush_all 10\r\n", &["flush_all\r\n"]),
             (Form::Done, "verbosity 1\r\n", &[]),
             (Form::Memlimit, "cache_memlimit 64\r\n", &[]),

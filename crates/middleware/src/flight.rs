@@ -153,6 +153,14 @@ impl Flight {
         self.route.changes && !(self.route.kind == Kind::Cas && self.round == Round::Asking)
     }
 
+    /// Whether an item that exists refuses the write.
+    pub(crate) fn adds(&self) -> bool {
+        let line = self.request.split(|&byte| byte == b'\r').next().unwrap_or_default();
+        line.starts_with(b"add ")
+            || line.starts_with(b"ms ")
+                && line.split(|&byte| byte == b' ').any(|word| word == b"ME")
+    }
+
     /// Whether the quorum can be reached without a server.
     pub(crate) fn may_lose(&self, server: usize) -> bool {
         (self.members & !(1 << server)).count_ones() >= self.needed

@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::deletion::FLUSH;
 
-/// Bytes of deletions kept for a server. Beyond them, it is flushed.
-const MISSED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Memory of a deletion beyond its bytes.
 const ENTRY_BYTES: usize = 48;
 /// Most deletions sent at once.
@@ -29,6 +27,8 @@ pub(crate) struct Health {
     usable: AtomicU64,
     threads: usize,
     servers: Vec<Server>,
+    /// Bytes of deletions kept for a server. Beyond them, it is flushed.
+    missed_bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -80,12 +80,13 @@ pub(crate) enum Step {
 }
 
 impl Health {
-    pub(crate) fn new(servers: usize, threads: usize) -> Health {
+    pub(crate) fn new(servers: usize, threads: usize, missed_bytes_max: usize) -> Health {
         Health {
             // A single server has no replacement.
             usable: AtomicU64::new(u64::from(servers == 1)),
             threads,
             servers: (0..servers).map(|_| Server::default()).collect(),
+            missed_bytes_max,
         }
     }
 
@@ -154,6 +155,11 @@ impl Health {
         *count = if lingers { *count + 1 } else { *count - 1 };
     }
 
+    /// Whether an old connection may still execute writes: until then the server cannot return.
+    pub(crate) fn lingers(&self, server: usize) -> bool {
+        self.absence(server).lingering > 0
+    }
+
     /// Notes a deletion of what a server may have missed. A single server has no copies to differ from.
     pub(crate) fn miss(&self, server: usize, deletion: Vec<u8>) {
         if self.servers.len() == 1 {
@@ -161,14 +167,19 @@ impl Health {
         }
         let mut absence = self.absence(server);
         self.take_out(server);
-        absence.miss(deletion);
+        absence.miss(deletion, self.missed_bytes_max);
     }
 
     /// Returns the next step of a server's return, for a thread that has all its connections, and can send deletions if
     /// it has any.
     pub(crate) fn step(&self, server: usize, thread: usize, can_delete: bool) -> Step {
         let mut absence = self.absence(server);
-        if absence.complete < self.threads || absence.lingering > 0 || absence.deleting.is_some() {
+        let is_whole = absence.answers || self.servers.len() == 1;
+        if absence.complete < self.threads
+            || !is_whole
+            || absence.lingering > 0
+            || absence.deleting.is_some()
+        {
             return Step::Wait;
         }
         if absence.missed.is_empty() {
@@ -201,18 +212,19 @@ impl Health {
     pub(crate) fn give_back(&self, server: usize, thread: usize) {
         let mut absence = self.absence(server);
         if let Some((_, batch)) = absence.deleting.take_if(|(keeper, _)| *keeper == thread) {
-            batch.into_iter().for_each(|deletion| absence.miss(deletion));
+            let most = self.missed_bytes_max;
+            batch.into_iter().for_each(|deletion| absence.miss(deletion, most));
         }
     }
 }
 
 impl Absence {
-    fn miss(&mut self, deletion: Vec<u8>) {
+    fn miss(&mut self, deletion: Vec<u8>, bytes_max: usize) {
         if self.missed.contains(FLUSH) {
             return;
         }
         let bytes = deletion.len() + ENTRY_BYTES;
-        if deletion == FLUSH || self.missed_bytes + bytes > MISSED_BYTES_MAX {
+        if deletion == FLUSH || self.missed_bytes + bytes > bytes_max {
             self.missed = HashSet::from([FLUSH.to_vec()]);
             self.missed_bytes = FLUSH.len() + ENTRY_BYTES;
         } else if self.missed.insert(deletion) {
@@ -227,7 +239,7 @@ mod tests {
 
     /// Two threads with all their connections to two servers.
     fn health() -> Health {
-        let health = Health::new(2, 2);
+        let health = Health::new(2, 2, 1 << 20);
         for server in 0..2 {
             assert_eq!(health.step(server, 0, true), Step::Wait);
             for _ in 0..2 {
@@ -279,7 +291,7 @@ mod tests {
     #[test]
     fn too_many_missed_keys_become_a_flush() {
         let health = health();
-        for number in 0..300_000 {
+        for number in 0..30_000 {
             health.miss(0, format!("delete {number}\r\n").into_bytes());
         }
         assert_eq!(health.step(0, 0, true), Step::Delete(vec![FLUSH.to_vec()]));

@@ -107,7 +107,7 @@ impl Proxy {
             && (rested || self.servers[server].is_sound());
         if was_idle {
             let asked = self.hang_up(io, lane, server);
-            self.give_up(io, server, asked, trouble, true);
+            self.give_up(io, server, asked, trouble, rested);
         } else if self.servers.len() == 1 {
             self.close_one(io, lane, server, trouble);
         } else {

@@ -27,6 +27,11 @@ impl Proxy {
                 tell("knee-proxy", message);
             }
             Step::Delete(batch) => {
+                if batch.iter().any(|request| request == deletion::FLUSH) {
+                    let name = &self.servers[server].name;
+                    let cause = "it missed flush_all, or more keys than --missed-mb holds";
+                    tell("knee-proxy", format_args!("server {name} is flushed: {cause}"));
+                }
                 self.servers[server].deleting = batch.len();
                 self.servers[server].deletes = true;
                 for request in &batch {
@@ -49,9 +54,15 @@ impl Proxy {
             return;
         }
         if state.deletes {
+            state.refuses = false;
             self.health.deleted(server);
             self.continue_return(io, server);
         } else {
+            if !std::mem::replace(&mut state.refuses, true) {
+                let name = &state.name;
+                let cause = "it refuses to delete what it missed; free space or memory there";
+                tell("knee-proxy", format_args!("server {name} stays out: {cause}"));
+            }
             // The next tick tries again.
             self.health.give_back(server, self.thread);
         }
@@ -71,8 +82,10 @@ impl Proxy {
         let Some(lane) = flight.lane else { return };
         let deletions = deletion::deletions(flight.route.form, request);
         for server in (0..self.servers.len()).filter(|server| servers >> server & 1 == 1) {
+            // A server that hangs would hold up the client.
+            let waits = !self.lanes[lane as usize].is_up(server) || self.health.lingers(server);
             for deletion in &deletions {
-                if !self.lanes[lane as usize].is_up(server) {
+                if waits {
                     self.health.miss(server, deletion.clone());
                     continue;
                 }

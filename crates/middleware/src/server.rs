@@ -37,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) deleting: usize,
     /// Whether the server has executed the deletions so far.
     pub(crate) deletes: bool,
+    /// Whether it refused a deletion since its last executed ones.
+    pub(crate) refuses: bool,
     /// A connection that only asks whether the server answers.
     pub(crate) probe: Option<(ConnId, Instant)>,
 }
@@ -54,6 +56,7 @@ impl Server {
             term: 0,
             deleting: 0,
             deletes: true,
+            refuses: false,
             probe: None,
         }
     }

@@ -52,7 +52,8 @@ impl Proxy {
             Kind::All => {
                 flight.missing -= 1;
                 flight.needed = flight.needed.saturating_sub(1);
-                if flight.verdict.weigh(server, response) {
+                let adds = flight.adds();
+                if flight.verdict.weigh(server, response, adds) {
                     rewrite(&mut flight.reply, answer, &flight.opaque);
                     flight.outcome.silent = is_silent(flight.route.silence, response);
                 }
@@ -62,7 +63,7 @@ impl Proxy {
                 flight.missing -= 1;
                 flight.outcome.hits += response.hits as u32;
                 if response.status.is_error() {
-                    if flight.verdict.weigh(server, response) {
+                    if flight.verdict.weigh(server, response, false) {
                         set(&mut flight.reply, frame::error_line(response.raw));
                     }
                 } else {
@@ -183,6 +184,16 @@ impl Proxy {
             return;
         }
         self.settle_kept(id);
+        // One replica had the item, and refused; those that added it must not keep another value.
+        let undone = self.flights[id].verdict.take_undone();
+        if undone != 0 {
+            let request = std::mem::take(&mut self.flights[id].request);
+            self.delete_instead(io, id, undone, &request);
+            self.flights[id].request = request;
+            if self.flights[id].missing > 0 {
+                return;
+            }
+        }
         let flight = &mut self.flights[id];
         if flight.needed > 0 && flight.lost != 0 {
             let server = flight.lost.trailing_zeros() as usize;

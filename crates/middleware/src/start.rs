@@ -60,7 +60,8 @@ pub fn start(
     let names: Vec<String> = config.servers.iter().map(|server| server.name.clone()).collect();
     let (starting, tried) = channel();
     let mut shared = None;
-    let health = Arc::new(Health::new(config.servers.len(), config.threads));
+    let health =
+        Arc::new(Health::new(config.servers.len(), config.threads, config.missed_bytes_max));
     let group = Group::start("net", config.threads, &loop_config, Some(listener), {
         |thread, wakers| {
             let shared = shared.get_or_insert_with(|| Shared::new(wakers, config.connections_max));

@@ -6,7 +6,7 @@
 
 use knee_proto::{Response, Status};
 
-/// The severity of an answer. The most severe one is relayed.
+/// The severity of an answer. The most severe one is relayed, but see [`Verdict::weigh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Severity {
     /// No answer yet.
@@ -43,18 +43,42 @@ pub(crate) struct Verdict {
     pub(crate) severity: Severity,
     /// The server with the relayed answer.
     server: usize,
+    /// Bit set of the servers that executed the write.
+    done: u64,
 }
 
 impl Verdict {
     /// Adds the answer of one server, given by its place on the command line; returns whether to relay this answer.
-    pub(crate) fn weigh(&mut self, server: usize, response: &Response<'_>) -> bool {
-        let severity = Severity::of(&response.status);
+    ///
+    /// A server that has returned lacks keys. So a missing item is less than a success at another server. `adds`: whether
+    /// the write is refused because an item exists, and not because it is missing.
+    pub(crate) fn weigh(&mut self, server: usize, response: &Response<'_>, adds: bool) -> bool {
+        let severity = match (Severity::of(&response.status), &response.status) {
+            (_, Status::NotStored | Status::MetaNotStored) if !adds => Severity::Missing,
+            (severity, _) => severity,
+        };
+        if severity == Severity::Success {
+            self.done |= 1 << server;
+        }
+        let rank = |severity| match severity {
+            Severity::Missing => (Severity::Success, 0),
+            severity => (severity, 1),
+        };
         let decides = severity == Severity::Success && server < self.server;
-        let relayed = severity > self.severity || (severity == self.severity && decides);
+        let relayed =
+            rank(severity) > rank(self.severity) || (severity == self.severity && decides);
         if relayed {
-            *self = Verdict { severity, server };
+            (self.severity, self.server) = (severity, server);
         }
         relayed
+    }
+
+    /// Takes the bit set of the servers that executed a write whose client gets a refusal.
+    pub(crate) fn take_undone(&mut self) -> u64 {
+        match self.severity {
+            Severity::NotStored | Severity::Exists => std::mem::take(&mut self.done),
+            _ => 0,
+        }
     }
 
     /// Adds the loss of a server; returns whether to relay the loss.
@@ -84,7 +108,7 @@ mod tests {
             (Line, &["NOT_FOUND", "NOT_STORED", "STORED"], 1),
             // Errors outweigh all others; the first error is relayed.
             (Line, &["EXISTS", "SERVER_ERROR out of memory storing object", "ERROR"], 1),
-            (Line, &["DELETED", "NOT_FOUND", "DELETED"], 1),
+            (Line, &["NOT_FOUND", "DELETED", "NOT_FOUND"], 1),
             (Line, &["7", "7", "7"], 0),
             (Line, &["OK", "MEMLIMIT_ADJUST_FAILED", "OK"], 1),
             (Meta, &["HD", "NS", "HD"], 1),
@@ -96,7 +120,7 @@ mod tests {
             for (index, answer) in answers.iter().enumerate() {
                 let line = format!("{answer}\r\n");
                 let response = parse(line.as_bytes(), expect).expect("an answer");
-                if verdict.weigh(index, &response) {
+                if verdict.weigh(index, &response, true) {
                     chosen = Some(index);
                 }
             }
@@ -112,7 +136,7 @@ mod tests {
             (Expect::Line, vec![(2, "9"), (1, "8"), (0, "7")], 2),
             (Expect::Meta, vec![(1, "VA 1\r\n8"), (0, "VA 1\r\n7")], 1),
             // A missing counter is more severe.
-            (Expect::Line, vec![(1, "NOT_FOUND"), (0, "7")], 0),
+            (Expect::Line, vec![(1, "NOT_FOUND"), (0, "7")], 1),
         ];
         for (expect, answers, relayed) in rows {
             let mut verdict = Verdict::default();
@@ -120,7 +144,7 @@ mod tests {
             for (index, &(server, answer)) in answers.iter().enumerate() {
                 let frame = format!("{answer}\r\n");
                 let response = parse(frame.as_bytes(), expect).expect("an answer");
-                if verdict.weigh(server, &response) {
+                if verdict.weigh(server, &response, false) {
                     chosen = Some(index);
                 }
             }
@@ -131,10 +155,10 @@ mod tests {
     #[test]
     fn lost_server_outweighs_all_but_an_error() {
         let mut verdict = Verdict::default();
-        verdict.weigh(0, &parse(b"EXISTS\r\n", Expect::Line).expect("an answer"));
+        verdict.weigh(0, &parse(b"EXISTS\r\n", Expect::Line).expect("an answer"), false);
         assert!(verdict.lose());
         assert!(!verdict.lose());
         let error = parse(b"ERROR\r\n", Expect::Line).expect("an answer");
-        assert!(!verdict.weigh(1, &error));
+        assert!(!verdict.weigh(1, &error, false));
     }
 }

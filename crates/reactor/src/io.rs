@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::buffer::{Output, Pool};
 use crate::shared::Shared;
@@ -16,6 +17,9 @@ use crate::timer::Timers;
 pub(crate) const WAKE: Token = Token(usize::MAX);
 pub(crate) const TIMER: Token = Token(usize::MAX - 1);
 pub(crate) const LISTENER: Token = Token(usize::MAX - 2);
+
+/// Silence after which an ended connection is probed, and pause between three probes.
+const PROBED_AFTER: Duration = Duration::from_secs(20);
 
 /// Limits of one event loop.
 #[derive(Debug, Clone)]
@@ -306,6 +310,11 @@ impl Io {
             {
                 connection.output.release(pool);
                 connection.wanted = 0;
+                // A peer that has lost its power never ends its side; probes find that out.
+                let probes =
+                    TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(PROBED_AFTER);
+                let _ =
+                    SockRef::from(&connection.stream).set_tcp_keepalive(&probes.with_retries(3));
                 connection.stream.shutdown(std::net::Shutdown::Write).is_ok()
             }
             _ => false,

@@ -28,7 +28,7 @@ fn acknowledged_write_is_on_every_server() {
 }
 
 #[test]
-fn write_that_one_server_refuses_is_not_acknowledged() {
+fn replicas_agree_after_a_write_that_only_some_execute() {
     let servers = three();
     for (mode, threads) in MODES {
         let proxy = Proxy::before(mode, threads, &servers);
@@ -36,10 +36,18 @@ fn write_that_one_server_refuses_is_not_acknowledged() {
         client.expect("flush_all\r\n", "OK\r\n");
         Client::connect(servers[1].address).expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
         client.expect("add a 0 0 1\r\ny\r\n", "NOT_STORED\r\n");
+        for (server, held) in servers.iter().zip([None, Some("x"), None]) {
+            let found = Client::connect(server.address).gets("a");
+            assert_eq!(found.map(|(value, _)| value).as_deref(), held);
+        }
         // One server lacks the counter.
         client.expect("set n 0 0 1\r\n1\r\n", "STORED\r\n");
         Client::connect(servers[2].address).expect("delete n\r\n", "DELETED\r\n");
-        client.expect("incr n 1\r\n", "NOT_FOUND\r\n");
+        client.expect("incr n 1\r\nappend n 0 0 1\r\n5\r\n", "2\r\nSTORED\r\n");
+        for (server, held) in servers.iter().zip([Some("25"), Some("25"), None]) {
+            let found = Client::connect(server.address).gets("n");
+            assert_eq!(found.map(|(value, _)| value).as_deref(), held);
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         idle_timeout: None,
         exit_idle: None,
         write_quorum: WriteQuorum::Majority,
+        missed_bytes_max: 1 << 20,
         // Long enough for a busy machine.
         server_timeout: PATIENCE,
         limits: Limits::default(),
