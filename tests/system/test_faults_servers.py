@@ -59,7 +59,10 @@ def test_reads_move_on_and_writes_need_their_quorum(systems: Systems, mode: str,
         assert answer.startswith(b"SERVER_ERROR ") and stores[1].endpoint.encode() in answer, answer
     else:
         assert answer == b"STORED\r\n"
-        assert any(stores[1].endpoint in complaint for complaint in proxy.complaints)
+        wait_until(
+            lambda: any(stores[1].endpoint in complaint for complaint in proxy.complaints),
+            "the middleware names the server",
+        )
 
 
 @modes
