@@ -416,20 +416,24 @@ impl Directory {
         }
     }
 
-    /// Removes an unreadable segment from the manifest, and renames its file.
+    /// Renames the file of an unreadable segment, and removes it from the manifest, once all else is on the disk: until
+    /// then it shows the damage. A repair that is killed in between finds a missing file.
     pub(crate) fn set_aside(&self, id: SegmentId) -> io::Result<()> {
+        self.sync()?;
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.segments.remove(&id);
+        if !self.is_dry {
+            match fs::rename(self.file(id), self.path.join(format!("{id:08}.damaged"))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.itself.sync_all()?,
+            }
+        }
         self.replace_manifest(&mut open, manifest)?;
-        if self.is_dry {
-            return Ok(());
+        if !self.is_dry {
+            let _ = fs::remove_file(self.path.join(keys::name(id)));
         }
-        let _ = fs::remove_file(self.path.join(keys::name(id)));
-        match fs::rename(self.file(id), self.path.join(format!("{id:08}.damaged"))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
