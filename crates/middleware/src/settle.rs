@@ -52,7 +52,8 @@ impl Proxy {
             Kind::All => {
                 flight.missing -= 1;
                 flight.needed = flight.needed.saturating_sub(1);
-                let adds = flight.adds();
+                let refused = matches!(response.status, Status::NotStored | Status::MetaNotStored);
+                let adds = refused && flight.adds();
                 if flight.verdict.weigh(server, response, adds) {
                     rewrite(&mut flight.reply, answer, &flight.opaque);
                     flight.outcome.silent = is_silent(flight.route.silence, response);
