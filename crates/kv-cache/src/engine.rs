@@ -87,11 +87,13 @@ pub struct Head {
     pub version: Version,
     /// See [`Item::marks`].
     pub marks: u8,
+    /// Length of the value.
+    pub value_bytes: usize,
 }
 
 impl From<Item<'_>> for Head {
-    fn from(Item { flags, expiry, version, marks, .. }: Item<'_>) -> Head {
-        Head { flags, expiry, version, marks }
+    fn from(Item { flags, expiry, version, marks, value, .. }: Item<'_>) -> Head {
+        Head { flags, expiry, version, marks, value_bytes: value.len() }
     }
 }
 

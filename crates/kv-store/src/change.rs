@@ -196,8 +196,8 @@ impl Store {
         Ok((outcome, seen.sequence))
     }
 
-    /// Shows the item of a key to `decide`, and makes the change that `decide` returns, in one atomic step. If the
-    /// item is unreadable, `decide` gets no item, and nothing changes. The vector is a buffer for a value in several
+    /// Shows the item of a key and the length of its value to `decide`, and makes the change that `decide` returns, in
+    /// one atomic step. If the item is unreadable, `decide` gets no item, and nothing changes. The vector is a buffer for a value in several
     /// pieces. After [`Refused::Changed`] the caller tries again with the same patience.
     pub(crate) fn change<'c, R>(
         &self,
@@ -205,23 +205,24 @@ impl Store {
         now: Second,
         (value, patience): (&mut Vec<u8>, &mut Patience),
         shows: Shows,
-        decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
+        decide: impl FnOnce(Option<Item<'_>>, usize) -> (Change<'c>, R),
     ) -> (Result<Changed, Refused>, R) {
         while let Err(error) = self.clear_before_write(now) {
             if !error.is_full() || !self.wait_for_room(Room::CLEAR, patience) {
-                return (Err(error.into()), decide(None).1);
+                return (Err(error.into()), decide(None, 0).1);
             }
         }
         let hash = self.0.hash.hash(key);
         let mut locked = [(self.stripe_of(hash), self.stripe(self.stripe_of(hash)))];
         let table = &mut *locked[0].1;
         let Ok(mut seen) = Seen::of(table, hash, key, now) else {
-            return (Err(Refused::Damaged), decide(None).1);
+            return (Err(Refused::Damaged), decide(None, 0).1);
         };
         let Ok(item) = seen.item(table, value, shows) else {
-            return (Err(Refused::Damaged), decide(None).1);
+            return (Err(Refused::Damaged), decide(None, 0).1);
         };
-        let (change, outcome) = decide(item);
+        let value_bytes = seen.view.as_ref().map_or(0, |view| view.value_bytes);
+        let (change, outcome) = decide(item, value_bytes);
         let Ok(step) = seen.step(table, change, value) else {
             return (Err(Refused::Damaged), outcome);
         };

@@ -73,6 +73,7 @@ impl Engine for Items {
         decide: impl FnOnce(Option<Item<'_>>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
         let room = (&mut self.value, &mut self.patience);
+        let decide = |item: Option<Item<'_>>, _| decide(item);
         let (made, outcome) = self.store.change(key, now, room, Shows::Item, decide);
         (self.noted(made), outcome)
     }
@@ -84,7 +85,9 @@ impl Engine for Items {
         decide: impl FnOnce(Option<Head>) -> (Change<'c>, R),
     ) -> (Result<Version, Refused>, R) {
         let room = (&mut self.value, &mut self.patience);
-        let decide = |item: Option<Item<'_>>| decide(item.map(Head::from));
+        let decide = |item: Option<Item<'_>>, value_bytes| {
+            decide(item.map(|item| Head { value_bytes, ..Head::from(item) }))
+        };
         let (made, outcome) = self.store.change(key, now, room, Shows::Head, decide);
         (self.noted(made), outcome)
     }

@@ -3,7 +3,7 @@
 //! Each server numbers its items independently, so an item has different tokens on the servers. The client gets a
 //! common token, which stands for all of them, see `docs/decisions/0001-cas-over-replicas.md`.
 
-use knee_proto::{Expect, Request, Response, Status, encode};
+use knee_proto::{Expect, MetaVerb, Request, Response, Status, encode};
 
 use crate::form::Form;
 use crate::frame::parse;
@@ -165,6 +165,10 @@ impl Condition {
                 }
                 b'k' => encode::meta_flag(b'k', self.key.of(request), out),
                 b'b' => encode::meta_flag(b'b', b"", out),
+                b's' if form == Form::Meta(MetaVerb::Set) => {
+                    let length = words(request).nth(2).unwrap_or_default();
+                    encode::meta_flag(b's', length.of(request), out);
+                }
                 _ => {}
             }
         }
@@ -210,7 +214,7 @@ pub(crate) fn replace_token(frame: &[u8], token: u64, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knee_proto::{Decoded, Limits, MetaVerb, RequestDecoder};
+    use knee_proto::{Decoded, Limits, RequestDecoder};
 
     fn standing_of(held: u64, answers: &[&str]) -> Standing {
         standing(held, 0, answers.iter().map(|answer| answer.as_bytes()))
@@ -303,6 +307,13 @@ mod tests {
                 "EX Oab kk\r\n",
                 "NF Oab kk\r\n",
             ),
+            (
+                "ms k 12 s C7 Oab\r\nxxxxxxxxxxxx\r\n",
+                Form::Meta(MetaVerb::Set),
+                "EX s12 Oab\r\n",
+                "NF s12 Oab\r\n",
+            ),
+            ("md k s C7 Oab\r\n", Form::Meta(MetaVerb::Delete), "EX Oab\r\n", "NF Oab\r\n"),
         ];
         for (line, form, changed, gone) in rows {
             let (condition, canonical) = canonical(line);

@@ -152,6 +152,7 @@ mod tests {
         let rows = [
             (["HD c5\r\n", "HD c7\r\n"], format!("HD c{good}\r\n")),
             (["VA 1 c5\r\nx\r\n", "VA 1 c7\r\ny\r\n"], format!("VA 1 c{void}\r\nx\r\n")),
+            (["HD s3 c5\r\n", "HD s3 c7\r\n"], format!("HD s3 c{good}\r\n")),
             (["HD c5\r\n", "NS\r\n"], "NS\r\n".to_owned()),
             (["EN\r\n", "HD\r\n"], "EN\r\n".to_owned()),
             (["HD t30\r\n", "HD t29\r\n"], "HD t30\r\n".to_owned()),

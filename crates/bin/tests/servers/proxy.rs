@@ -67,6 +67,17 @@ fn exit_idle_ends_it_without_requests() {
 }
 
 #[test]
+fn meta_set_with_s_shows_the_length_over_replicas() {
+    let stores = [Program::serve(KV, &[]), Program::serve(KV, &[])];
+    let proxy = proxy(&stores[0], &["--server", stores[1].address()]);
+    let mut client = proxy.connect();
+    talk(&mut client, b"ms k 3 s Oa\r\nabc\r\n", b"HD s3 Oa\r\n");
+    talk(&mut client, b"ms k 2 MA s\r\nde\r\n", b"HD s5\r\n");
+    // The proxy itself refuses the token.
+    talk(&mut client, b"ms k 1 C1 s\r\nx\r\n", b"EX s1\r\n");
+}
+
+#[test]
 fn admin_address_serves_prometheus() {
     let store = Program::serve(KV, &[]);
     let proxy = proxy(&store, &["--admin", "127.0.0.1:0"]);

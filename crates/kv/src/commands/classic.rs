@@ -167,7 +167,7 @@ impl<E: Engine> Commands<E> {
             marks: 0,
             value: store.value,
         };
-        let (outcome, verdict) = self.store_if(store.key, &condition, put, now);
+        let (outcome, (verdict, _)) = self.store_if(store.key, &condition, put, now);
         let answer = match (outcome, verdict) {
             (Err(refused), _) => self.refused(refused),
             (Ok(_), Verdict::Stored | Verdict::StoredStale) => encode::STORED,
@@ -181,21 +181,25 @@ impl<E: Engine> Commands<E> {
         Answered::written(Op::Set, outcome.is_err(), verdict.held())
     }
 
-    /// Executes a storage command if its condition holds. `change` is the put that a plain `set` would do.
+    /// Executes a storage command if its condition holds. `put` is the change that a plain `set` would make. Also
+    /// returns the length of the old value, if the new one was joined to it.
     pub(super) fn store_if(
         &mut self,
         key: &[u8],
         condition: &Condition,
         put: Change<'_>,
         now: Second,
-    ) -> (Result<Version, Refused>, Verdict) {
+    ) -> (Result<Version, Refused>, (Verdict, usize)) {
         let decide = |old: Option<Head>| {
             let verdict = condition.judge(old.as_ref());
+            let mut joined = 0;
             let change = match (verdict, condition.verb, put, old) {
-                (Verdict::Stored, StoreVerb::Append, Change::Put { value, .. }, _) => {
+                (Verdict::Stored, StoreVerb::Append, Change::Put { value, .. }, Some(old)) => {
+                    joined = old.value_bytes;
                     Change::Append(value)
                 }
-                (Verdict::Stored, StoreVerb::Prepend, Change::Put { value, .. }, _) => {
+                (Verdict::Stored, StoreVerb::Prepend, Change::Put { value, .. }, Some(old)) => {
+                    joined = old.value_bytes;
                     Change::Prepend(value)
                 }
                 (Verdict::Stored, ..) => put,
@@ -209,9 +213,9 @@ impl<E: Engine> Commands<E> {
                 }
                 _ => Change::Keep,
             };
-            (change, verdict)
+            (change, (verdict, joined))
         };
-        let (outcome, verdict) = self.update_by_head(key, now, decide);
+        let (outcome, (verdict, joined)) = self.update_by_head(key, now, decide);
         self.count(Counter::CmdSet, 1);
         if condition.verb == StoreVerb::Cas {
             self.count(
@@ -223,7 +227,7 @@ impl<E: Engine> Commands<E> {
                 1,
             );
         }
-        (outcome, verdict)
+        (outcome, (verdict, joined))
     }
 
     pub(super) fn delete(&mut self, key: &[u8], now: Second, out: &mut Vec<u8>) -> Answered {

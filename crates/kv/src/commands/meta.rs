@@ -110,7 +110,7 @@ impl<E: Engine> Commands<E> {
             marks: if meta.has(b'b') { BINARY_KEY } else { 0 },
             value: meta.value,
         };
-        let (outcome, verdict) = self.store_if(key, &condition, put, now);
+        let (outcome, (verdict, joined)) = self.store_if(key, &condition, put, now);
         match outcome {
             Err(refused) => out.extend_from_slice(self.refused(refused)),
             Ok(version) => {
@@ -124,10 +124,16 @@ impl<E: Engine> Commands<E> {
                     let stored = status == Status::MetaDone;
                     out.extend_from_slice(code);
                     for flag in meta.flags() {
-                        if flag.letter == b'c' {
-                            encode::meta_flag_number(b'c', if stored { version } else { 0 }, out);
-                        } else {
-                            show_request_flag(meta, key, flag, out);
+                        match flag.letter {
+                            b'c' => {
+                                let version = if stored { version } else { 0 };
+                                encode::meta_flag_number(b'c', version, out);
+                            }
+                            b's' => {
+                                let bytes = joined + meta.value.len();
+                                encode::meta_flag_number(b's', bytes as u64, out);
+                            }
+                            _ => show_request_flag(meta, key, flag, out),
                         }
                     }
                     encode::line_end(out);

@@ -143,6 +143,25 @@ fn meta_commands() {
     ]);
 }
 
+/// memcached answers so since version 1.6.20.
+#[test]
+fn meta_set_with_s_shows_the_length_of_the_stored_value() {
+    converse(&[
+        ("ms k 3 s Oa\r\nabc\r\n", "HD s3 Oa\r\n"),
+        ("ms k 2 Oa s MA\r\nde\r\n", "HD Oa s5\r\n"),
+        ("ms k 4 MP s k\r\nxxxx\r\n", "HD s9 kk\r\n"),
+        ("mg k s v\r\n", "VA 9 s9\r\nxxxxabcde\r\n"),
+        ("ms k 0 s MA\r\n\r\n", "HD s9\r\n"),
+        ("ms k 0 s\r\n\r\n", "HD s0\r\n"),
+        ("ms k 2 s q\r\nab\r\n", ""),
+        // A value that is not stored has the length that was sent.
+        ("ms k 1 ME s\r\nx\r\n", "NS s1\r\n"),
+        ("ms k 1 C1 s\r\nx\r\n", "EX s1\r\n"),
+        ("ms absent 3 MA s\r\nabc\r\n", "NS s3\r\n"),
+        ("ms absent 3 C1 s\r\nabc\r\n", "NF s3\r\n"),
+    ]);
+}
+
 #[test]
 fn administration() {
     converse(&[

@@ -198,6 +198,7 @@ const METAS: &[Row] = &[
     (b"ms a -1\r\nmn\r\n", "length negative"),
     (b"ms a S1\r\nx\r\n", "the length as in earlier versions"),
     (b"ms a 2 !\r\nxx\r\nmn\r\n", "faulty flags: the value is dropped"),
+    (b"ms a 2 E5\r\nxx\r\nmg a E5\r\nmd a E5\r\nma a E5\r\n", "a token of the client's choice"),
     (b"ms a 2 T0 T0\r\nxx\r\nmn\r\n", "a repeated flag"),
     (b"ms a 2 Fx q\r\nxx\r\nmn\r\n", "errors are never quiet"),
     (b"ms a 2 MX\r\nxx\r\nms a 2 M\r\nxx\r\nms a 2 Me\r\nxx\r\n", "unknown modes"),
