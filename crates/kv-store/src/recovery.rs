@@ -15,7 +15,8 @@ mod losses;
 mod part;
 mod report;
 
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub(crate) use self::commits::records;
@@ -62,6 +63,8 @@ pub(crate) struct Findings {
     settled: Option<Location>,
     /// Segments with unreadable records.
     pub(crate) damaged: BTreeSet<SegmentId>,
+    /// The damaged stretches between records: where they begin, and the offset of their end.
+    gaps: BTreeMap<Location, usize>,
     /// Wholly unreadable segments.
     pub(crate) unreadable: BTreeSet<SegmentId>,
     /// Segments after a lost part.
@@ -142,7 +145,7 @@ pub(crate) fn read_segments(
         for id in std::mem::replace(&mut unreadable, later) {
             let made = manifest.segments[&id];
             if is_damage(Location::new(id, 0)) {
-                losses.lose(directory.known_keys(id, made), 0, end_in(id, made.bytes), None);
+                losses.lose(&directory.known_keys(id, made), 0, end_in(id, made.bytes), None);
             }
         }
     };
@@ -157,8 +160,13 @@ pub(crate) fn read_segments(
             costs.take(&part.path, "cut short", part.offset(part.filled), short)?;
             findings.damaged.insert(id);
         }
+        // Read at most once for each segment.
+        let known = OnceCell::new();
+        let made = part.made();
+        let known = || known.get_or_init(|| directory.known_keys(id, made));
         for gap in std::mem::take(&mut part.scan.gaps) {
-            if !is_damage(Location::new(id, gap.place.start)) {
+            let place = Location::new(id, gap.place.start);
+            if !is_damage(place) {
                 part.scan.end = gap.place.start;
                 part.scan.tail = gap.tail;
                 part.scan.seal = None;
@@ -171,15 +179,14 @@ pub(crate) fn read_segments(
             let (offset, bytes) = (part.offset(gap.place.start), gap.place.len() as u64);
             costs.take(&part.path, what, offset, bytes)?;
             findings.damaged.insert(id);
-            let known = directory.known_keys(id, part.made());
-            findings.losses.lose(known, gap.place.start, gap.place.end, gap.before);
+            findings.gaps.insert(place, gap.place.end);
+            findings.losses.lose(known(), gap.place.start, gap.place.end, gap.before);
         }
         let mut goes_on = part.scan.seal.is_some();
         if !goes_on && is_damage(Location::new(id, part.scan.end)) {
             goes_on = true;
             costs.take(&part.path, "the end is missing", part.offset(part.scan.end), 0)?;
-            let (known, end) = (directory.known_keys(id, part.made()), end_in(id, part.reserved));
-            findings.losses.lose(known, part.scan.end, end, None);
+            findings.losses.lose(known(), part.scan.end, end_in(id, part.reserved), None);
             findings.behind_lost.extend(parts.as_slice().first().map(|next| next.id));
             if part.scan.end == 0 {
                 findings.unreadable.insert(id);
@@ -195,7 +202,7 @@ pub(crate) fn read_segments(
     }
     lose_before(&mut findings.losses, SegmentId::MAX);
     log.reached.last = findings.losses.end(log.reached.last);
-    log.close()?;
+    log.close(&findings.damaged)?;
     // The writes of a killed process may not be on the disk yet.
     directory.sync().map_err(|error| DirectoryError::Io(directory.path().to_owned(), error))?;
     let ids = || log.kept.iter().map(|part| part.id);
@@ -291,7 +298,7 @@ impl Reading<'_> {
 
     /// Cuts off an incomplete commit at the end, and seals the log. So no later recovery takes the bytes after the end
     /// for records.
-    fn close(&mut self) -> Result<(), DirectoryError> {
+    fn close(&mut self, damaged: &BTreeSet<SegmentId>) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
         // Nothing but this commit is behind its beginning, because the commit held the lock on the log.
         if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
@@ -326,7 +333,10 @@ impl Reading<'_> {
             sealed.map_err(|error| DirectoryError::Io(end.path.clone(), error))?;
             cut_at = end.id;
         }
-        for part in self.kept.iter().filter(|part| part.id >= settled.segment) {
+        // A damaged segment keeps its list: if this repair is interrupted, the next one needs it.
+        let whole = self.kept.iter().filter(|part| !damaged.contains(&part.id));
+        // A crash may also have left the list of the segment before incomplete.
+        for part in whole.filter(|part| part.id + 1 >= settled.segment) {
             if part.id == cut_at || !part.has_all_keys(self.directory) {
                 // Only a repair reads them.
                 let _ = part.write_keys(self.directory);

@@ -13,6 +13,7 @@ use knee_kv_store::{
     Action, Condition, Consistency, DirectoryError, DirectoryOptions, Doubt, Durability, Items,
     ReadError, Report, Store, StoreOptions, Write,
 };
+use knee_testkit::soak;
 
 use crate::store::{Directory, put, scanned, set, value, value_at};
 
@@ -348,10 +349,9 @@ fn run(seed: u64, outcomes: &mut Outcomes) {
 
 #[test]
 fn damage_is_named_and_repair_serves_no_older_version() {
-    let soak = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let first = std::env::var("KNEE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut outcomes = Outcomes::default();
-    for seed in first..first + 12 * soak {
+    for seed in first..first + 12 * u64::from(soak()) {
         run(seed, &mut outcomes);
     }
     println!("{outcomes:?}");

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use knee_kv_cache::engine::Expiry;
 use knee_kv_store::{
     Action, BackupError, Condition, Consistency, DirectoryError, DirectoryOptions, Durability,
-    History, Keeper, ReadError, ReclaimError, Store, StoreOptions, Visited, Write, WriteError,
+    History, Keeper, Opening, Pass, ReadError, ReclaimError, Store, StoreOptions, Visited, Write,
+    WriteError,
 };
 
 use crate::store::{
@@ -250,6 +251,59 @@ fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
         file.write_all_at(b"z", at.expect("it is in there") as u64).expect("writable");
     }
     store
+}
+
+/// The file changes between the two passes of a start.
+#[test]
+fn damage_that_only_the_second_pass_meets_is_named() {
+    let directory = Directory::new("second-pass");
+    written(&directory, 100);
+    let kept = directory.contents();
+    let segment = directory.segments().remove(1);
+    for repair in [false, true] {
+        directory.restore(&kept);
+        let path = directory.0.clone();
+        let at = DirectoryOptions { path, durability: Durability::Always, repair };
+        let mut harm = |Opening { pass, bytes, bytes_all }| {
+            if pass == Pass::Check && bytes == bytes_all {
+                let file = fs::File::options().write(true).open(&segment).expect("writable");
+                file.write_all_at(b"!", 4096 + 100).expect("writable");
+            }
+        };
+        let one = options(Consistency::Linearizable);
+        let refused = Store::open_and_tell(one, &at, 1 << 26, &mut harm).map(drop);
+        assert!(matches!(refused, Err(DirectoryError::Damaged(..))), "{refused:?}");
+    }
+}
+
+/// A crash leaves the last segment without its seal, and a kill ends the repair before it marks what is lost.
+#[test]
+fn killed_repair_leaves_the_list_of_lost_keys() {
+    let directory = Directory::new("killed-repair");
+    let store = open(&directory.0).expect("opens");
+    for value in [b"old", b"new", b"..."] {
+        set(&store, if value == b"..." { b"other" } else { b"key" }, value);
+        store.write_out().expect("the disk takes it");
+    }
+    let crashed = directory.copy();
+    let segment = crashed.segments().remove(0);
+    let bytes = fs::read(&segment).expect("readable");
+    let at = bytes.windows(6).position(|bytes| bytes == b"keynew").expect("it is in there");
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"z", at as u64).expect("writable");
+    let path = crashed.0.clone();
+    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let mut killed = None;
+    let mut copy = |opening: Opening| {
+        if opening.pass == Pass::Restore {
+            killed.get_or_insert_with(|| crashed.copy());
+        }
+    };
+    let one = options(Consistency::Linearizable);
+    let (store, _) = Store::open_and_tell(one, &at, 1 << 26, &mut copy).expect("opens");
+    assert_eq!(value(&store, b"key"), None);
+    let (store, report) = repaired(&killed.expect("there was a second pass"));
+    assert_eq!(value(&store, b"key"), None, "{report:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
     StoreOptions, Write,
 };
+use knee_testkit::soak;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
@@ -187,7 +188,6 @@ impl Churn {
 
 #[test]
 fn churn_leaves_the_log_bounded() {
-    let soak = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().expect("a number"));
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("churn");
         let at = DirectoryOptions {
@@ -200,7 +200,7 @@ fn churn_leaves_the_log_bounded() {
         let mut churn = Churn { store: open(), there: BTreeMap::new(), random };
         let mut snapshot = None;
         let mut largest = 0;
-        for step in 0..3000 * soak {
+        for step in 0..3000 * soak() as usize {
             churn.step(step);
             match step % 1000 {
                 500 => snapshot = Some(churn.store.snapshot()),

@@ -15,6 +15,7 @@ use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, Snapshot, Store, StoreOptions,
     Write,
 };
+use knee_testkit::soak;
 
 const STEPS: usize = 400;
 /// The bytes of a segment's file before its records.
@@ -341,8 +342,7 @@ impl Drop for History {
 }
 
 fn torture(tear: Tear, histories: u64) {
-    let soak = std::env::var("KNEE_SOAK").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    for seed in 1..=histories * soak {
+    for seed in 1..=histories * u64::from(soak()) {
         let mut history = History::new(seed, tear);
         for step in 0..STEPS {
             let run = std::panic::AssertUnwindSafe(|| history.step(step));

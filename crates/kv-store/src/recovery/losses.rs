@@ -23,14 +23,14 @@ pub(crate) struct Losses {
 impl Losses {
     /// Notes a lost stretch of a segment with these keys. Its records have sequences up to `before`; if that is `None`,
     /// a later record shows it.
-    pub(super) fn lose(&mut self, known: Known, from: usize, to: usize, before: Option<Sequence>) {
+    pub(super) fn lose(&mut self, known: &Known, from: usize, to: usize, before: Option<Sequence>) {
         self.are_any = true;
         match before {
             _ if known.covers(from, to) => {}
             Some(before) => self.unknown = self.unknown.max(Some(before)),
             None => self.open_bytes += to - from,
         }
-        self.entries.extend(known.entries);
+        self.entries.extend(&known.entries);
     }
 
     /// Notes a record behind the lost stretches: they have sequences up to `before`.

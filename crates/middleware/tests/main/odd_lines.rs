@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::{Client, MODES, Proxy, addresses, config, three};
 use knee_middleware::{Config, Mode};
 use knee_proto::Limits;
-use knee_testkit::Memcached;
+use knee_testkit::{Memcached, soak};
 
 /// A server that records requests and answers each with one line. Every request arrives in one piece.
 fn recording_server() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
@@ -231,7 +231,7 @@ impl Random {
 /// `KNEE_SOAK` multiplies the number of lines; `KNEE_MEMCACHED` names another memcached.
 #[test]
 fn odd_lines_shift_no_answer_of_another_client() {
-    let soak: usize = std::env::var("KNEE_SOAK").map_or(1, |times| times.parse().unwrap());
+    let soak = soak();
     for (mode, threads) in MODES {
         for count in [1, 2] {
             let servers: Vec<_> = (0..count).map(|_| Memcached::start(&[])).collect();
@@ -240,7 +240,7 @@ fn odd_lines_shift_no_answer_of_another_client() {
             std::thread::scope(|scope| {
                 let (address, done) = (proxy.address, &done);
                 let attack = scope.spawn(move || {
-                    let mut random = Random(soak as u64 + 88_172_645_463_325_252);
+                    let mut random = Random(u64::from(soak) + 88_172_645_463_325_252);
                     for _ in 0..15 * soak {
                         let lines: String = (0..8).map(|_| random.odd_line()).collect();
                         let mut attacker = TcpStream::connect(address).unwrap();
