@@ -138,7 +138,11 @@ impl RequestDecoder {
     #[cold]
     fn fatal<'a>(&mut self, input: &'a [u8]) -> Decoded<Request<'a>, ProtocolError> {
         let retrieval = self.line_bytes_max(input) > self.limits.line_bytes_max;
-        let kind = if retrieval { ErrorKind::RetrievalTooLong } else { ErrorKind::LineTooLong };
+        let kind = match input[0] {
+            BINARY => ErrorKind::Binary,
+            _ if retrieval => ErrorKind::RetrievalTooLong,
+            _ => ErrorKind::LineTooLong,
+        };
         self.invalid(input.len(), ProtocolError::new(kind))
     }
 
@@ -613,7 +617,8 @@ mod tests {
     #[test]
     fn binary_request_closes_the_connection() {
         // Of a header, its first byte suffices. An opcode of 10 looks like a line end.
-        for input in [&b"\x80"[..], b"\x80\x0b\0\0", b"\x80\x0a\0\0"] {
+        let long = [b'\x80'; 3000];
+        for input in [&b"\x80"[..], b"\x80\x0b\0\0", b"\x80\x0a\0\0", &long] {
             match decoder().decode(input) {
                 Decoded::Invalid { error, .. } => {
                     assert_eq!((error.kind, error.is_fatal()), (ErrorKind::Binary, true));
