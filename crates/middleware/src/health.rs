@@ -1,14 +1,15 @@
-//! The servers as all threads see them: which ones are in, and what the others have missed.
+//! The table of the servers, which all threads share: which servers are in, and what the others have missed.
 //!
-//! A server is *in* while it has every acknowledged write: only then is it read from. A write that it may lack leaves
-//! a deletion here before the client is answered, and the server is no longer in. It comes in again when
+//! A server is *in* while it has every acknowledged write. Only servers that are in get reads. If a server may lack a
+//! write, this table takes the server out and notes a deletion of the key, before the client gets its answer. The server
+//! comes in again when
 //!
-//! * every thread has all its connections to it,
-//! * it has closed old connections with unanswered writes, which it might still execute, and
-//! * it has executed every deletion.
+//! * every thread has all its connections to the server,
+//! * the server has closed its old connections with unanswered writes, which it might still execute, and
+//! * the server has executed every deletion.
 //!
-//! So a server that returns lacks what it has missed, and never has an older value. `docs/decisions/0008-…` has the
-//! reasons.
+//! So a server that returns may lack a key, but never has an older value. The reasons are in
+//! `docs/decisions/0008-servers-out-and-in.md`.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -16,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::deletion::FLUSH;
 
-/// Memory of a deletion beyond its bytes.
+/// Memory of a noted deletion besides its bytes.
 const ENTRY_BYTES: usize = 48;
-/// Most deletions sent at once.
+/// The most deletions that are sent at once.
 const BATCH: usize = 512;
 
 #[derive(Debug)]
@@ -27,13 +28,13 @@ pub(crate) struct Health {
     usable: AtomicU64,
     threads: usize,
     servers: Vec<Server>,
-    /// Bytes of deletions kept for a server. Beyond them, it is flushed.
+    /// Limit of the memory for a server's deletions. Beyond the limit, the server is flushed.
     missed_bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Server {
-    /// Number of ejections. A thread closes the connections of an earlier term.
+    /// Number of ejections of a connected server. Threads close their connections of earlier terms.
     term: AtomicU64,
     absence: Mutex<Absence>,
 }
@@ -42,23 +43,23 @@ struct Server {
 struct Absence {
     /// Whether a thread has got an answer on a new connection of this term.
     answers: bool,
-    /// Whether it was in during this term.
+    /// Whether the server was in during this term.
     served: bool,
-    /// Whether its ejection was reported.
+    /// Whether an ejection was reported, but not yet the return.
     reported: bool,
-    /// Threads with all their connections.
+    /// Number of threads with all their connections.
     complete: usize,
-    /// Old connections with unanswered writes.
+    /// Number of open old connections with unanswered writes.
     lingering: usize,
     missed: HashSet<Vec<u8>>,
     missed_bytes: usize,
-    /// The thread that has sent deletions, and those without an answer yet.
+    /// The deletions that were sent, until all are answered, and the thread that sent them.
     deleting: Option<(usize, Vec<Vec<u8>>)>,
     /// Deletions executed in this absence.
     deleted: usize,
 }
 
-/// An ejection, for the thread that ejects.
+/// The result of an ejection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ejection {
     /// Whether other threads may have connections of the ended term.
@@ -72,10 +73,10 @@ pub(crate) struct Ejection {
 /// The next step of a return.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Something is missing.
+    /// A condition of the return does not hold yet.
     Wait,
     Delete(Vec<Vec<u8>>),
-    /// The server is in. The number of keys that were deleted, if its ejection was reported.
+    /// The server is in. If its ejection was reported, the number of deleted keys.
     In(Option<usize>),
 }
 
@@ -113,12 +114,12 @@ impl Health {
         self.servers[server].absence.lock().expect("no thread panics with the lock")
     }
 
-    /// Must be called with the lock of the server.
+    /// The caller must hold the server's lock.
     fn take_out(&self, server: usize) {
         self.usable.fetch_and(!(1 << server), Ordering::SeqCst);
     }
 
-    /// Takes a server out, because a connection of `term` failed. A failure of an earlier term is no news.
+    /// Takes a server out, because a connection of `term` failed. Ignores failures of earlier terms.
     pub(crate) fn eject(&self, server: usize, term: u64) -> Ejection {
         let mut absence = self.absence(server);
         if term != self.term(server) {
@@ -143,24 +144,25 @@ impl Health {
         term == self.term(server) && !std::mem::replace(&mut absence.answers, true)
     }
 
-    /// Notes that a thread has all its connections, or no longer has.
+    /// Notes that a thread has all its connections, or has lost one.
     pub(crate) fn set_complete(&self, server: usize, complete: bool) {
         let count = &mut self.absence(server).complete;
         *count = if complete { *count + 1 } else { *count - 1 };
     }
 
-    /// Notes that an old connection with unanswered writes is still open, or no longer is.
+    /// Notes that an old connection with unanswered writes stays open, or has closed.
     pub(crate) fn set_lingering(&self, server: usize, lingers: bool) {
         let count = &mut self.absence(server).lingering;
         *count = if lingers { *count + 1 } else { *count - 1 };
     }
 
-    /// Whether an old connection may still execute writes: until then the server cannot return.
+    /// Whether the server may still execute writes of an old connection. Until it closes them, it cannot return.
     pub(crate) fn lingers(&self, server: usize) -> bool {
         self.absence(server).lingering > 0
     }
 
-    /// Notes a deletion of what a server may have missed. A single server has no copies to differ from.
+    /// Takes a server out that may have missed a write, and notes the deletion of the key. Does nothing for a single
+    /// server, because no other server can have a different value.
     pub(crate) fn miss(&self, server: usize, deletion: Vec<u8>) {
         if self.servers.len() == 1 {
             return;
@@ -170,8 +172,8 @@ impl Health {
         absence.miss(deletion, self.missed_bytes_max);
     }
 
-    /// Returns the next step of a server's return, for a thread that has all its connections, and can send deletions if
-    /// it has any.
+    /// Returns the next step of a server's return, for a thread that has all its connections. A thread without
+    /// connections has all of them, but cannot delete.
     pub(crate) fn step(&self, server: usize, thread: usize, can_delete: bool) -> Step {
         let mut absence = self.absence(server);
         let is_whole = absence.answers || self.servers.len() == 1;
@@ -208,7 +210,7 @@ impl Health {
         }
     }
 
-    /// Takes back the deletions of the last step, if `thread` has sent them: their outcome is unknown.
+    /// Notes the deletions of the last step again if `thread` sent them, because their outcome is unknown.
     pub(crate) fn give_back(&self, server: usize, thread: usize) {
         let mut absence = self.absence(server);
         if let Some((_, batch)) = absence.deleting.take_if(|(keeper, _)| *keeper == thread) {
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(health.usable(), 0b01);
         assert_eq!(health.step(1, 0, true), Step::Delete(vec![b"delete a\r\n".to_vec()]));
         assert_eq!(health.step(1, 1, true), Step::Wait);
-        // The thread has lost its connection.
+        // Thread 1 has lost its connection, but thread 0 sent the deletion.
         health.give_back(1, 1);
         assert_eq!(health.step(1, 1, true), Step::Wait);
         health.give_back(1, 0);

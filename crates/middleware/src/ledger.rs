@@ -22,7 +22,7 @@ pub(crate) struct Settled {
     pub(crate) trace: Option<Box<Trace>>,
 }
 
-/// The recorder of a thread, and this batch's requests that are not yet recorded.
+/// A thread's recorder, and the requests of this batch that are not yet recorded.
 pub(crate) struct Ledger {
     /// `None` once the thread has ended.
     recorder: Option<Recorder<Middleware>>,
@@ -47,7 +47,7 @@ impl Ledger {
         self.settled.push(settled);
     }
 
-    /// Records the added requests: their replies left at `replied`.
+    /// Records the added requests, whose replies left at `replied`.
     pub(crate) fn record(&mut self, replied: Instant) {
         let Some(recorder) = &mut self.recorder else { return };
         for settled in self.settled.drain(..) {

@@ -1,4 +1,4 @@
-//! The return of a server: deletes there what it has missed.
+//! The return of a server: the middleware deletes the keys that the server has missed.
 
 use knee_proto::Status;
 use knee_reactor::Io;
@@ -45,7 +45,7 @@ impl Proxy {
         }
     }
 
-    /// Takes the answer to a deletion.
+    /// Takes the answer to a deletion of a return.
     pub(crate) fn take_deletion(&mut self, io: &mut Io, server: usize, status: &Status<'_>) {
         let state = &mut self.servers[server];
         state.deletes &= deletion::is_done(status);
@@ -68,7 +68,7 @@ impl Proxy {
         }
     }
 
-    /// Notes that a server may lack a write, before its client is answered.
+    /// Notes that a server may lack a flight's write. The client must not have its answer yet.
     pub(crate) fn miss(&mut self, id: u32, server: usize) {
         let flight = &self.flights[id];
         for request in deletion::deletions(flight.route.form, &flight.request) {
@@ -76,13 +76,13 @@ impl Proxy {
         }
     }
 
-    /// Sends deletions to servers that do not get a write because they are out, or notes them for later.
+    /// Sends deletions in place of a write to `servers`, or notes the deletions for later.
     pub(crate) fn delete_instead(&mut self, io: &mut Io, id: u32, servers: u64, request: &[u8]) {
         let flight = &self.flights[id];
         let Some(lane) = flight.lane else { return };
         let deletions = deletion::deletions(flight.route.form, request);
         for server in (0..self.servers.len()).filter(|server| servers >> server & 1 == 1) {
-            // A server that hangs would hold up the client.
+            // The client must not wait for a server that hangs.
             let waits = !self.lanes[lane as usize].is_up(server) || self.health.lingers(server);
             for deletion in &deletions {
                 if waits {

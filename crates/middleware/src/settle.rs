@@ -93,7 +93,7 @@ impl Proxy {
     pub(crate) fn lost(&mut self, io: &mut Io, id: u32, part: u16, server: usize) {
         let flight = &mut self.flights[id];
         let (kind, changes) = (flight.route.kind, flight.route.changes);
-        // The server may have executed it or not.
+        // The server may or may not have executed the request.
         flight.lost |= 1 << server;
         if flight.round_writes() && !flight.may_keep(server) {
             self.miss(id, server);
@@ -130,7 +130,7 @@ impl Proxy {
                 self.settle_cas(io, id);
             }
             Kind::Cas if flight.round == Round::Asking && flight.may_lose(server) => {
-                // The token does not stand for the servers that are left.
+                // The client's token does not hold without this server.
                 flight.members &= !(1 << server);
                 flight.missing -= 1;
                 if flight.missing == 0 {
@@ -170,7 +170,8 @@ impl Proxy {
         }
     }
 
-    /// Notes the lost write of the server that may keep it, if another one has it.
+    /// Notes the write as missed by the server that [`Flight::may_keep`](crate::flight::Flight::may_keep) a value, if
+    /// that server was lost, but not all servers were.
     fn settle_kept(&mut self, id: u32) {
         let flight = &self.flights[id];
         let kept = flight.members & flight.members.wrapping_neg();
@@ -185,7 +186,7 @@ impl Proxy {
             return;
         }
         self.settle_kept(id);
-        // One replica had the item, and refused; those that added it must not keep another value.
+        // One server had the item and refused the write. The servers that executed it delete the new value.
         let undone = self.flights[id].verdict.take_undone();
         if undone != 0 {
             let request = std::mem::take(&mut self.flights[id].request);
@@ -253,7 +254,6 @@ impl Proxy {
         self.settle_merged(io, id, merged, reply);
     }
 
-    /// Settles a flight with a merged answer.
     fn settle_merged(&mut self, io: &mut Io, id: u32, merged: Gathered, reply: Vec<u8>) {
         let flight = &mut self.flights[id];
         let expect = flight.route.form.expect();
@@ -357,7 +357,7 @@ impl Proxy {
         let draining = self.is_draining();
         let pipelined = self.config.mode == Mode::Pipelined;
         let Some(client) = self.client(conn) else { return };
-        // Resume at half the limit, and not for each single request.
+        // Resume only below half the limit, not after every reply.
         let resume_below = if pipelined { client.in_flight_max().div_ceil(2) } else { 1 };
         if client.paused && !draining && client.may_take(resume_below) {
             client.paused = false;
@@ -378,7 +378,7 @@ impl Proxy {
         }
     }
 
-    /// Records the outcome of a flight, and frees it.
+    /// Records the outcome of a flight, and frees the flight.
     pub(crate) fn complete(&mut self, id: u32, bytes_out: usize) {
         let flight = &self.flights[id];
         if !flight.local {
@@ -411,7 +411,6 @@ impl Proxy {
     }
 }
 
-/// Keys found.
 fn hits(response: &Response<'_>) -> u32 {
     // `mg` without `v` answers a hit without a value.
     let without_value = usize::from(matches!(response.status, Status::MetaDone));

@@ -48,10 +48,10 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Adds the answer of one server, given by its place on the command line; returns whether to relay this answer.
+    /// Adds the answer of one server, given by its place on the command line. Returns whether to relay this answer.
     ///
-    /// A server that has returned lacks keys. So a missing item is less than a success at another server. `adds`: whether
-    /// the write is refused because an item exists, and not because it is missing.
+    /// A server that has returned may lack keys. So a success at another server outweighs a missing item. `adds`: whether
+    /// the answer `NOT_STORED` or `NS` means that an item exists, and not that it is missing.
     pub(crate) fn weigh(&mut self, server: usize, response: &Response<'_>, adds: bool) -> bool {
         let severity = match (Severity::of(&response.status), &response.status) {
             (_, Status::NotStored | Status::MetaNotStored) if !adds => Severity::Missing,
@@ -73,7 +73,7 @@ impl Verdict {
         relayed
     }
 
-    /// Takes the bit set of the servers that executed a write whose client gets a refusal.
+    /// If the client gets a refusal, takes the bit set of the servers that executed the write.
     pub(crate) fn take_undone(&mut self) -> u64 {
         match self.severity {
             Severity::NotStored | Severity::Exists => std::mem::take(&mut self.done),
@@ -81,7 +81,7 @@ impl Verdict {
         }
     }
 
-    /// Adds the loss of a server; returns whether to relay the loss.
+    /// Adds the loss of a server. Returns whether to relay the loss.
     pub(crate) fn lose(&mut self) -> bool {
         let first = self.severity < Severity::Error;
         self.severity = Severity::Error;
