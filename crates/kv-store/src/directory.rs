@@ -234,18 +234,18 @@ impl Directory {
         drop(open);
         let path = self.file(id);
         let entered = self
-            .create_file(&path, id, Made { salt, bytes })
-            .and_then(|file| self.enter(id, Made { salt, bytes }, file));
+            .create_files(&path, id, Made { salt, bytes })
+            .and_then(|(file, keys)| self.enter(id, Made { salt, bytes }, file, keys));
         // Remove the file of an unusable segment, unless a manifest may name it.
         entered.inspect_err(|_| {
             if !self.state().withdrawn.contains(&id) {
-                let _ = fs::remove_file(&path);
+                let _ = self.remove_files(id);
             }
         })?;
         Ok(segment)
     }
 
-    fn enter(&self, id: SegmentId, made: Made, file: File) -> io::Result<()> {
+    fn enter(&self, id: SegmentId, made: Made, file: File, keys: Keys) -> io::Result<()> {
         let mut open = self.state();
         let mut manifest = open.manifest.clone();
         manifest.segments.insert(id, made);
@@ -254,13 +254,13 @@ impl Directory {
                 open.withdrawn.push(id);
             }
         })?;
-        self.enter_file(id, made, file);
+        self.enter_files(id, file, keys);
         Ok(())
     }
 
-    fn enter_file(&self, id: SegmentId, made: Made, file: File) {
+    fn enter_files(&self, id: SegmentId, file: File, keys: Keys) {
         self.files().insert(id, Growing::new(file));
-        self.keys().insert(id, self.new_keys(id, made.salt));
+        self.keys().insert(id, keys);
     }
 
     /// Takes over an earlier segment without records.
@@ -270,13 +270,11 @@ impl Directory {
             return Ok(segment);
         }
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
-        // A crash may have kept keys, but not their records.
-        let _ = fs::remove_file(self.path.join(keys::name(id)));
-        self.enter_file(id, made, file);
+        self.enter_files(id, file, self.new_keys(id, made)?);
         Ok(segment)
     }
 
-    fn create_file(&self, path: &Path, id: SegmentId, made: Made) -> io::Result<File> {
+    fn create_files(&self, path: &Path, id: SegmentId, made: Made) -> io::Result<(File, Keys)> {
         let file =
             OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
         let length = FILE_HEAD_BYTES + made.bytes as u64;
@@ -288,9 +286,10 @@ impl Directory {
         let consistency = self.state().manifest.consistency;
         file.write_all_at(&file_head(id, made, consistency), 0)?;
         file.sync_all()?;
+        let keys = self.new_keys(id, made)?;
         // The manifest must not name a file whose name a power cut takes away.
         self.itself.sync_all()?;
-        Ok(file)
+        Ok((file, keys))
     }
 
     /// Hands a segment's records to the system, perhaps with zeros `ahead` of them.
@@ -329,6 +328,8 @@ impl Directory {
         };
         if synced < written {
             file.sync_data()?;
+            let keys = self.keys().get(&id).and_then(Keys::sealed);
+            let _ = keys.map(|keys| keys.sync_data());
             if let Some(growing) = self.files().get_mut(&id) {
                 growing.synced = written;
             }
@@ -392,7 +393,11 @@ impl Directory {
         if self.is_dry {
             return Ok(());
         }
-        let _ = fs::remove_file(self.path.join(keys::name(id)));
+        self.remove_files(id)
+    }
+
+    fn remove_files(&self, id: SegmentId) -> io::Result<()> {
+        let _ = fs::remove_file(self.keys_file(id));
         fs::remove_file(self.file(id))
     }
 
@@ -431,7 +436,7 @@ impl Directory {
         }
         self.replace_manifest(&mut open, manifest)?;
         if !self.is_dry {
-            let _ = fs::remove_file(self.path.join(keys::name(id)));
+            let _ = fs::remove_file(self.keys_file(id));
         }
         Ok(())
     }

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -13,6 +15,8 @@ use knee_kv_store::{
     StoreOptions, Unwritable, Write, WriteError,
 };
 use knee_testkit::soak;
+
+use crate::store::Directory;
 
 const SEGMENT_BYTES: usize = 64 << 10;
 /// Keys that fill a little more than a third of the disk.
@@ -359,6 +363,52 @@ fn opens(path: &Path) {
         // Another process takes the freed blocks at once.
         fill();
     }
+}
+
+/// Another process takes all free blocks. The list of keys grows with its segment nevertheless, also when the store is
+/// opened again.
+fn lists_keys(path: &Path) {
+    for round in 7..9_u32 {
+        let store = open(path, 1 << 30);
+        let mut items = Items::new(store.clone());
+        // The first write makes the reserve.
+        put(&mut items, round << 20, b"").expect("there is room");
+        let _filler = taken_but(path, 0);
+        let keys = (1..).find(|key| put(&mut items, round << 20 | key, b"").is_err());
+        assert!(keys.expect("the disk is small") > 1000);
+        // Only a later record shows that the others were on the disk.
+        for _ in 0..2 {
+            store.sync(store.last()).expect("the disk takes it");
+            remove(&mut items, round << 20);
+        }
+        let crashed = ManuallyDrop::new(Directory(path.to_owned())).copy();
+        let key = (round << 20 | 900).to_le_bytes();
+        let place = |bytes: &[u8]| {
+            let record = [&key[..], &[0; 4]].concat();
+            bytes.windows(8).position(|bytes| bytes == record)
+        };
+        let at = crashed.segments().into_iter().find_map(|path| {
+            let at = place(&fs::read(&path).expect("readable"))?;
+            Some((path, at))
+        });
+        let (segment, at) = at.expect("it is somewhere");
+        let file = fs::File::options().write(true).open(segment).expect("writable");
+        file.write_all_at(b"z", at as u64).expect("writable");
+        let at = DirectoryOptions {
+            path: crashed.0.clone(),
+            durability: Durability::Always,
+            repair: true,
+        };
+        let (_, report) = Store::open(OPTIONS, &at, 1 << 30).expect("it is repaired");
+        let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
+        assert!(doubt.is_about(&key) && !report.has_unnamed, "{report:?}");
+        fs::remove_file(path.join("filler")).expect("it is there");
+    }
+}
+
+#[test]
+fn full_disk_takes_the_keys_of_its_segments() {
+    on_a_disk("keys", lists_keys);
 }
 
 #[test]

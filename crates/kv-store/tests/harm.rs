@@ -306,6 +306,29 @@ fn killed_repair_leaves_the_list_of_lost_keys() {
     assert_eq!(value(&store, b"key"), None, "{report:?}");
 }
 
+/// No turn of the keeper has written the keys of the full segment.
+#[test]
+fn keys_of_a_segment_that_was_just_sealed_are_known() {
+    let directory = Directory::new("sealed");
+    let store = open(&directory.0).expect("opens");
+    for number in 0.. {
+        set(&store, &[number], &[number; 100]);
+        store.sync(store.last()).expect("the disk takes it");
+        if fs::read(&directory.segments()[1]).expect("readable")[4096] != 0 {
+            break;
+        }
+    }
+    let crashed = directory.copy();
+    let segment = crashed.segments().remove(0);
+    let bytes = fs::read(&segment).expect("readable");
+    let at = bytes.windows(100).position(|bytes| bytes == [20; 100]).expect("it is in there");
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"z", at as u64).expect("writable");
+    let (_, report) = repaired(&crashed);
+    let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
+    assert!(doubt.is_about(&[20]) && !report.has_unnamed, "{report:?}");
+}
+
 #[test]
 fn scan_over_a_flipped_key_reports_damage() {
     let directory = Directory::new("unnamed");

@@ -15,14 +15,16 @@
 //! An entry is a number for the key (u32; 0 for a clear record), and by how much its commit's sequence exceeds that
 //! of the entry before in the block (u8). The value 255 stands for any other case: sequence (u64) and part (u32) follow.
 //!
-//! No commit waits for this file, and a failure to write it only costs a repair its precision.
+//! Making a segment reserves the space of this file. A commit waits for it only where it seals the segment. A failure to
+//! write it only costs a repair its precision.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
-use crate::place::{ALIGN, Location, SegmentId};
+use crate::place::{ALIGN, Location};
 use crate::record::{self, Brief, HEAD_BYTES, Kind, Record, Sequence, u16_at, u32_at, u64_at};
 
 const BLOCK_BYTES: usize = 512;
@@ -31,6 +33,13 @@ const BLOCK_HEAD_BYTES: usize = 23;
 const FAR: u8 = 255;
 const FAR_BYTES: usize = 12;
 const ENTRY_BYTES_MAX: usize = 5 + FAR_BYTES;
+/// Least number of entries in a full block.
+const ENTRIES_MIN: usize = (BLOCK_BYTES - BLOCK_HEAD_BYTES) / ENTRY_BYTES_MAX;
+
+/// Most bytes of the file for a segment of `bytes`.
+pub(super) fn file_bytes_max(bytes: usize) -> usize {
+    (1 + bytes / (ENTRIES_MIN * HEAD_BYTES)) * BLOCK_BYTES
+}
 
 /// A record of a key, or a clear record, as another file knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,10 +78,8 @@ pub(crate) fn key_sum(key: &[u8]) -> u32 {
 /// The keys of a growing segment.
 #[derive(Debug)]
 pub(super) struct Keys {
-    path: PathBuf,
+    file: Arc<File>,
     salt: u32,
-    /// `None` before the first block.
-    file: Option<File>,
     is_broken: bool,
     /// Full blocks.
     full: usize,
@@ -89,11 +96,11 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(path: PathBuf, salt: u32) -> Keys {
+    /// Overwrites a file from its beginning.
+    pub(super) fn new(file: File, salt: u32) -> Keys {
         Keys {
-            path,
+            file: Arc::new(file),
             salt,
-            file: None,
             is_broken: false,
             full: 0,
             begin: 0,
@@ -118,9 +125,14 @@ impl Keys {
                 let key_sum = if is_clear { 0 } else { key_sum(key) };
                 self.enter(Entry { key_sum, sequence, part });
             }
-            self.is_sealed |= kind == Kind::Seal as u8;
             self.end += bytes;
             at += bytes;
+            if kind == Kind::Seal as u8 {
+                self.is_sealed = true;
+                self.write();
+                // The rest of the reserved space is not needed.
+                let _ = self.file.set_len(((self.full + 1) * BLOCK_BYTES) as u64);
+            }
         }
     }
 
@@ -155,11 +167,9 @@ impl Keys {
         }
     }
 
-    /// Waits until the blocks are on the disk.
-    pub(super) fn sync(&self) {
-        if let Some(file) = &self.file {
-            let _ = file.sync_data();
-        }
+    /// The complete file, once its segment is sealed.
+    pub(super) fn sealed(&self) -> Option<Arc<File>> {
+        self.is_sealed.then(|| Arc::clone(&self.file))
     }
 
     fn write(&mut self) {
@@ -176,11 +186,7 @@ impl Keys {
         block[22] = u8::from(self.is_sealed);
         let checksum = crc32c::crc32c_append(self.salt, &block[4..]);
         block[..4].copy_from_slice(&checksum.to_le_bytes());
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(File::create(&self.path)?),
-        };
-        file.write_all_at(block, (self.full * BLOCK_BYTES) as u64)
+        self.file.write_all_at(block, (self.full * BLOCK_BYTES) as u64)
     }
 }
 
@@ -198,7 +204,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Reads the file of a segment; a missing or unreadable one says nothing.
-    pub(super) fn read(path: &PathBuf, salt: u32) -> Known {
+    pub(super) fn read(path: &Path, salt: u32) -> Known {
         let bytes = fs::read(path).unwrap_or_default();
         let mut known = Known::default();
         for block in bytes.chunks_exact(BLOCK_BYTES) {
@@ -240,11 +246,6 @@ impl Known {
     }
 }
 
-/// The name of the file for a segment.
-pub(super) fn name(id: SegmentId) -> String {
-    format!("{id:08}.keys")
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_were_added() {
         let path = std::env::temp_dir().join(format!("knee-keys-{}", std::process::id()));
-        let mut keys = Keys::new(path.clone(), 7);
+        let mut keys = Keys::new(File::create(&path).unwrap(), 7);
         let (mut expected, mut places) = (Vec::new(), vec![0]);
         for number in 0..500_u64 {
             let key = number.to_le_bytes();
@@ -279,6 +280,7 @@ mod tests {
         assert!(Known::read(&path, 8).entries.is_empty());
         // Without one block, the others remain.
         let mut bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() <= file_bytes_max(places[500]));
         bytes[2 * BLOCK_BYTES + 99] ^= 1;
         fs::write(&path, bytes).unwrap();
         let known = Known::read(&path, 7);

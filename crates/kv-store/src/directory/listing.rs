@@ -1,11 +1,16 @@
 //! A directory's files with the keys of its segments: see `keys`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::Directory;
-use super::keys::{Keys, Known, name};
+use super::keys::{Keys, Known, file_bytes_max};
 use super::manifest::Made;
+use super::replacement::reserve;
 use crate::place::SegmentId;
 
 impl Directory {
@@ -13,8 +18,19 @@ impl Directory {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn new_keys(&self, id: SegmentId, salt: u32) -> Keys {
-        Keys::new(self.path.join(name(id)), salt)
+    /// The file with the keys of a segment.
+    pub(super) fn keys_file(&self, id: SegmentId) -> PathBuf {
+        self.path.join(format!("{id:08}.keys"))
+    }
+
+    /// Reserves the space for the keys of a segment. Overwrites earlier keys: a crash may have kept them, but not their
+    /// records. The file keeps its blocks: a full disk may have no others.
+    pub(super) fn new_keys(&self, id: SegmentId, made: Made) -> io::Result<Keys> {
+        let path = self.keys_file(id);
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        reserve(&file, file_bytes_max(made.bytes))?;
+        file.write_all_at(&vec![0; file.metadata()?.len() as usize], 0)?;
+        Ok(Keys::new(file, made.salt))
     }
 
     /// Writes the keys of all growing segments out. The log is on the disk up to `settled`.
@@ -22,21 +38,18 @@ impl Directory {
         let mut all = self.keys();
         all.values_mut().for_each(|keys| keys.write_out(settled));
         let growing = self.files();
-        let full: Vec<_> = all.keys().copied().filter(|id| !growing.contains_key(id)).collect();
-        let full: Vec<_> = full.iter().filter_map(|id| all.remove(id)).collect();
-        drop((all, growing));
-        full.iter().for_each(Keys::sync);
+        all.retain(|id, _| growing.contains_key(id));
     }
 
     /// Writes the keys of a segment that a recovery has read anew.
-    pub(crate) fn rewrite_keys(&self, id: SegmentId, made: Made, records: &[u8]) {
-        let mut keys = self.new_keys(id, made.salt);
+    pub(crate) fn rewrite_keys(&self, id: SegmentId, made: Made, records: &[u8]) -> io::Result<()> {
+        let mut keys = self.new_keys(id, made)?;
         keys.add(records);
-        keys.write_out(0);
+        keys.sealed().map_or(Ok(()), |file| file.sync_data())
     }
 
     /// What the directory knows about the keys of a segment.
     pub(crate) fn known_keys(&self, id: SegmentId, made: Made) -> Known {
-        Known::read(&self.path.join(name(id)), made.salt)
+        Known::read(&self.keys_file(id), made.salt)
     }
 }

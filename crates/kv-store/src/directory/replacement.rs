@@ -3,7 +3,7 @@
 //! A new manifest overwrites one copy, and the other one once the first is on the disk. So after a crash at least one
 //! is whole, and a damaged copy costs nothing. The manifest takes effect once both copies are on the disk.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -57,7 +57,7 @@ impl Directory {
             open.settled = copy;
         }
         for id in open.withdrawn.drain(..) {
-            let _ = fs::remove_file(self.file(id));
+            let _ = self.remove_files(id);
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ fn written(path: &Path) -> io::Result<File> {
 }
 
 /// Reserves blocks, without a change of the file's length. Some file systems cannot.
-fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+pub(super) fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     let (mode, length) = (libc::FALLOC_FL_KEEP_SIZE, bytes as libc::off_t);
     // SAFETY: a call with a descriptor that is open.
     if unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) } == 0 {
@@ -84,6 +84,7 @@ fn reserve(file: &File, bytes: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
     use std::os::unix::fs::symlink;
 
     use std::path::PathBuf;

@@ -134,8 +134,7 @@ impl Part {
         let seal_bytes = self.scan.seal.map_or(0, |_| HEAD_BYTES);
         let mut records = vec![0; self.scan.end + seal_bytes];
         self.open()?.read_exact_at(&mut records, FILE_HEAD_BYTES)?;
-        directory.rewrite_keys(self.id, self.made(), &records);
-        Ok(())
+        directory.rewrite_keys(self.id, self.made(), &records)
     }
 
     pub(super) fn made(&self) -> Made {
