@@ -22,6 +22,7 @@ use std::path::Path;
 pub(crate) use self::commits::records;
 pub(crate) use self::losses::Losses;
 use self::part::{Part, Tail};
+pub(crate) use self::report::DOUBTS_MAX;
 pub use self::report::{Doubt, Lost, Report};
 use super::directory::{Directory, DirectoryError, Made, Opened, Reached};
 use super::log::{RESERVED, Recovered};

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use knee_kv_cache::engine::{Refused, Version};
@@ -15,7 +15,7 @@ use knee_kv_cache::engine::{Refused, Version};
 use super::calendar;
 use super::directory::{DirectoryError, key_sum};
 use super::record::{Kind, Record, Sequence};
-use super::recovery::{Doubt, Found, Losses, Report};
+use super::recovery::{DOUBTS_MAX, Doubt, Found, Losses, Report};
 use super::store::Store;
 use super::table::{SlotId, Table};
 use super::types::{Consistency, Unwritable};
@@ -31,7 +31,8 @@ pub const UNNAMED: &str =
 const KNOWN_MAX: usize = 10;
 
 impl Store {
-    /// Marks what is lost, lists the keys whose newest record may be lost, and deletes them.
+    /// Marks what is lost, lists the keys whose newest record may be lost, and deletes them: a stripe at a time, because
+    /// all of them may not fit the memory.
     pub(super) fn hide_lost(
         &self,
         path: &Path,
@@ -47,21 +48,34 @@ impl Store {
             })
         };
         report.has_unnamed = losses.unknown.is_some();
-        let hidden = self.mark_lost(losses, &mut report.doubts).map_err(refused)?;
-        if is_dry {
-            return Ok(());
-        }
-        report.list = Some(write_list(path, report).map_err(failed)?);
-        for (stripe, keys) in hidden.into_iter().enumerate() {
+        let mut list = match is_dry {
+            true => None,
+            false => Some(begin_list(path, report).map_err(failed)?),
+        };
+        let mut lost = self.lost(losses).map_err(refused)?;
+        for stripe in 0..self.stripes() {
+            let (hidden, doubts) = self.mark_lost(stripe, &mut lost).map_err(refused)?;
+            take_doubts(doubts, report, &mut list).map_err(failed)?;
+            if is_dry {
+                continue;
+            }
             let mut locked = [(stripe, self.stripe(stripe))];
-            let removed = self.remove_all(&keys, &mut locked, calendar::now());
+            let removed = self.remove_all(&hidden, &mut locked, calendar::now());
             removed.map_err(|why| {
                 failed(match why {
                     Refused::NoSpace => io::ErrorKind::StorageFull.into(),
                     _ => io::Error::other("the log takes no delete"),
                 })
             })?;
+            drop(locked);
+            self.write_out().map_err(refused)?;
         }
+        take_doubts(lost.rest(), report, &mut list).map_err(failed)?;
+        report.doubts.sort_by(|one, other| one.key.cmp(&other.key));
+        let Some(mut list) = list else { return Ok(()) };
+        let unnamed = if report.has_unnamed { format!("{UNNAMED}\n") } else { String::new() };
+        let ended = list.write_all(unnamed.as_bytes()).and_then(|()| sync(&mut list));
+        ended.map_err(failed)?;
         // A key without a record may have had any state and version before.
         let last = self.0.log.last();
         self.0.unsure.fetch_max(last, Ordering::Relaxed);
@@ -69,64 +83,51 @@ impl Store {
         self.write_out().and_then(|()| self.0.log.note(self.forgotten())).map_err(refused)
     }
 
-    /// Appends a stand-in for each lost record. Returns the keys to hide, by stripe.
-    fn mark_lost(
-        &self,
-        losses: Losses,
-        doubts: &mut Vec<Doubt>,
-    ) -> Result<Vec<Hidden>, Unwritable> {
-        let (mut named, mut listed) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+    /// Sorts the lost records. Makes up for the lost clear records, which are known entirely.
+    fn lost(&self, losses: Losses) -> Result<LostKeys, Unwritable> {
+        let mut named = HashMap::<_, Vec<_>>::new();
         for (key, sequence) in losses.named {
             named.entry(key).or_default().push(sequence);
         }
-        for entry in losses.entries {
-            if entry.key_sum == 0 {
-                // This lost record is known entirely: it is the clear of a commit.
-                let record = Record::of_no_key(Kind::Clear, entry.sequence);
-                self.0.log.begin_move(&record)?.append_moved(&record);
-                self.restore_clear(entry.sequence);
-            } else {
-                listed.entry(entry.key_sum).or_default().push(entry.sequence);
+        let met = named.keys().map(|key: &Vec<u8>| key_sum(key)).collect();
+        let (clears, mut listed): (Vec<_>, Vec<_>) = losses
+            .entries
+            .into_iter()
+            .map(|entry| (entry.key_sum, entry.sequence))
+            .partition(|&(key_sum, _)| key_sum == 0);
+        for (_, sequence) in clears {
+            let record = Record::of_no_key(Kind::Clear, sequence);
+            self.0.log.begin_move(&record)?.append_moved(&record);
+            self.restore_clear(sequence);
+        }
+        listed.sort_unstable();
+        Ok(LostKeys { named, listed, met, unknown: losses.unknown })
+    }
+
+    /// Appends a stand-in for each lost record of a stripe. Returns the keys to hide, and what is known of them.
+    fn mark_lost(
+        &self,
+        stripe: usize,
+        all: &mut LostKeys,
+    ) -> Result<(Hidden, Vec<Doubt>), Unwritable> {
+        let mut table = self.stripe(stripe);
+        let mut marked = Vec::new();
+        for slot in table.slots() {
+            let key = table.newest_key(slot).to_vec();
+            let mut lost = all.take(&key);
+            if let Some(up_to) = all.unknown {
+                lost.extend(perhaps_lost(&table, slot, up_to));
+            }
+            let is_marked = table.is_lost(slot) || !lost.is_empty();
+            self.stand_in(&mut table, slot, &key, lost)?;
+            if is_marked {
+                marked.push((key, slot));
             }
         }
-        let mut met: HashSet<_> = named.keys().map(|key: &Vec<u8>| key_sum(key)).collect();
-        let mut hidden = Vec::new();
-        for stripe in 0..self.stripes() {
-            let mut table = self.stripe(stripe);
-            let mut marked = Vec::new();
-            for slot in table.slots() {
-                let key = table.newest_key(slot).to_vec();
-                let mut lost: BTreeSet<_> = named.remove(&key).into_iter().flatten().collect();
-                if let Some(sequences) = listed.get(&key_sum(&key)) {
-                    met.insert(key_sum(&key));
-                    lost.extend(sequences);
-                }
-                if let Some(up_to) = losses.unknown {
-                    lost.extend(perhaps_lost(&table, slot, up_to));
-                }
-                let is_marked = table.is_lost(slot) || !lost.is_empty();
-                self.stand_in(&mut table, slot, &key, lost)?;
-                if is_marked {
-                    marked.push((key, slot));
-                }
-            }
-            table.put_in_order();
-            marked.retain(|(_, slot)| table.is_lost(*slot));
-            doubts.extend(marked.iter().map(|(key, slot)| doubt(&table, key, *slot)));
-            hidden.push(marked);
-        }
-        // These keys have no record.
-        let gone = named.into_iter().map(|(key, sequences)| (Ok(key), sequences));
-        let unmet = listed.into_iter().filter(|(sum, _)| !met.contains(sum));
-        let gone = gone.chain(unmet.map(|(sum, sequences)| (Err(sum), sequences)));
-        doubts.extend(gone.map(|(key, sequences)| Doubt {
-            key,
-            from: sequences.into_iter().min().unwrap_or(0),
-            known: Vec::new(),
-            deleted: false,
-        }));
-        doubts.sort_by(|one, other| one.key.cmp(&other.key));
-        Ok(hidden)
+        table.put_in_order();
+        marked.retain(|(_, slot)| table.is_lost(*slot));
+        let doubts = marked.iter().map(|(key, slot)| doubt(&table, key, *slot)).collect();
+        Ok((marked, doubts))
     }
 
     /// Appends stand-ins of one key, for lost records of these commits.
@@ -181,6 +182,48 @@ fn perhaps_lost(table: &Table, slot: SlotId, up_to: Sequence) -> Vec<Sequence> {
     lost
 }
 
+/// The lost records of all stripes.
+struct LostKeys {
+    named: HashMap<Vec<u8>, Vec<Sequence>>,
+    /// The other records by the numbers of their keys, sorted.
+    listed: Vec<(u32, Sequence)>,
+    /// The numbers of keys that have other records.
+    met: HashSet<u32>,
+    /// See [`Losses::unknown`].
+    unknown: Option<Sequence>,
+}
+
+impl LostKeys {
+    /// Takes the lost records of a key that has others.
+    fn take(&mut self, key: &[u8]) -> BTreeSet<Sequence> {
+        let key_sum = key_sum(key);
+        let mut lost: BTreeSet<_> = self.named.remove(key).into_iter().flatten().collect();
+        let first = self.listed.partition_point(|&(other, _)| other < key_sum);
+        let listed = self.listed[first..].iter().take_while(|&&(other, _)| other == key_sum);
+        for &(_, sequence) in listed {
+            lost.insert(sequence);
+            self.met.insert(key_sum);
+        }
+        lost
+    }
+
+    /// The keys that have no record.
+    fn rest(self) -> impl Iterator<Item = Doubt> {
+        let LostKeys { named, listed, met, .. } = self;
+        let doubt = |key, from| Doubt { key, from, known: Vec::new(), deleted: false };
+        let named = named
+            .into_iter()
+            .map(move |(key, sequences)| doubt(Ok(key), sequences.into_iter().min().unwrap_or(0)));
+        let mut last = None;
+        // The first record of each number is its oldest.
+        let first = move |&(key_sum, _): &(u32, _)| {
+            last.replace(key_sum) != Some(key_sum) && !met.contains(&key_sum)
+        };
+        let unmet = listed.into_iter().filter(first);
+        named.chain(unmet.map(move |(key_sum, from)| doubt(Err(key_sum), from)))
+    }
+}
+
 /// What is known of a key whose newest record is a stand-in.
 fn doubt(table: &Table, key: &[u8], slot: SlotId) -> Doubt {
     let records: Vec<_> = table.records(slot).collect();
@@ -194,18 +237,39 @@ fn doubt(table: &Table, key: &[u8], slot: SlotId) -> Doubt {
     Doubt { key: Ok(key.to_vec()), from, known, deleted }
 }
 
-/// Adds what is lost to a file of the day in the directory.
-fn write_list(directory: &Path, report: &Report) -> io::Result<PathBuf> {
+/// Opens a file of the day in the directory, and adds the damaged places.
+fn begin_list(directory: &Path, report: &mut Report) -> io::Result<BufWriter<File>> {
     let path = directory.join(format!("REPAIR-{}.txt", day(u64::from(calendar::now()))));
-    let mut file = BufWriter::new(OpenOptions::new().create(true).append(true).open(&path)?);
-    report.lost.iter().try_for_each(|lost| writeln!(file, "{lost}"))?;
-    report.doubts.iter().try_for_each(|doubt| writeln!(file, "{doubt}"))?;
-    if report.has_unnamed {
-        writeln!(file, "{UNNAMED}")?;
-    }
-    file.into_inner()?.sync_all()?;
+    let mut list = BufWriter::new(OpenOptions::new().create(true).append(true).open(&path)?);
+    report.list = Some(path);
+    report.lost.iter().try_for_each(|lost| writeln!(list, "{lost}"))?;
+    sync(&mut list)?;
     File::open(directory)?.sync_all()?;
-    Ok(path)
+    Ok(list)
+}
+
+fn sync(list: &mut BufWriter<File>) -> io::Result<()> {
+    list.flush()?;
+    list.get_ref().sync_all()
+}
+
+/// Adds keys to the report and to the list. The list is on the disk before they are deleted, because the next repair
+/// does not find deleted keys.
+fn take_doubts(
+    doubts: impl IntoIterator<Item = Doubt>,
+    report: &mut Report,
+    list: &mut Option<BufWriter<File>>,
+) -> io::Result<()> {
+    for doubt in doubts {
+        if let Some(list) = list {
+            writeln!(list, "{doubt}")?;
+        }
+        report.doubts_all += 1;
+        if report.doubts.len() < DOUBTS_MAX {
+            report.doubts.push(doubt);
+        }
+    }
+    list.as_mut().map_or(Ok(()), sync)
 }
 
 /// The date of a second since the epoch, as YYYY-MM-DD.

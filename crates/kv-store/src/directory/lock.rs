@@ -17,10 +17,11 @@ impl Drop for Lock {
     }
 }
 
-/// Locks a directory for one store, and perhaps `makes` the lock's file; [`io::ErrorKind::WouldBlock`] if another store has it.
+/// Locks a directory for one store, and perhaps `makes` the lock's file; [`io::ErrorKind::WouldBlock`] if another store
+/// has it.
 pub(super) fn lock(path: &Path, makes: bool) -> io::Result<Lock> {
     let mut options = OpenOptions::new();
-    options.create(makes).truncate(false).write(true);
+    options.create(makes).truncate(false).read(true).write(makes);
     let file = match options.open(path.join("LOCK")) {
         // Without that file, no store has the directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !makes => File::open(path)?,

@@ -6,6 +6,9 @@ use knee_kv_cache::engine::Version;
 
 use crate::directory::key_sum;
 
+/// Hidden keys in a report.
+pub(crate) const DOUBTS_MAX: usize = 1000;
+
 /// What a start found damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -15,11 +18,13 @@ pub struct Report {
     pub is_rebuilt: bool,
     /// What a repair could not read.
     pub lost: Vec<Lost>,
-    /// The keys that a repair hid, because their newest record may be lost.
+    /// Number of keys that a repair hid, because their newest record may be lost.
+    pub doubts_all: usize,
+    /// Up to 1,000 of them. The list has all of them.
     pub doubts: Vec<Doubt>,
     /// Whether further keys may be lost, which no record names.
     pub has_unnamed: bool,
-    /// The file with the list of `lost` and `doubts`.
+    /// The file with the list of `lost` and all hidden keys.
     pub list: Option<PathBuf>,
 }
 

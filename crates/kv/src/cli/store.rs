@@ -35,9 +35,6 @@ pub(super) enum Repair {
     DryRun,
 }
 
-/// Keys that a repair prints; its list has all.
-const DOUBTS_PRINTED_MAX: usize = 1000;
-
 /// Parses the value of `--durability`.
 pub(super) fn durability(text: &str) -> Result<Durability, String> {
     match text.split_once(':') {
@@ -133,8 +130,7 @@ fn tell_lost(report: &Report) {
     for lost in &report.lost {
         tell(PROGRAM, format_args!("repair: {lost}"));
     }
-    let keys = report.doubts.len();
-    for doubt in report.doubts.iter().take(DOUBTS_PRINTED_MAX) {
+    for doubt in &report.doubts {
         tell(PROGRAM, format_args!("repair: {doubt}"));
     }
     if report.has_unnamed {
@@ -142,10 +138,10 @@ fn tell_lost(report: &Report) {
     }
     let list = report.list.as_ref().map(|list| format!("; {} lists all", list.display()));
     let list = list.unwrap_or_default();
-    match keys {
+    match report.doubts_all {
         0 if report.lost.is_empty() || report.has_unnamed => {}
         0 => tell(PROGRAM, format_args!("repair: every key has its newest version{list}")),
-        _ => tell(
+        keys => tell(
             PROGRAM,
             format_args!(
                 "repair: keys that are absent, as their newest version may be lost: {keys}; put them again, or read their \
