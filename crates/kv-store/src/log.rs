@@ -1,8 +1,8 @@
 //! The log: every commit in order, in segments, durable if configured.
 //!
-//! A commit takes effect when it is appended. [`Log::sync`] makes it as durable as configured: one caller writes the
-//! commits of all callers that have appended. No client may see a commit before that. [`Log::synced`] is the last such
-//! commit. With [`Durability::Always`] it is on the disk. Otherwise the system has it, and a killed process loses nothing.
+//! A commit takes effect in the tables when it is appended. Clients may see it once [`Log::sync`] has made it as
+//! durable as configured. With [`Durability::Always`] it is then on the disk. Otherwise the system has it: a killed
+//! process loses nothing, but a power cut may take it. One caller of [`Log::sync`] writes the commits of all callers.
 
 mod ahead;
 mod commit;
@@ -32,7 +32,6 @@ use super::types::{Durability, Unwritable, lock};
 /// The smallest segment: it fits a delete record of a short key, and the seal.
 const SEGMENT_BYTES_MIN: usize = 1024;
 
-/// The log of a store.
 #[derive(Debug)]
 pub(crate) struct Log {
     head: Mutex<Head>,
@@ -60,9 +59,9 @@ pub(crate) struct Log {
     turns: Mutex<Turns>,
     /// Locked while records are handed to the system, so that it gets them in order.
     handing: Mutex<()>,
-    /// Signalled at the end of turns with even and odd numbers. The current turn or the next one serves a waiting
-    /// thread. A single condition would wake all threads at each turn. With a hundred threads, that took half of the
-    /// processors' time.
+    /// Signalled at the end of turns: the first for even numbers, the second for odd ones. The end of a turn wakes all
+    /// threads that wait for it, and one thread that waits for the next. When it woke all threads of both turns, a
+    /// hundred threads took half of the processors' time for that.
     turn_over: [Condvar; 2],
     /// The last commit that is as durable as configured.
     synced: AtomicU64,
@@ -72,14 +71,14 @@ pub(crate) struct Log {
     made_safe: CommitCounters,
 }
 
-/// State that the records of the log no longer have.
+/// What the records of the log no longer show.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgotten {
     /// Versions before this commit may have been dropped.
     pub(crate) compacted: Sequence,
     /// With `sequential` consistency: no forgotten key had a version above this.
     pub(crate) floor: Version,
-    /// A key may have been there before this commit, although no record says so.
+    /// Keys without records may have existed before this commit.
     pub(crate) unsure: Sequence,
 }
 
@@ -183,7 +182,7 @@ impl Log {
         })
     }
 
-    /// Segments in reserve. A log in memory has none: it does not control free memory.
+    /// Number of segments to keep in reserve: none in memory, where no disk is full.
     fn reserved(&self) -> usize {
         if self.is_durable() { RESERVED } else { 0 }
     }
@@ -224,8 +223,9 @@ impl Log {
         Ok(is_over)
     }
 
-    /// Closes the active segment if at least `dead_least` of its bytes are dead: only closed segments are reclaimed.
-    /// Returns whether it did. Does nothing on a full disk: the reserve there is for moves.
+    /// Closes the active segment if at least `dead_least` of its bytes are dead, because only closed segments are
+    /// reclaimed. Returns whether it did. Does nothing on a full disk: the next segment would come from the reserve,
+    /// which moves need.
     pub(crate) fn turn_over(&self, dead_least: u64) -> Result<bool, Unwritable> {
         let mut head = lock(&self.head);
         let (filled, live) = (head.active.filled() as u64, head.active.live());
@@ -242,7 +242,6 @@ impl Log {
         Ok(true)
     }
 
-    /// The end of the log.
     pub(crate) fn end(&self) -> Location {
         lock(&self.head).end()
     }
@@ -262,7 +261,6 @@ impl Log {
         self.made_safe.take()
     }
 
-    /// The active segment.
     pub(crate) fn active(&self) -> SegmentId {
         lock(&self.head).active.id
     }
@@ -284,8 +282,8 @@ impl Log {
             let end = lock(&self.head).end();
             self.write_out()?;
             if self.durability == Durability::None {
-                // A moved record must be on the disk before its original goes. The system reports a failed write
-                // only once, so this sync must see it.
+                // The moved records must be on the disk before their originals go. If this sync fails, the log is
+                // broken: the system reports a failed write only once, so a second sync would succeed.
                 directory.sync().map_err(|error| self.broken_by(&error))?;
                 self.settled.fetch_max(end.to_bits(), Ordering::Relaxed);
             }
@@ -299,8 +297,8 @@ impl Log {
         Ok(())
     }
 
-    /// Refills the reserve with the blocks of a removed segment at once, before another process takes them. A later
-    /// commit reports a failure.
+    /// Refills the reserve with the blocks of a removed segment, before another process takes them. If that fails, a
+    /// later commit reports it.
     pub(crate) fn refill_from_removed(&self) {
         if self.is_durable() {
             let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());
@@ -318,7 +316,7 @@ impl Log {
         }
     }
 
-    /// Writes the keys of growing segments out. Only a repair reads them.
+    /// Writes the lists of keys of growing segments to their files. Only a repair reads them.
     pub(crate) fn write_keys(&self) {
         if let Some(directory) = &self.directory {
             directory.write_keys(self.settled.load(Ordering::Relaxed));

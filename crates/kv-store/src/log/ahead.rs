@@ -1,7 +1,7 @@
-//! The space that a commit needs, and the space of the log. The log has segments up to the limit, and a few beyond it
-//! for commits that free space.
+//! Whether the log has space for a commit.
 //!
-//! Callers check before a commit begins: making a segment waits for the disk, and blocks every later commit.
+//! A caller prepares the segments of a commit before the commit begins. A commit that makes a segment itself waits for
+//! the disk, and all later commits wait for it. Commits that free space may take a few segments beyond the limit.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,8 @@ use crate::segment::Segment;
 use crate::types::Unwritable;
 
 impl Log {
-    /// Whether a commit of this size makes no segment: its segments are ready, or the commit is refused at once.
+    /// Whether a commit of this size can begin without making a segment: its segments are ready, or the log refuses it
+    /// at once.
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
@@ -52,7 +53,7 @@ impl Log {
         (self.segments_for(room) * self.segment_bytes) as u64 <= most
     }
 
-    /// Segments that such a commit may wait for: none in memory.
+    /// Segments that must be made before such a commit: none in memory.
     fn needed(&self, room: Room) -> usize {
         if self.is_durable() { self.beside(room) } else { 0 }
     }
@@ -78,9 +79,10 @@ impl Log {
         self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
     }
 
-    /// Most bytes of segments for a commit that may exceed the limit by `beyond` segments. An opened log may be larger
-    /// than its limit. Then commits that free space may exceed its present size instead. If its old segments are
-    /// larger, the live records of one old segment may still move.
+    /// Most bytes that all segments may take with a commit that may exceed the limit by `beyond` segments.
+    ///
+    /// A log may be larger than its limit when it is opened. A commit that frees space may then exceed the present size
+    /// of the log by `beyond` segments. A move may exceed it by as many segments as the largest old segment needs.
     fn allowed(&self, beyond: usize) -> u64 {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         match beyond {
@@ -122,9 +124,9 @@ impl Log {
         self.reserved().saturating_sub(beyond)
     }
 
-    /// Keeps no more than the rest of this segment's move may need. Replaces the reserved segments that the move has
-    /// used, unless the disk just refused one. The caller holds no lock: otherwise the next write would make them
-    /// while the log is locked.
+    /// Gives up the kept segments that the rest of this segment's move does not need. Makes new segments for the
+    /// reserve that the move has used, unless the disk just refused one. This waits for the disk, so the caller must
+    /// hold no lock. Without it, the next write would make them, and the log would be locked for that time.
     pub(crate) fn refill(&self, moved: &Segment) {
         self.spares.keep_at_most(self.kept_for(moved));
         if self.spares.ready() < self.reserved() {
@@ -134,8 +136,9 @@ impl Log {
     }
 }
 
-/// Most segments that records of `bytes` in total may need, each at most `longest`. Each segment but the last has no
-/// space for the next record. So two neighbouring segments hold more than a segment's size.
+/// Most segments that records of `bytes` in total may need. Each record has at most `longest` bytes. A record goes to
+/// the next segment only if the current one has no space for it. So each segment but the last lacks less than
+/// `longest` bytes, and two neighbours together hold more than one full segment.
 fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
     let least = capacity.saturating_sub(longest).max(1);

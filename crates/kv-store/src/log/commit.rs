@@ -12,8 +12,8 @@ use crate::segment::Segment;
 use crate::types::{Unwritable, lock};
 
 impl Log {
-    /// Begins a commit of records of these lengths. A commit that has begun cannot fail. A commit that only `frees`
-    /// space may take one segment beyond the limit.
+    /// Begins a commit of records of these lengths, and takes the segments for all of them: so a commit that has begun
+    /// cannot fail. A commit that only `frees` space may take one segment beyond the limit.
     pub(crate) fn begin(
         &self,
         record_bytes: impl Iterator<Item = usize> + Clone,
@@ -54,8 +54,8 @@ impl Log {
         Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
     }
 
-    /// Begins to move a record of an earlier commit to the end of the log. A move frees the segment of the record.
-    /// So it may use the reserve, and exceed the limit by [`RESERVED`] segments.
+    /// Begins to move a record of an earlier commit to the end of the log. Moves free a segment. So they may use the
+    /// reserve, and exceed the limit by [`RESERVED`] segments.
     pub(crate) fn begin_move(&self, record: &Record<'_>) -> Result<Commit<'_>, Unwritable> {
         let mut head = lock(&self.head);
         if let Some(why) = self.broken.get() {
@@ -102,6 +102,7 @@ impl Log {
 pub(crate) struct Commit<'a> {
     /// The number of the commit in the order of all commits.
     pub(crate) sequence: Sequence,
+    /// Whether a record of the commit is in the log. A moved record counts as a later one of its commit.
     is_begun: bool,
     /// Whether the active segment has noted a request with an id.
     is_noted: bool,

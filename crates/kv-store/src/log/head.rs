@@ -12,14 +12,13 @@ pub(super) struct Head {
     /// finds.
     pub(super) active: Arc<Segment>,
     pub(super) last: Sequence,
-    /// Records that no turn has taken yet.
+    /// Number of records that no turn has taken yet.
     pub(super) ungrouped: u64,
     /// Full segments that may not yet be on the disk, oldest first.
     pub(super) full: Vec<Arc<Segment>>,
 }
 
 impl Head {
-    /// The end of the log.
     pub(super) fn end(&self) -> Location {
         Location::new(self.active.id, self.active.filled())
     }

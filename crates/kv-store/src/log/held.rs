@@ -22,7 +22,7 @@ impl Log {
         fresh.into_iter()
     }
 
-    /// Drops the list of full segments if the log is in memory: no turn writes them.
+    /// Empties the list of full segments if the log is in memory, where no turn writes them.
     pub(super) fn forget_full(&self, head: &mut Head) {
         if self.directory.is_none() {
             head.full.clear();
@@ -39,12 +39,11 @@ impl Log {
         (self.taken(), self.bytes_max.load(Ordering::Relaxed))
     }
 
-    /// Bytes of all segments.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Segments that no longer grow, and that are read from their files if they have any.
+    /// Segments that no longer grow. Of a log on disk, only those that are read from their files.
     pub(crate) fn full_segments(&self) -> Vec<Arc<Segment>> {
         let head = lock(&self.head);
         let waiting = |id| head.active.id <= id || head.full.iter().any(|full| full.id == id);
@@ -84,7 +83,6 @@ impl Log {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The segment with this number.
     pub(crate) fn segment(&self, id: SegmentId) -> Option<Arc<Segment>> {
         self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }

@@ -129,7 +129,8 @@ impl Spares {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Spares that must be there to take `taken` and leave `left`. A move leaves none, and takes those kept for it.
+    /// Number of spares that must be there so that a commit can take `taken` and leave `left`. Only a move leaves none,
+    /// so it may take the kept ones; other commits leave them too.
     pub(super) fn needed(&self, taken: usize, left: usize) -> usize {
         let kept = self.kept.load(Ordering::Relaxed);
         taken + if left == 0 { 0 } else { left.max(kept) }
@@ -139,8 +140,8 @@ impl Spares {
         self.ready.store(state.segments.len(), Ordering::Relaxed);
     }
 
-    /// Makes segments until there are `taken` and `left` together. Unless the caller `insists`, a [`PAUSE`] refuses it
-    /// at once.
+    /// Makes segments until `count` can be taken and `left` remain. During a [`PAUSE`], it fails at once unless the
+    /// caller `insists`.
     pub(super) fn fill(
         &self,
         count: usize,
@@ -177,7 +178,7 @@ impl Spares {
             let making = Making(self);
             let made = make();
             state = lock(&self.state);
-            // `is_making` stays set until this segment has its place, so that no other thread begins the next one.
+            // The lock is held until this segment has its place: no other thread makes the next one before.
             std::mem::forget(making);
             state.is_making = false;
             self.made.notify_all();
@@ -279,7 +280,7 @@ impl Spares {
         lock(&self.state).failure = None;
     }
 
-    /// Forgets the failure of a large move: a large segment was removed, perhaps that one.
+    /// Forgets the failure of a large move. A large segment was removed: perhaps the one that could not be moved.
     pub(super) fn forget_unmoved(&self) {
         lock(&self.state).unmoved = None;
     }

@@ -1,7 +1,8 @@
 //! Writes appended records to the disk: one thread at a time writes for all waiting threads.
 //!
 //! A write has two steps. The first hands the records to the system, the second waits until they are on the disk.
-//! Without [`Durability::Always`], commits wait for the first step only, and the keeper does the second.
+//! With [`Durability::Always`], a commit waits for both. Otherwise it waits for the first, and the keeper's thread does
+//! the second later.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -86,7 +87,7 @@ impl Log {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
-        // Zeros ahead would overwrite records that another thread hands over before this thread syncs.
+        // Zeros only help a group that is synced next: see [`Directory::write`].
         let ahead = self.durability == Durability::Always;
         segments
             .try_for_each(|segment| directory.write(segment, ahead))
@@ -96,7 +97,7 @@ impl Log {
     /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         match &self.directory {
-            // Moved records have no commit to wait for.
+            // Moved records have numbers of earlier commits, so only this number includes all of them.
             Some(directory) => {
                 self.write_out_in_turn(directory, Sequence::MAX)?;
                 self.write_keys();
@@ -122,8 +123,9 @@ impl Log {
                 _ => Ok(()),
             };
         }
-        // Take the group while the turns are locked. Every thread that waits for this turn has already appended; later
-        // threads see the end of the group. No later record is handed over before those of the group.
+        // Both locks are held while the group is taken. `turns`: each thread that waits for this turn has appended its
+        // commit before, so the group has it; later threads see `up_to`. `handing`: no thread hands later records to
+        // the system before those of the group.
         let handing = lock(&self.handing);
         let group = self.take_group();
         *turns = Turns { taken: true, turn: own, up_to: group.last };
