@@ -137,6 +137,7 @@ def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Sp
     assert station["late_sends"] is None
     summary = dataset.summaries.row(0, named=True)
     assert (summary["servers_ejected"], summary["servers_errors"], summary["bottleneck_reason"]) == (1, 2, None)
+    assert summary["servers_requests"] == [400, 412]
     total = dataset.totals.row(0, named=True)
     assert (total["count"], total["queueing"], total["service"], total["response"]) == (812, "Q", None, "R")
     probe = dataset.probes.row(0, named=True)

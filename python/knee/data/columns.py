@@ -200,6 +200,7 @@ SUMMARIES = pl.Schema(
         "evictions": pl.Int64(),
         "servers_ejected": pl.Int64(),
         "servers_errors": pl.Int64(),
+        "servers_requests": pl.List(pl.Int64()),
         **_SPAN,
     }
 )
@@ -209,6 +210,7 @@ bottleneck_* load only: why the generator was the bottleneck ("cpu" or "late"); 
 losses       load only: lost connections; reconnects, the number of reopened ones
 unsent       load only: requests of an open loop that were due and never sent, because all connections were full or
 missing servers_*    middleware only: ejections of servers and errors on servers, over all its servers
+servers_requests  middleware only: requests that it sent to each store, in the stores' order
 """
 
 TOTALS = pl.Schema(

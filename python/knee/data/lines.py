@@ -69,6 +69,7 @@ def add_summary(rows: Rows, of_process: dict[str, Any], summary: dict[str, Any])
             "bottleneck_detail": bottleneck.get("detail"),
             "servers_ejected": servers and sum(server["ejected"] for server in servers),
             "servers_errors": servers and sum(server["errors"] for server in servers),
+            "servers_requests": servers and [server["requests"] for server in servers],
         }
     )
     histograms: dict[str, dict[str, str]] = {}

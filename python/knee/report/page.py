@@ -12,6 +12,7 @@ import vl_convert
 
 from knee import __version__
 from knee.report import (
+    balance,
     clients,
     distributions,
     factorial,
@@ -61,6 +62,7 @@ def html(findings: Findings) -> str:
         ("factors", "Which factor matters?", factorial.section(sheet)),
         ("laws", "Do the numbers obey the laws?", laws.section(sheet)),
         ("percentiles", "Response-time distribution", distributions.section(sheet)),
+        ("stores", "Requests of each store", balance.section(sheet)),
         ("resources", "Resources", resources.section(sheet)),
         ("timeline", "Second by second", timeline.section(sheet)),
         ("provenance", "Where the numbers come from", provenance.section(sheet)),

@@ -1,6 +1,7 @@
 """All sentences of a verdict, made from findings. The terminal and the page print the same sentences."""
 
 from knee.verdict.words.arrivals import arrivals
+from knee.verdict.words.balance import balance
 from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence
 from knee.verdict.words.drift import drift
 from knee.verdict.words.health import (
@@ -21,6 +22,7 @@ from knee.verdict.words.views import views
 __all__ = [
     "arrival_lines",
     "arrivals",
+    "balance",
     "bottleneck",
     "bottleneck_lines",
     "clusters",

@@ -1,0 +1,33 @@
+"""The requests of each store, and how even they are."""
+
+from __future__ import annotations
+
+from html import escape
+
+from knee.report.sheet import Sheet
+from knee.report.tables import Cell
+from knee.verdict import words
+
+
+def section(sheet: Sheet) -> str:
+    """Empty without several stores behind middlewares."""
+    found = sheet.findings.details.balances if sheet.findings.details else {}
+    if not found:
+        return ""
+    stores = range(max(len(one.requests) for one in found.values()))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            sheet.naming.series[point],
+            sheet.naming.load[point],
+            *(found[point].requests[i] if i < len(found[point].requests) else None for i in stores),
+            found[point].fairness,
+        )
+        for point, _ in sheet.naming.points
+        if point in found
+    ]
+    numbers = sheet.of_lines((*(f"store-{i} (requests)" for i in stores), "fairness index"), rows)
+    sentence = words.balance(found, dict(sheet.naming.points))
+    return (
+        f'<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent, over all repetitions '
+        "with warm-up and cool-down. A write goes to every store that holds a copy.</p>"
+    )

@@ -1,0 +1,57 @@
+"""How evenly middlewares spread requests over the stores. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from knee.stats.intervals import LEVEL, Interval, mean_interval
+
+if TYPE_CHECKING:
+    from knee.data import Dataset
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The stores of one point.
+
+    requests  requests that all middlewares sent to each store, over all repetitions, warm-up included
+    fairness  Jain's index of these requests, as a mean over the repetitions: 1 if all stores get as many, 1/n if one
+              of n stores gets all
+    """
+
+    requests: tuple[int, ...]
+    fairness: Interval
+
+    @property
+    def shares(self) -> list[float]:
+        """Each store's share of the requests."""
+        return [each / sum(self.requests) for each in self.requests]
+
+
+def fairness(requests: Sequence[int]) -> float:
+    """(Σ x)² / (n Σ x²), the fairness index of Jain, Chiu & Hawe (1984); NaN without requests."""
+    x = np.array(requests, float)
+    return float(x.sum() ** 2 / (x.size * np.square(x).sum())) if x.any() else float("nan")
+
+
+def balances(dataset: Dataset, points: Sequence[int], level: float = LEVEL) -> dict[int, Balance]:
+    """The balance at each point with several stores behind middlewares that report their requests."""
+    runs: dict[int, dict[int, list[list[int]]]] = {}
+    for point, repetition, each in (
+        dataset.summaries.filter(pl.col("servers_requests").list.len() > 1, pl.col("point").is_in(list(points)))
+        .select("point", "repetition", "servers_requests")
+        .iter_rows()
+    ):
+        runs.setdefault(point, {}).setdefault(repetition, []).append(each)
+    found = {}
+    for point in points:
+        sums = [np.sum(each, axis=0).tolist() for each in runs.get(point, {}).values()]
+        if np.any(sums):
+            known = [index for one in sums if np.isfinite(index := fairness(one))]
+            found[point] = Balance(tuple(np.sum(sums, axis=0).tolist()), mean_interval(known, level))
+    return found

@@ -1,0 +1,24 @@
+"""The sentence on the stores' shares of the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from knee.stats.intervals import number, percent
+from knee.verdict.balance import Balance
+
+
+def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
+    """The smallest fairness index of all points, and the shares there; empty without several stores."""
+    if not found:
+        return ""
+    point, least = min(found.items(), key=lambda pair: pair[1].fairness.estimate)
+    shares = least.shares
+    most = max(range(len(shares)), key=shares.__getitem__)
+    place = f"The stores share the requests least evenly at {names[point]}. " if len(found) > 1 else ""
+    alone = number(1 / len(shares), 2)
+    return (
+        f"{place}Jain's fairness index of the requests of {len(shares)} stores is {number(least.fairness.estimate)} "
+        f"(1 is even, {alone} is one store alone). store-{most} got {percent(shares[most])} of them, and the store "
+        f"with the fewest {percent(min(shares))}."
+    )
