@@ -52,7 +52,10 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
     store_service_ms       the stores' own service time; null for a foreign store
-    hits, misses, errors   in the clients' view
+    items, hits, misses, errors
+                           in the clients' view
+    miss_share             share of the keys of gets and multi-gets that were not found, in the clients' view
+    middleware_miss_share  and in the middlewares'; null without such a request
     load_total             requests completed over the whole run, counted by the clients,
     middleware_total       by the middlewares,
     store_total            and by stores that clients talk to themselves; null otherwise
@@ -133,6 +136,11 @@ def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
         chosen = (pl.col("role") == role) & pl.col(column).is_not_null()
         return (pl.col(column).filter(chosen).sum() / pl.col("count").filter(chosen).sum() / _NS_PER_MS).fill_nan(None)
 
+    def miss_share(role: str) -> pl.Expr:
+        chosen = (pl.col("role") == role) & pl.col("op").is_in(("get", "multiget"))
+        missed, hit = (pl.col(name).filter(chosen).sum() for name in ("misses", "hits"))
+        return (missed / (missed + hit)).fill_nan(None)
+
     load = pl.col("role") == "load"
     middleware = pl.col("role") == "middleware"
     return windows.group_by(RUN).agg(
@@ -144,6 +152,8 @@ def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
         mean_ms("middleware", "service_sum_ns").alias("service_ms"),
         mean_ms("middleware", "connection_sum_ns").alias("connection_ms"),
         mean_ms("store", "service_sum_ns").alias("store_service_ms"),
+        miss_share("load").alias("miss_share"),
+        miss_share("middleware").alias("middleware_miss_share"),
         *(pl.col(name).filter(load).sum() for name in ("items", "hits", "misses", "errors")),
     )
 

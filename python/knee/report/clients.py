@@ -7,7 +7,7 @@ import polars as pl
 from knee.report.charts.clients import against_load
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
-from knee.stats.intervals import Interval, counted, mean_interval
+from knee.stats.intervals import Interval, counted, mean_interval, percent
 from knee.verdict import words
 
 _QUANTITIES = (
@@ -46,6 +46,10 @@ _QUANTITIES = (
     ),
 )
 
+_MISSES = (
+    ("miss_share", "Keys not found, of clients' gets"),
+    ("middleware_miss_share", "Keys not found, of middlewares' gets"),
+)
 
 _AGAINST = {
     ("clients", "response_ms"): "Mean response time, as the clients saw it. Once throughput stops rising, "
@@ -82,8 +86,8 @@ def section(sheet: Sheet) -> str:
     if not sheet.naming.load:
         return ""
     named = len(sheet.naming.labels) > 1
-    columns = [column for column, _, _ in _QUANTITIES if column in sheet.findings.observations.columns]
-    means = {column: found for column in columns if (found := _means(sheet, column))}
+    columns = sheet.findings.observations.columns
+    means = {column: found for column, _, _ in _QUANTITIES if column in columns and (found := _means(sheet, column))}
     failures = sheet.findings.details.failures if sheet.findings.details else None
     notes = {"throughput": words.note_on_throughput(failures), "response_ms": words.note_on_times(failures)}
     figures: list[str] = []
@@ -114,11 +118,17 @@ def section(sheet: Sheet) -> str:
             said = _AGAINST.get((over, column), caption) + notes.get(column, "")
             figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
+    missed = {name: found for column, name in _MISSES if column in columns and (found := _means(sheet, column))}
     rows: list[tuple[Cell, ...]] = [
-        (sheet.naming.series[point], sheet.naming.load[point], *(means[column][point] for column, _ in shown))
+        (
+            sheet.naming.series[point],
+            sheet.naming.load[point],
+            *(means[column][point] for column, _ in shown),
+            *(percent(each[point].estimate) if each[point].repetitions else None for each in missed.values()),
+        )
         for point, _ in sheet.naming.points
     ]
-    numbers = sheet.of_lines([name for _, name in shown], rows)
+    numbers = sheet.of_lines([*(name for _, name in shown), *missed], rows)
     return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
 
 

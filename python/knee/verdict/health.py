@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 STOLEN_MAX = 0.05
 """Largest share of stolen CPU time (taken by the hypervisor) in a run without a warning."""
 
+MISSED_MAX = 0.01
+"""Largest share of keys that were set before the run and not found, without a warning."""
+
+_DEVIATIONS = 3
+"""A few drawn keys may miss more often by chance: the warning needs so many binomial standard deviations more."""
+
 SPEEDS_ALIKE = 1.25
 """Largest ratio between the processor times of a request in repetitions of one point, without a warning."""
 
@@ -85,6 +91,21 @@ class Ejected:
     """How often middlewares ejected a store."""
 
     count: int
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Runs in which clients did not find over MISSED_MAX more of the keys than their experiment leaves out.
+
+    worst      the share of the keys that were not found in the worst run, `populated` the share that was set before it
+    expire     whether values expire
+    """
+
+    affected: int
+    runs: int
+    worst: float
+    populated: float
+    expire: bool
 
 
 @dataclass(frozen=True)
@@ -183,6 +204,7 @@ HealthWarning = (
     | WrongAnswers
     | Ejected
     | Failures
+    | Missed
     | Unanswered
     | LoadLimited
     | LoadWaited
@@ -220,6 +242,7 @@ def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]
     return [
         *warnings_of_folder(dataset),
         *([failed] if failed.errors else []),
+        *_missed(dataset, evidence.measurements.table),
         *_unanswered(evidence.measurements.table),
         *_load_limits(evidence.limits, runs),
         *_outsiders(evidence.cpu_shares, runs),
@@ -262,6 +285,22 @@ def _unsent(dataset: Dataset) -> list[Unsent]:
     cut_off = connections(dataset).filter(pl.col("missing") > 0, pl.col("elapsed_s") >= 0)
     counts = {how == "semi": unsent.join(cut_off, on=RUN, how=how)["unsent"].sum() for how in ("anti", "semi")}
     return [Unsent(int(count), is_cut_off) for is_cut_off, count in counts.items() if count]
+
+
+def _missed(dataset: Dataset, table: pl.DataFrame) -> list[Missed]:
+    settings = [dataset.setting(f"workload.{name}").alias(name) for name in ("populated", "ttl_s")]
+    left_out = 1 - pl.col("populated")
+    deviation = (left_out * pl.col("populated") / (pl.col("hits") + pl.col("misses"))).sqrt()
+    over = (
+        dataset.points.select(*RUN, *settings)
+        .join(table.select(*RUN, "hits", "misses", "miss_share"), on=RUN)
+        .filter(pl.col("populated") > 0, pl.col("miss_share") > left_out + MISSED_MAX + _DEVIATIONS * deviation)
+        .sort("miss_share")
+    )
+    if over.is_empty():
+        return []
+    worst = over.row(-1, named=True)
+    return [Missed(over.height, table.height, worst["miss_share"], worst["populated"], worst["ttl_s"] is not None)]
 
 
 def _unanswered(table: pl.DataFrame) -> list[Unanswered]:

@@ -14,6 +14,7 @@ from knee.verdict.health import (
     LoadLimited,
     LoadWaited,
     LostConnections,
+    Missed,
     Note,
     Outsiders,
     SpeedChanged,
@@ -42,6 +43,14 @@ def warning(found: HealthWarning) -> str:
             return f"Middlewares took a store out of use {counted(count, 'time')}: see their logs."
         case Failures():
             return _failures(found)
+        case Missed(affected, runs, worst, populated, expire):
+            cause = "Values expired, or a store" if expire else "A store"
+            return (
+                f"Clients did not find up to {percent(worst)} of the keys of their gets in {affected} of "
+                f"{counted(runs, 'run')}, although {percent(populated)} of the keys were set before. {cause} evicted "
+                "values, restarted or refused writes. A missing value is faster to answer than a whole one. Give the "
+                "stores more memory, and read their logs."
+            )
         case Unanswered(affected, runs):
             return (
                 f"No request was answered in {affected} of {counted(runs, 'run')} after warm-up. Their throughput "

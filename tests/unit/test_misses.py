@@ -1,0 +1,46 @@
+"""Keys that gets did not find: their share in the tables, and the warning beyond what the experiment leaves out."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from synthetic import System, synthetic_dataset
+
+from knee.data import Dataset
+from knee.report import clients
+from knee.report.sheet import Sheet
+from knee.verdict import analyse, words
+from knee.verdict.health import Missed
+
+pytestmark = pytest.mark.usefixtures("modelless")
+
+
+def missing(share: float, **workload: object) -> Dataset:
+    """A run of two client counts; at the second, clients miss a share of their keys."""
+    dataset = synthetic_dataset(System(), (4, 8), repetitions=2)
+    missed = (pl.col("hits") * share * (pl.col("point") == 1) * (pl.col("role") == "load")).round().cast(pl.Int64)
+    dataset.windows = dataset.windows.with_columns(misses=missed, hits=pl.col("hits") - missed)
+    base = dataset.spec.base
+    base = base.model_copy(update={"workload": base.workload.model_copy(update=workload)})
+    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    return dataset
+
+
+def test_misses_of_each_view_are_in_the_table() -> None:
+    page = clients.section(Sheet(analyse(missing(1.0))))
+    assert "<th" in page and "Keys not found, of clients&#x27; gets" in page
+    assert '<td class="text">0%</td><td class="text">0%</td></tr>' in page
+    assert '<td class="text">100%</td><td class="text">0%</td></tr>' in page
+
+
+def test_misses_beyond_unpopulated_keys_are_a_warning() -> None:
+    (found,) = [one for one in analyse(missing(1.0, populated=1.0, ttl_s=3)).warnings if isinstance(one, Missed)]
+    assert (found.affected, found.runs, found.expire) == (2, 4, True)
+    said = words.warning(found)
+    assert "did not find up to 100% of the keys of their gets in 2 of 4 runs, although 100% of the keys" in said
+    assert "Values expired, or a store evicted" in said
+
+
+@pytest.mark.parametrize(("share", "populated"), [(0.05, 0.95), (0.009, 1.0), (0.5, 0.0)])
+def test_misses_of_unpopulated_keys_are_no_warning(share: float, populated: float) -> None:
+    assert not [one for one in analyse(missing(share, populated=populated)).warnings if isinstance(one, Missed)]
