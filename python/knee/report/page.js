@@ -1,4 +1,5 @@
-// Draws the charts of the page: in the colours of the reader's scheme, at the width of their place.
+// Draws the charts of the page: in the colours of the reader's scheme, at the width of their place. Saves figures as
+// SVG, and their data as CSV.
 (() => {
   "use strict";
   const specs = JSON.parse(document.getElementById("charts").textContent);
@@ -49,7 +50,66 @@
     if (width < 480) settings.legend = { ...settings.legend, columns: 2, titleOrient: "top" };
     const full = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container",
                    autosize: { type: "fit-x", contains: "padding" }, ...spec };
-    await window.vegaEmbed(place, full, { actions: false, renderer: "svg", config: settings });
+    const { view } = await window.vegaEmbed(place, full, { actions: false, renderer: "svg", config: settings });
+    offer(place.closest("figure"), place.dataset.chart, () => view.toSVG(), () => dataOf(specs[place.dataset.chart]));
+  }
+
+  // The buttons of a figure; a figure that is drawn again gets new ones.
+  function offer(figure, name, svg, rows) {
+    const caption = figure.querySelector("figcaption");
+    caption.querySelector(".save")?.remove();
+    const place = caption.appendChild(document.createElement("span"));
+    place.className = "save";
+    const paper = (text) => text.replace("<svg ", `<svg style="background: ${colours()("panel")}" `);
+    for (const [format, type, text] of [
+      ["SVG", "image/svg+xml", async () => paper(await svg())],
+      ["CSV", "text/csv", async () => rows().map((row) => row.map(quoted).join(",") + "\n").join("")],
+    ]) {
+      const button = place.appendChild(document.createElement("button"));
+      button.textContent = format;
+      button.title = format === "SVG" ? "Save this figure" : "Save the numbers of this figure";
+      button.addEventListener("click", async () => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob([await text()], { type }));
+        link.download = `${name}.${format.toLowerCase()}`;
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      });
+    }
+  }
+
+  function quoted(value) {
+    const text = String(value ?? "");
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }
+
+  // A header and the rows of all layers of a chart. Numbers that stand for names on an axis or in a menu become names.
+  function dataOf(spec) {
+    const parts = new Set();
+    const names = {};
+    (function collect(part) {
+      if (part.data?.values) parts.add(JSON.stringify(part.data.values));
+      const x = part.encoding?.x;
+      const labels = x?.axis?.labelExpr?.match(/^(\[.*\])\[datum\.value\]$/s);
+      if (labels) names[x.field] = JSON.parse(labels[1]);
+      for (const { bind } of part.params ?? [])
+        if (bind?.labels) names.point = Object.fromEntries(bind.options.map((point, i) => [point, bind.labels[i]]));
+      for (const inner of [...(part.layer ?? []), ...(part.hconcat ?? []), ...(part.vconcat ?? [])]) collect(inner);
+      if (part.spec) collect(part.spec);
+    })(spec);
+    const rows = [...parts].flatMap((part, i) => JSON.parse(part).map((row) => (parts.size > 1 ? { layer: i + 1, ...row } : row)));
+    const fields = [...new Set(rows.flatMap(Object.keys))];
+    return [fields, ...rows.map((row) => fields.map((field) => names[field]?.[row[field]] ?? row[field]))];
+  }
+
+  // The diagrams that the page has from the start, each before the table of its numbers.
+  function offerDiagrams() {
+    document.querySelectorAll("figure svg").forEach((svg, i) => {
+      const figure = svg.closest("figure");
+      const coloured = () => new XMLSerializer().serializeToString(svg).replaceAll(/var\(--(\w+)\)/g, (_, name) => colours()(name));
+      const rows = () => [...figure.nextElementSibling.querySelectorAll("tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
+      offer(figure, `stages-${i}`, coloured, rows);
+    });
   }
 
   function drawAll() {
@@ -63,5 +123,6 @@
   dark.addEventListener("change", drawAll);
   print.addEventListener("change", drawAll);
   document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawAll));
+  offerDiagrams();
   drawAll();
 })();

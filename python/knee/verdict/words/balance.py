@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from knee.stats.intervals import number, percent
 from knee.verdict.balance import Balance
 
+EVEN = 0.999
+"""Fairness indices from here on count as even: with two stores, one has at most 3 % more than its half."""
+
 
 def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
     """The smallest fairness index of all points, and the shares there; empty without several stores."""
@@ -14,6 +17,10 @@ def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
         return ""
     point, least = min(found.items(), key=lambda pair: pair[1].fairness.estimate)
     shares = least.shares
+    if least.fairness.estimate >= EVEN:
+        return (
+            f"The {len(shares)} stores share the requests evenly: Jain's fairness index is {EVEN} or more (1 is even)."
+        )
     most = max(range(len(shares)), key=shares.__getitem__)
     place = f"The stores share the requests least evenly at {names[point]}. " if len(found) > 1 else ""
     alone = number(1 / len(shares), 2)
