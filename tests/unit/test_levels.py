@@ -59,6 +59,17 @@ def test_best_level_is_named_with_levels_as_good(throughputs: str, says: list[st
     assert found is not None and says[0] in words.levels(found)
 
 
+def test_levels_of_keys_a_request_are_compared_by_keys() -> None:
+    asked = table({1: (300.0, 303.0), 3: (200.0, 201.0), 9: (60.0, 61.0)}, "throughput")
+    asked = asked.rename({"workers": "workload.multiget"})
+    assert levels(asked, ["workload.multiget"]) is None, "the keys are unknown"
+    items = pl.col("throughput") * 10 * pl.col("workload.multiget").cast(pl.Int64)
+    known = asked.with_columns(observed_s=10.0, load_total=9000, errors=0, items=items)
+    found = levels(known, ["workload.multiget"])
+    assert found is not None
+    assert words.levels(found).startswith("Throughput is largest with workload.multiget = 3: 602 ± 19 keys/s.")
+
+
 def test_open_loop_levels_are_compared_by_response_time() -> None:
     measured = {1: (20.0, 20.2), 2: (10.0, 10.1), 4: (10.0, 10.4)}
     found = levels(table(measured, "response_ms", think_ms=None), ["workers"])

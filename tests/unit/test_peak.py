@@ -136,6 +136,24 @@ def test_requests_that_fail_fast_crown_no_configuration() -> None:
     assert once is not None and once.factors == largest.factors and words.peak(once)[-1] == left_out
 
 
+def test_configurations_with_more_keys_a_request_are_compared_by_keys() -> None:
+    measured = {(1, 2): (300.0, 303.0), (1, 4): (290.0, 291.0), (9, 2): (100.0, 101.0), (9, 4): (50.0, 51.0)}
+    asked = table(measured).rename({"clients": "workload.multiget"})
+    factors = ["workload.multiget", "connections"]
+    assert peak(asked, factors) is None, "the keys are unknown"
+    # One set for every multi-get, and a tenth of the requests fails.
+    each = (1 + pl.col("workload.multiget")) / 2
+    asked = asked.with_columns(observed_s=10.0, load_total=9000, errors=pl.col("throughput"))
+    largest = peak(asked.with_columns(items=pl.col("throughput") * 10 * each), factors)
+    assert largest is not None
+    said = words.peak(largest)
+    assert said[0].startswith("Throughput is largest with workload.multiget = 9, connections = 2: 452 keys/s (")
+    assert said[1] == "With the 3 others, throughput is surely lower."
+    assert (
+        said[-1].startswith("This comparison leaves out failed requests, which occurred with") and "(10.0%)" in said[-1]
+    )
+
+
 def test_served_alike_is_equal_whatever_failed_beside_it() -> None:
     served = table({(8, 2): (900.0, 900.0), (8, 4): (899.0, 899.0), (16, 2): (300.0, 300.0)})
     errors = pl.Series([100, 50, 102, 59, 7, 3])

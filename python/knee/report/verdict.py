@@ -199,7 +199,7 @@ def _peak(sheet: Sheet) -> str:
         for factors, found in ((largest.factors, largest.throughput), *largest.as_large)
     ]
     title = f"The {len(rows)} configurations whose throughput may be the largest"
-    numbers = table((*largest.factors, "requests/s", "from", "to"), rows)
+    numbers = table((*largest.factors, largest.unit, "from", "to"), rows)
     return f'{said}<div class="finding">{folded(title, numbers)}</div>'
 
 

@@ -20,6 +20,9 @@ from knee.verdict.knee import PLATEAU
 _LOADS = ("clients", "rate")
 """Factors that describe the load; the knee and the arrivals analyse these."""
 
+_KEYS = frozenset(f"{table}{name}" for table in ("", "workload.") for name in ("multiget", "bulk_keys", "scan_keys"))
+"""Factors that set the number of keys in a request."""
+
 Level = int | float | str | bool
 
 Name = Level | None
@@ -33,11 +36,15 @@ class Measured(NamedTuple):
     found: Interval
 
 
+REQUESTS, KEYS = "requests/s", "keys/s"
+
+
 @dataclass(frozen=True)
 class Levels:
     """The measurements at every level of a factor.
 
     response    "throughput" (more is better) or "response_ms" (less is better)
+    unit        of throughput: keys/s if the number of keys in a request varies
     measured    measurements of every level, in order; without an interval if there is one repetition or no variance
     best        the comparable level with the best mean; None if the comparison needs more repetitions
     behind      relative deficit of the other comparable levels to the best, with an interval if the noise is known
@@ -56,6 +63,7 @@ class Levels:
     overloaded: tuple[Name, ...] = ()
     unsure: tuple[Name, ...] = ()
     failing: tuple[tuple[Name, float], ...] = ()
+    unit: str = REQUESTS
 
     @property
     def of_throughput(self) -> bool:
@@ -97,6 +105,8 @@ def levels(
     (factor,) = factors
     if table["think_ms"].null_count() not in (0, table.height):
         return None
+    unit = unit_of(table, factors)
+    table = in_unit(table, unit)
     rows: dict[Name, pl.DataFrame] = {
         at[factor][0]: at for _, at in table.sort(factor).group_by(factor, maintain_order=True)
     }
@@ -107,7 +117,7 @@ def levels(
     unsure = tuple(at for at, follows in follow.items() if follows is None)
     steady = [at for at in follow if at not in (*overloaded, *unsure, *dict(failing))]
     response = "response_ms" if steady else "throughput"
-    if response not in table.columns:
+    if response not in table.columns or (unit is None and response == "throughput"):
         return None
     samples = {at: sample(of, response) for at, of in rows.items()}
     measured = tuple(Measured(at, scattered_mean(values, level)) for at, values in samples.items())
@@ -116,13 +126,29 @@ def levels(
     compared = steady or list(rows)
     repeated = {at: samples[at] for at in compared if samples[at].size > 1}
     if not repeated or len(repeated) < min(2, len(compared)):
-        return Levels(factor, response, measured, None, (), overloaded, unsure, failing)
+        return Levels(factor, response, measured, None, (), overloaded, unsure, failing, unit or REQUESTS)
     best = (max if response == "throughput" else min)(repeated, key=lambda at: float(repeated[at].mean()))
     if not repeated[best].mean() > 0:
         return None
     behind = tuple(Measured(at, share) for at, share in shares_apart(repeated, best, level).items())
     crowned = next(one for one in measured if one.level == best)
-    return Levels(factor, response, measured, crowned, behind, overloaded, unsure, failing)
+    return Levels(factor, response, measured, crowned, behind, overloaded, unsure, failing, unit or REQUESTS)
+
+
+def unit_of(table: pl.DataFrame, factors: Sequence[str]) -> str | None:
+    """The unit in which throughputs compare. Requests with more keys are fewer and larger, so if a factor sets the keys
+    of a request, throughputs compare in keys/s; None if the table has no number of keys."""
+    if _KEYS.isdisjoint(factors):
+        return REQUESTS
+    return KEYS if _has_errors(table) and "items" in table.columns else None
+
+
+def in_unit(rows: pl.DataFrame, unit: str | None) -> pl.DataFrame:
+    """The rows with throughput in this unit."""
+    if unit != KEYS:
+        return rows
+    each = (pl.col("items").fill_null(0) / (pl.col("throughput") * pl.col("observed_s"))).fill_nan(0.0)
+    return rows.with_columns(pl.col("throughput") * each, (pl.col("errors") * each).alias("errors"))
 
 
 def _varies(table: pl.DataFrame, *names: str) -> bool:

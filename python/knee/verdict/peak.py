@@ -19,7 +19,7 @@ from knee.laws.foreign import ALL
 from knee.stats.comparisons import Noise, noise
 from knee.stats.intervals import LEVEL, Floats, Interval, above_zero
 from knee.verdict.knee import PLATEAU
-from knee.verdict.levels import Level, sample, share_failed
+from knee.verdict.levels import REQUESTS, Level, in_unit, sample, share_failed, unit_of
 
 _FEW_BELOW = 5
 """Below this many repetitions, the small number alone makes an interval wide. Student's 95 % quantile is 12.7 for two
@@ -48,6 +48,8 @@ class Peak:
         By configuration, the failed share of the requests if it exceeds PLATEAU; throughput excludes failed requests.
     silent
         Number of configurations with repetitions that answered no request.
+    unit
+        Of throughput: keys/s if the number of keys in a request varies.
     """
 
     factors: Mapping[str, Level]
@@ -57,6 +59,7 @@ class Peak:
     once: int
     failing: tuple[tuple[Mapping[str, Level], float], ...] = ()
     silent: int = 0
+    unit: str = REQUESTS
 
     @property
     def is_of_once(self) -> bool:
@@ -101,6 +104,10 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     varied = [name for name in factors if rows[name].n_unique() > 1]
     if len(varied) < 2:
         return None
+    unit = unit_of(rows, varied)
+    if unit is None:
+        return None
+    rows = in_unit(rows, unit)
     configurations = [
         (dict(zip(varied, levels, strict=True)), own) for levels, own in rows.group_by(varied, maintain_order=True)
     ]
@@ -120,7 +127,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
         # A configuration measured once can be the peak only if none has repetitions.
         at, values = answering[0] if len(repeated) > 1 and answering else measured[0]
         alone = Interval(float(values.mean()), None, None, level, values.size)
-        return Peak(at, alone, len(repeated), (), once, failing, silent)
+        return Peak(at, alone, len(repeated), (), once, failing, silent, unit)
     means = np.array([values.mean() for _, values in answering])
     # Noise of the logarithms of the means.
     counts = np.array([1 / values.size for _, values in answering])
@@ -132,7 +139,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     ]
     each = 1 - (1 - level) / max(1, means.size - 1)
     as_large = tuple(found[i] for i in _not_less(means, known, counts, each) if i)
-    return Peak(*found[0], len(repeated), as_large, once, failing, silent)
+    return Peak(*found[0], len(repeated), as_large, once, failing, silent, unit)
 
 
 def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[int]:

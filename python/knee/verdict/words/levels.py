@@ -22,7 +22,7 @@ def _best(found: Levels) -> str:
         again = "every value" if len(few) == len(found.measured) else _named(one.level for one in few)
         return f"Cannot tell without repetitions how {found.factor} changes {what}. Measure {again} more than once."
     here = f"with {found.factor} = {_name(found.best.level)}"
-    value = quantity(found.best.found, "requests/s" if found.of_throughput else "ms")
+    value = quantity(found.best.found, found.unit if found.of_throughput else "ms")
     if not found.behind and not few:
         return f"{_capital(what)} can be judged only {here}: {value}."
     is_known = all(one.found.low is not None for one in found.behind)

@@ -10,7 +10,7 @@ from knee.verdict.peak import Peak
 
 def peak(found: Peak) -> list[str]:
     """The configuration with the largest throughput, those that may be as good, and those left out."""
-    largest = f"largest with {label_of(found.factors)}: {number(found.throughput.estimate)} requests/s"
+    largest = f"largest with {label_of(found.factors)}: {number(found.throughput.estimate)} {found.unit}"
     if found.is_of_once:
         were = "was" if found.once == 1 else "were"
         return [
