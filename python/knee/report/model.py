@@ -10,6 +10,8 @@ from knee.report.charts.vega import Rows
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, ends, folded, table
 from knee.stats.intervals import Interval, number
+from knee.verdict import words
+from knee.verdict.beside import MEASURED
 
 _BOX, _GAP, _HEIGHT = 148, 30, 118
 """Pixels of the diagram's boxes and of the arrows between them."""
@@ -23,14 +25,15 @@ def section(sheet: Sheet) -> str:
     if len(sheet.naming.counts) < 2:
         return ""
     found = sheet.findings.outlooks
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.unfitted)
+    unfitted = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.unfitted)
     if not found.shown:
-        return words
+        return unfitted
     return (
         "".join(_words(system) for system in found.systems)
         + f'<div class="grid">{"".join(_figures(sheet, found.shown))}</div>'
         + "".join(_network(system, sheet.findings.level) for system in found.systems)
-        + words
+        + unfitted
+        + _beside(sheet)
         + _predictions(found.shown)
         + "".join(_trials(system) for system in found.systems)
         + "".join(
@@ -167,6 +170,37 @@ def _box(left: int, name: str, facts: list[str], busy: float | None, *, delay: b
         f'<rect x="{left}" y="0" width="{_BOX}" height="{_HEIGHT}" rx="6" fill="var(--panel)" stroke="var(--muted)"'
         f"{dashed}/>{text}{bar}"
     )
+
+
+def _beside(sheet: Sheet) -> str:
+    found = sheet.findings.beside
+    if not found:
+        return ""
+    symbols = ("requests/s", "ρ", "E[n]", "E[nq]", "E[r] ms", "E[w] ms")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            row.label,
+            row.clients,
+            *(row.model[name] for name in MEASURED),
+            *(row.measured.get(name) for name in MEASURED),
+        )
+        for row in found
+    ]
+    header = (
+        "configuration",
+        "clients",
+        *(f"model: {one}" for one in symbols),
+        *(f"measured: {one}" for one in symbols),
+    )
+    first = 0 if any(row.label for row in found) else 1
+    numbers = table(header[first:], [row[first:] for row in rows])
+    note = (
+        "Requests in the middlewares: utilisation of the worker slots (ρ), all requests (n), those that wait for a "
+        "slot (nq), and their mean times there (r) and in the queue (w). The model's ρ is that of its fullest station, "
+        "and its other values sum over all stations but the delay between client and middleware."
+    )
+    said = "".join(f"<p>{escape(line)}</p>" for line in words.beside_lines(sheet.findings))
+    return said + folded("Model beside measurement", f'{numbers}<p class="doubt">{escape(note)}</p>')
 
 
 def _predictions(shown: tuple[Outlook, ...]) -> str:

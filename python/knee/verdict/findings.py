@@ -14,6 +14,7 @@ from knee.factorial import Findings as Effects
 from knee.fit import Outlooks, outlooks
 from knee.laws import LawReport
 from knee.verdict.arrivals import Arrivals
+from knee.verdict.beside import Beside, beside
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.configuration import Verdict
 from knee.verdict.details import Details
@@ -103,6 +104,11 @@ class Findings:
     def outlooks(self) -> Outlooks:
         """The models of at most MODELS_MAX configurations with their predictions, fitted at first access."""
         return outlooks(self.observations, self.others, self.stations, configurations_max=MODELS_MAX, level=self.level)
+
+    @cached_property
+    def beside(self) -> tuple[Beside, ...]:
+        """These models beside the measurements."""
+        return beside(self.outlooks, self.observations, self.level)
 
     @property
     def observations(self) -> pl.DataFrame:

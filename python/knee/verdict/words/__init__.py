@@ -15,7 +15,7 @@ from knee.verdict.words.levels import levels
 from knee.verdict.words.operations import operations
 from knee.verdict.words.outcomes import clusters, outcomes, reads, shown_first
 from knee.verdict.words.peak import names_all, peak
-from knee.verdict.words.sections import arrival_lines, factor_lines, law_lines, model_lines, unexplained
+from knee.verdict.words.sections import arrival_lines, beside_lines, factor_lines, law_lines, model_lines, unexplained
 from knee.verdict.words.timeline import log, log_growth
 from knee.verdict.words.views import views
 
@@ -23,6 +23,7 @@ __all__ = [
     "arrival_lines",
     "arrivals",
     "balance",
+    "beside_lines",
     "bottleneck",
     "bottleneck_lines",
     "clusters",

@@ -6,6 +6,7 @@ from knee import factorial, laws
 from knee.data.measurements import label_of
 from knee.fit import parameter_sentence, selection_sentence
 from knee.laws import LawReport
+from knee.stats.intervals import counted, number, quantity
 from knee.verdict.findings import Findings, Unexplained
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.levels import levels
@@ -47,7 +48,20 @@ def model_lines(findings: Findings) -> list[str]:
     for system in findings.outlooks.systems:
         label = f"{system.label}: " if system.label else ""
         lines += [label + selection_sentence(system.selection), parameter_sentence(system)]
-    return [*lines, *findings.outlooks.unfitted]
+    return [*lines, *beside_lines(findings), *findings.outlooks.unfitted]
+
+
+def beside_lines(findings: Findings) -> list[str]:
+    """The waiting requests of each model and of the middlewares, at the most clients."""
+    most = {row.label: row for row in findings.beside}
+    return [
+        f"{f'{row.label}: ' if row.label else ''}At {counted(row.clients, 'client')}, {number(row.model['waiting'])} "
+        f"requests wait in the model ({row.name}), and {quantity(row.measured['waiting'])} did in the middlewares; "
+        f"they wait {number(row.model['waiting_ms'])} ms in the model, and {quantity(row.measured['waiting_ms'])} ms "
+        "in the middlewares, on average over all requests."
+        for row in most.values()
+        if {"waiting", "waiting_ms"} <= set(row.measured)
+    ]
 
 
 def law_lines(found: LawReport) -> list[str]:
