@@ -40,7 +40,7 @@ def print_report(
     """Write the page and print its path."""
     from knee import verdict
 
-    source = _with_kinds(_opened(path, renames, maybe_empty=True), generators, software)
+    source = _with_kinds(opened(path, renames, maybe_empty=True), generators, software)
     page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
     write_report(verdict.analyse(source), page)
     print(page)
@@ -50,7 +50,7 @@ def print_diagnosis(path: Path, renames: list[str] | None, generators: Sequence[
     """Print the knee and the bottleneck."""
     from knee import verdict
 
-    findings = verdict.analyse(_with_kinds(_opened(path, renames, maybe_empty=True), generators, software))
+    findings = verdict.analyse(_with_kinds(opened(path, renames, maybe_empty=True), generators, software))
     _note(*findings.laws.notes)
     print(verdict.render_text(findings))
 
@@ -59,7 +59,7 @@ def print_laws(path: Path, renames: list[str] | None, level: float, *, details: 
     """Print whether the operational laws hold."""
     from knee import laws
 
-    source = _opened(path, renames)
+    source = opened(path, renames)
     if isinstance(source, Dataset):
         found = laws.laws_of_run(source, level=level)
     else:
@@ -81,7 +81,7 @@ def print_factorial(
     """Print which factors matter, or whether published effects follow from the responses."""
     from knee import factorial
 
-    source = _opened(path, renames, factors=factors or (), responses=responses or ())
+    source = opened(path, renames, factors=factors or (), responses=responses or ())
     if isinstance(source, Dataset):
         from knee.verdict import health, words
 
@@ -208,7 +208,7 @@ def print_prediction(
         raise SpecError("--seek: needs a goal, such as --slo 'response_ms < 5'")
     if slo is not None and sought is None and not asked:
         raise SpecError("--slo: needs a setting, such as --set load.clients=1000 or --seek load.clients")
-    source = _opened(path, renames)
+    source = opened(path, renames)
     simulator = None
     if simulated or about_quantiles:
         simulator = fit.Simulator(
@@ -344,7 +344,7 @@ def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple
     confirm(source, asked, round(clients), throughput, response_ms)
 
 
-def _opened(
+def opened(
     path: Path,
     renames: list[str] | None,
     *,

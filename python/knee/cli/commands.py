@@ -1,6 +1,6 @@
 """The command line: parses, calls and prints. Each command imports its modules when it runs.
 
-Exit codes: 0, success; 1, failure; 2, wrong input; 130, interrupted.
+Exit codes: 0, success; 1, failure; 2, wrong input; 3, a condition of `knee compare --fail-if` holds; 130, interrupted.
 """
 
 from __future__ import annotations
@@ -235,6 +235,47 @@ def diagnose_command(
     from knee.cli import analyse
 
     analyse.print_diagnosis(path, renames, generators or (), software or ())
+
+
+@app.command("compare")
+def compare_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A B...", help="Run folders, folders of them, or CSVs; each is compared with A.", show_default=False
+        ),
+    ],
+    renames: _Renames = None,
+    factor: Annotated[
+        str | None,
+        typer.Option("--between", metavar="FACTOR", help="Compare the levels of a factor of one run folder or CSV."),
+    ] = None,
+    conditions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with 3 if the data show such a change, as 'throughput < -5%' or 'p99_ms > 10%'.",
+        ),
+    ] = None,
+    level: _ConfidenceLevel = 0.95,
+    apart: Annotated[
+        float | None,
+        typer.Option(
+            "--runs-apart",
+            min=0,
+            metavar="TIMES",
+            help="Spread between runs of one system, in spreads of repetitions; for two separate runs.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
+) -> None:
+    """Compare systems: what differs, by how much, and whether chance explains it."""
+    from knee.cli import compare
+
+    form = "json" if as_json else "markdown" if as_markdown else "text"
+    compare.print_comparison(paths, renames, factor, conditions or (), level, apart, form)  # type: ignore[arg-type]
 
 
 @app.command("predict")

@@ -19,7 +19,7 @@ All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s`
 """
 
 from knee.data.columns import POINTS, PROBES, STATIONS, SUMMARIES, TABLES, TOTALS, WINDOWS
-from knee.data.reading import Dataset, is_run_folder
+from knee.data.reading import Dataset, is_run_folder, run_folders
 from knee.data.recording import Outcome, RunFolder, unused, writing
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Outcome",
     "RunFolder",
     "is_run_folder",
+    "run_folders",
     "unused",
     "writing",
 ]

@@ -25,6 +25,8 @@ KNOWN: Mapping[str, str] = {
     "rate": "λ, arrival rate of an open loop, requests per second",
     "throughput": "X, requests per second",
     "response_ms": "R, mean response time",
+    "p50_ms": "median response time",
+    "p99_ms": "99th percentile of the response time",
     "think_ms": "Z, mean think time",
     "queueing_ms": "mean waiting time",
     "service_ms": "mean service time",

@@ -25,6 +25,12 @@ def is_run_folder(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def run_folders(path: Path) -> list[Path]:
+    """The run folders in a folder, in the order of their names, which are times; otherwise the path itself."""
+    found = [] if is_run_folder(path) or not path.is_dir() else sorted(filter(is_run_folder, path.iterdir()))
+    return found or [path]
+
+
 class Dataset:
     """The measurements of a run, as frames with the columns of :mod:`knee.data.columns`. Each frame is read at first
     access.

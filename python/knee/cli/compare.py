@@ -1,0 +1,44 @@
+"""`knee compare`: compares run folders or tables, each with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from knee.cli.analyse import opened
+from knee.data import run_folders
+from knee.errors import MeasurementsError
+
+_FAILED = 3
+
+
+def print_comparison(
+    paths: Sequence[Path],
+    renames: list[str] | None,
+    factor: str | None,
+    conditions: Sequence[str],
+    level: float,
+    apart: float | None,
+    form: Literal["text", "json", "markdown"],
+) -> None:
+    """Print the comparison. Raises typer.Exit with 3 if the data show a condition."""
+    from knee import compare
+
+    gates = [compare.Gate.parse(text) for text in conditions]
+    if factor is None:
+        if len(paths) < 2:
+            raise MeasurementsError("expected two run folders or tables, or one with --between FACTOR")
+        sides = [compare.side_of(str(path), [opened(each, renames) for each in run_folders(path)]) for path in paths]
+    else:
+        if len(paths) != 1:
+            raise MeasurementsError("--between: compares the levels of a factor of one run folder or table")
+        sides = compare.sides_between(str(paths[0]), opened(paths[0], renames), factor)
+    apart = compare.RUNS_APART if apart is None else apart
+    pairs = [compare.compare(sides[0], side, gates=gates, level=level, apart=apart) for side in sides[1:]]
+    render = {"text": compare.render_text, "json": compare.render_json, "markdown": compare.render_markdown}
+    print(render[form](pairs))
+    if any(gate.state == "fails" for pair in pairs for gate in pair.gates):
+        raise typer.Exit(_FAILED)
