@@ -34,7 +34,9 @@ RUNS: dict[str, dict[str, object]] = {
     "baseline-one-middleware": {"middleware.workers": 64, "load.clients": [24, 96]},
     "baseline-two-middlewares": {"middleware.workers": 64, "load.clients": [18, 192]},
     "throughput-for-writes": {"load.clients": [24, 96, 288]},
+    "one-store-against-three": {"load.clients": [192]},
     "gets-and-multigets": {},
+    "multigets-of-many-keys": {},
     "factorial-writes": {},
     "factorial-reads": {},
 }
@@ -109,7 +111,21 @@ TABLES = [
         )
         for workers, value in ((8, 3492.8), (16, 4674.3), (32, 6412.2), (64, 8161.5))
     ),
+    Published(
+        "5.1.1: reads from three stores",
+        "192 clients: requests/s, at most",
+        "one-store-against-three",
+        {"workload.set_get": READS, "store.hosts": 3},
+        "throughput",
+        9000,
+    ),
 ]
+
+LINKS = {"load-0": 200, "middleware-0": 800, "store-0": 100}
+"""Table 2: the rate at which each machine sends, in Mbit/s. The experiment of table 6 has all three."""
+
+CROSSING_KEYS = 54
+"""Section 5.4: with this many keys, the response times of whole and of sharded multi-gets are equal."""
 
 EFFECTS = {
     "factorial-writes": (
@@ -158,12 +174,28 @@ def rows(folder: Path) -> list[dict[str, str]]:
                 wanted = each.where
                 limit = next(limits[levels] for levels in limits if all(wanted.get(k, v) == v for k, v in levels))
                 found.append(_row(each.table, each.what, each.value, float(at[each.column][0]), limit))
+        if name == "throughput-for-writes":
+            sent = {each["host"]: each["sending_mbit"] for each in dataset.manifest["links"]}
+            found += [_row("2: links", f"{host} sends, Mbit/s", mbit, sent[host], "") for host, mbit in LINKS.items()]
+        if name == "multigets-of-many-keys":
+            crossing = _row("24: multi-gets", "keys from which sharding pays", CROSSING_KEYS, _crossing(table), "")
+            found.append(crossing)
         if name in EFFECTS:
             title, shares = EFFECTS[name]
             (effects,) = (each for each in findings.effects if each.response == "throughput")
             measured = {term.factors[0]: term.share for term in effects.analysis.terms if len(term.factors) == 1}
             found += [_row(title, factor, share, measured[factor], "") for factor, share in shares.items()]
     return found
+
+
+def _crossing(table: pl.DataFrame) -> float:
+    """The fewest keys from which on a sharded multi-get is not the slower one; 0 if it is always slower."""
+    whole, sharded = (
+        pl.col("response_ms").filter(pl.col("middleware.multiget") == how).mean() for how in ("whole", "sharded")
+    )
+    by_keys = table.group_by(pl.col("workload.multiget").alias("keys")).agg((sharded > whole).alias("is_slower"))
+    last_slower = max(by_keys.filter("is_slower")["keys"].to_list(), default=0)
+    return float(min((keys for keys in by_keys["keys"].to_list() if keys > last_slower), default=0))
 
 
 def _row(table: str, what: str, published: float, measured: float, limit: str) -> dict[str, str]:
