@@ -98,20 +98,21 @@ struct Serve {
     /// File with the password for PostgreSQL. Without it: PGPASSWORD, PGPASSFILE or ~/.pgpass.
     #[arg(long, value_name = "FILE")]
     database_password_file: Option<PathBuf>,
-    /// Connections to PostgreSQL, for requests. [default: one for each worker]
+    /// Number of connections to PostgreSQL for requests. [default: one for each worker]
     #[arg(long, value_name = "C", value_parser = clap::value_parser!(u32).range(1..=65536))]
     connections: Option<u32>,
-    /// How long a request may wait for a free connection, in milliseconds. Opening a connection may take twice the
-    /// `connect_timeout` of the address (10 s) more.
+    /// Longest wait of a request for a free connection, in milliseconds. If a connection must be opened, the wait may
+    /// be longer, by up to twice the address's `connect_timeout` (default 10 s).
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,
-    /// PostgreSQL undoes a call that takes longer, in seconds. After twice this time without an answer, the server
-    /// closes the connection.
+    /// Longest time of a call, in seconds. PostgreSQL undoes a call that takes longer. After twice this time without an
+    /// answer, the server closes the connection.
     #[arg(long, value_name = "S", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     call_max_s: u32,
-    /// Close all but one of the connections to PostgreSQL that were unused for this many seconds; 0 keeps them.
+    /// Close connections to PostgreSQL that were unused for this many seconds, but keep at least one idle connection; 0
+    /// closes none.
     #[arg(long, value_name = "S", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     connection_idle_max_s: u64,
@@ -122,22 +123,22 @@ struct Serve {
     /// When SQLite's changes reach the disk: `always` before the answer; with `none`, the operating system decides.
     #[arg(long, value_name = "WHEN", default_value = "always")]
     durability: Durability,
-    /// Most requests in the database at a time.
+    /// Largest number of requests in the database at a time.
     #[arg(long, value_name = "W", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: u32,
-    /// Requests that may wait for a worker; further ones are refused.
+    /// Largest number of requests that wait for a worker; further ones are refused.
     #[arg(long, value_name = "N", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     waiting_max: u32,
-    /// Requests that may wait for a message; further ones are refused.
+    /// Largest number of requests that wait for a message; further ones are refused.
     #[arg(long, value_name = "N", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     waiters_max: u32,
-    /// Threads that serve clients. [default: one for each processor]
+    /// Number of threads that serve clients. [default: one for each processor]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
-    /// Most connections of clients; a further one takes the place of the longest idle one.
+    /// Largest number of clients' connections; a further one replaces the one that was idle longest.
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     clients_max: u64,
@@ -149,8 +150,8 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// Memory for the messages of all calls, in MiB. A connection takes at most as much as stays free; calls beyond
-    /// that are refused. [default: 512, or four of the largest messages]
+    /// Memory for the messages of all calls, in MiB. A connection may use at most as much memory as is then left for
+    /// others; further calls are refused. [default: 512, or four of the largest messages]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
     /// PEM file with the server's certificate. With it, the server accepts only TLS.
@@ -343,7 +344,8 @@ fn settings(flags: &Serve) -> Result<Settings, Failure> {
     let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
     let messages_bytes_max =
         flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
-    // Two connections have a largest request each. A connection may take at most as much as stays free.
+    // Two connections must each hold a largest request. The second may take only as much as then stays free: three
+    // requests must fit.
     let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
         return Err(Failure {

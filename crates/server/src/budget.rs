@@ -1,9 +1,9 @@
 //! The limit of the memory for the messages of all calls together.
 //!
-//! A connection may take as many bytes as it leaves free. A single connection takes at most half of the limit, two
-//! connections a third each. So some memory stays free for further connections (Choudhury and Hahne 1998, "Dynamic
-//! queue length thresholds for shared-memory packet switches"). Counters are read before they are raised, so
-//! simultaneous calls may exceed the limit by one message each.
+//! A connection may take at most as many bytes as are then left for others. A single connection takes at most half of
+//! the limit, two connections a third each. So some memory stays free for further connections (Choudhury and Hahne
+//! 1998, "Dynamic queue length thresholds for shared-memory packet switches"). Counters are read before they are
+//! raised, so simultaneous calls may exceed the limit by one message each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

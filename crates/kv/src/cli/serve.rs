@@ -34,7 +34,7 @@ pub(super) struct Serve {
     /// Address to serve; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11211", value_parser = address)]
     listen: SocketAddr,
-    /// Event loops. With one, nothing is locked.
+    /// Number of event loops. With one, nothing is locked.
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: u64,
@@ -47,7 +47,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "B", default_value_t = 1 << 20,
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     value_bytes_max: u64,
-    /// Connections served at a time; further ones are refused.
+    /// Largest number of connections served at a time; further ones are refused.
     #[arg(long, value_name = "C", default_value_t = 16 * 1024,
           value_parser = clap::value_parser!(u64).range(1..))]
     connections_max: u64,
@@ -72,12 +72,12 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = GRPC_ADDRESS,
           value_parser = address)]
     grpc: Option<SocketAddr>,
-    /// Memory for the messages of all gRPC calls, in MiB. A connection takes at most as much as it leaves free;
-    /// further calls are refused. [default: 256, or four of the largest]
+    /// Memory for the messages of all gRPC calls, in MiB. A connection may use at most as much memory
+    /// as is then left for others; further calls are refused. [default: 256, or four of the largest]
     #[arg(long, value_name = "M", requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     grpc_memory_mb: Option<u64>,
-    /// Connections over gRPC at a time; a further one takes the place of the longest idle one.
+    /// Largest number of connections over gRPC; a further one replaces the one that was idle longest.
     #[arg(long, value_name = "C", default_value_t = grpc::CONNECTIONS_MAX as u64, requires = "grpc",
           value_parser = clap::value_parser!(u64).range(1..))]
     grpc_connections_max: u64,
@@ -96,7 +96,7 @@ pub(super) struct Serve {
     /// Directory for the copies that `Backup` makes; without it, none.
     #[arg(long, value_name = "DIR", requires = "grpc")]
     backup_dir: Option<PathBuf>,
-    /// Most copies in that directory; further ones are refused.
+    /// Largest number of copies in that directory; further ones are refused.
     #[arg(long, value_name = "N", default_value_t = grpc::COPIES_MAX as u64, requires = "backup_dir",
           value_parser = clap::value_parser!(u64).range(1..))]
     backups_max: u64,

@@ -23,8 +23,8 @@ pub struct GrpcSettings {
     /// Largest request, in bytes: more than the largest value, see [`GrpcSettings::for_values`].
     pub message_bytes_max: usize,
     /// Memory for the messages of all calls, in bytes. A request counts from its first byte to its answer's last byte.
-    /// A connection may take as much as it leaves free for others; further calls are refused. The minimum is three of
-    /// the largest messages, so that a message can arrive while another is answered.
+    /// A connection may use at most as much memory as is then left for others; further calls are refused. The minimum
+    /// is three of the largest messages, so that a message can arrive while another is answered.
     pub messages_bytes_max: usize,
     /// Connections served at a time (see [`Limits::connections_max`](knee_server::Limits)).
     pub connections_max: usize,
@@ -40,7 +40,7 @@ pub struct GrpcSettings {
     pub init_dir: Option<PathBuf>,
     /// Directory for the copies that `Backup` makes; without it, none.
     pub backup_dir: Option<PathBuf>,
-    /// Most copies in `backup_dir`.
+    /// Largest number of copies in `backup_dir`.
     pub copies_max: usize,
     /// The server closes a connection if its client leaves a request unfinished, or an answer unread, for this time.
     /// Other calls of the connection must not make progress, either.

@@ -26,7 +26,7 @@ use crate::waiters::Waiters;
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// Room for a request with many messages.
 const BATCH_BYTES: usize = 4 << 20;
-/// Most calls of one connection at a time; further ones wait at the client.
+/// Largest number of calls of one connection at a time; further ones wait at the client.
 const STREAMS_MAX: u32 = 256;
 
 /// A server's certificate, and the issuers of its clients' certificates, as PEM.
@@ -75,7 +75,7 @@ pub struct Settings {
     /// Longer content is refused.
     pub content_bytes_max: usize,
     /// Memory for the messages of all calls. A request counts from its first byte to its answer's last byte. A
-    /// connection takes at most as much as stays free. Further calls are refused.
+    /// connection may use at most as much memory as is then left for others. Further calls are refused.
     pub messages_bytes_max: usize,
     /// Limits of connections.
     pub limits: Limits,

@@ -15,13 +15,14 @@ pub struct Options {
     pub password_file: Option<PathBuf>,
     /// Connections for requests, at least 1. Background jobs use three more, and one more listens.
     pub connections: usize,
-    /// How long a request may wait for a free connection. Opening a connection may take longer.
+    /// Longest wait of a request for a free connection. If a connection must be opened, the wait may be longer.
     pub connection_wait: Duration,
-    /// PostgreSQL undoes a call that takes longer. A connection without an answer for twice this time is closed.
+    /// Longest time of a call: PostgreSQL undoes a call that takes longer. A connection without an answer for twice
+    /// this time is closed.
     pub call_max: Duration,
-    /// Unused connections are closed after this time, except for one.
+    /// Connections that were unused for this time are closed, but at least one idle connection is kept.
     pub idle_max: Option<Duration>,
-    /// Most requests that are combined into one call; 1 combines none.
+    /// Largest number of requests that are combined into one call; 1 combines none.
     pub combine_max: usize,
     /// Where failures of background jobs are reported.
     pub log: Trace,

@@ -190,7 +190,7 @@ impl Drop for Held {
     }
 }
 
-/// Closes all but one of the connections that were unused for `idle_max`.
+/// Closes connections that were unused for `idle_max`, but keeps at least one idle connection.
 async fn close_idle(pool: Weak<Pool>, idle_max: Duration) {
     loop {
         sleep(idle_max / 2).await;
