@@ -5,7 +5,7 @@
 //! A response time ends when the thread has read the answer. The thread reads the clock once for all data of one
 //! receive. A response time begins when the request is *due*:
 //!
-//! * in a closed loop without think time, when the last answer has come, and has been checked with `--verify`;
+//! * in a closed loop without think time, when the last answer has come and, with `--verify`, has been checked;
 //! * in a closed loop with think time, when the think time after the last answer is over;
 //! * in an open loop, at the time in the schedule.
 //!
@@ -100,9 +100,10 @@ struct Connection<M> {
     memory: M,
     /// Draws think times. Requests have their own stream, so that they do not depend on answers.
     think_random: Random,
-    /// The ends of the slots' think times (closed loop).
+    /// The ends of think times (closed loop). Each of the `pipeline` places for a request of a client (a slot) thinks
+    /// by itself.
     thinking: BinaryHeap<Reverse<Instant>>,
-    /// Slots that will send when the connection is open again (closed loop).
+    /// Number of slots that will send when the connection is open again (closed loop).
     stranded: usize,
     /// Whether the connection was cut, and is not open again yet.
     is_missing: bool,
@@ -201,8 +202,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Connects after a wait. For a server that is being killed, the kernel still accepts connections. This protocol
-    /// has no greeting that would show the difference.
+    /// Connects after a wait: while a server is being killed, its kernel still accepts connections. The
+    /// protocol has no greeting that would distinguish these from working ones.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];

@@ -130,7 +130,8 @@ impl Proxy {
                 self.settle_cas(io, id);
             }
             Kind::Cas if flight.round == Round::Asking && flight.may_lose(server) => {
-                // The client's token does not hold without this server.
+                // Go on without this server. If the client's token includes it, `decide_cas` finds that the token no
+                // longer holds.
                 flight.members &= !(1 << server);
                 flight.missing -= 1;
                 if flight.missing == 0 {
@@ -152,7 +153,7 @@ impl Proxy {
         }
     }
 
-    /// Handles a server's answer to a deletion that it got instead of a write.
+    /// Handles the answer of a server that was sent a deletion in place of the write.
     fn cleared(&mut self, io: &mut Io, id: u32, server: usize, answer: &Answer<'_>) {
         if !deletion::is_done(&answer.response.status) {
             self.miss(id, server);
@@ -161,7 +162,7 @@ impl Proxy {
         self.settle_if_answered(io, id);
     }
 
-    /// Ends a request to all servers if no answer is missing.
+    /// Settles a flight that asked all servers. Does nothing while an answer is missing.
     fn settle_if_answered(&mut self, io: &mut Io, id: u32) {
         match self.flights[id].route.kind {
             Kind::Gather => self.settle_gathered(io, id),
@@ -170,8 +171,8 @@ impl Proxy {
         }
     }
 
-    /// Notes the write as missed by the server that [`Flight::may_keep`](crate::flight::Flight::may_keep) a value, if
-    /// that server was lost, but not all servers were.
+    /// One server may keep its value (see [`Flight::may_keep`](crate::flight::Flight::may_keep)). If that server was
+    /// lost and another was not, notes that it missed the write.
     fn settle_kept(&mut self, id: u32) {
         let flight = &self.flights[id];
         let kept = flight.members & flight.members.wrapping_neg();
@@ -186,7 +187,7 @@ impl Proxy {
             return;
         }
         self.settle_kept(id);
-        // One server had the item and refused the write. The servers that executed it delete the new value.
+        // If a server refused the write, the servers that executed the write delete the new value.
         let undone = self.flights[id].verdict.take_undone();
         if undone != 0 {
             let request = std::mem::take(&mut self.flights[id].request);
@@ -412,7 +413,7 @@ impl Proxy {
 }
 
 fn hits(response: &Response<'_>) -> u32 {
-    // `mg` without `v` answers a hit without a value.
+    // `mg` without the flag `v` gets `HD` for a hit. `response.hits` counts values, so it does not count this hit.
     let without_value = usize::from(matches!(response.status, Status::MetaDone));
     (response.hits + without_value) as u32
 }
