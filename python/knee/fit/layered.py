@@ -30,13 +30,13 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 RESAMPLES = 60
 
 FLOOR = 0.9
-"""Least work of a request, as a share of the least fitted processor time. At higher loads requests share more wake-ups;
-the runs do not show how many."""
+"""Lower bound of a request's work without wake-ups, as a share of the smallest processor time in the fit. The runs do
+not show how many more wake-ups requests share at higher loads, so the work needs a bound."""
 
 BEYOND = 0.6
-"""Standard deviation of ln(demand) for each factor e of throughput beyond the largest measured one: requests may share
-wake-ups differently there. FLOOR and UNMEASURED were chosen on eight systems, BEYOND on fourteen
-(docs/reproductions/layered.md).
+"""Standard deviation of ln(demand) beyond the measured range, for each unit of
+ln(predicted throughput / largest measured throughput): requests may share wake-ups differently there. FLOOR and
+UNMEASURED were chosen on eight systems, BEYOND on fourteen (docs/reproductions/layered.md).
 """
 
 UNMEASURED = 0.05
@@ -47,14 +47,14 @@ LIMITS = 0.1
 """A resource limits the throughput if 10 % more of it give at least 1 % more."""
 
 MISFIT = 0.15
-"""Largest median error of the throughput at the measured points with which a model answers."""
+"""A model makes predictions only if its median error of the throughput at the measured points is at most this."""
 
 _STEP = 1.02
 """Growth of the cores and links in the computation of their elasticity; slots and threads grow by one in each process.
 """
 
 _LEAST_GAP = 1e-3
-"""Least share of a core that a busy thread leaves idle."""
+"""Lower bound of a thread's speed minus its use by other requests, both as shares of a core."""
 
 _LEAST_WORK = 1e-6
 """Least processor time of a request, in ms: with zero, a tier's speed is undefined."""
@@ -170,8 +170,8 @@ class _Threads:
 
 
 def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
-    """Least squares of relative errors: first of processor times, by the probability that threads sleep; then of the
-    stages' times, by the residence at the processors."""
+    """Two least-squares fits of relative errors: processor time as a linear function of the probability that a thread
+    sleeps, then stage time as a linear function of the residence at the processors."""
     threads = _Threads.of(data) if threads is None else threads
     ones = np.ones(len(data))
     queues = np.array([not data.backends or i < len(data.tiers) - 1 for i in range(len(data.tiers))], dtype=np.float64)
@@ -252,7 +252,7 @@ class LayeredSystem:
     draws     fits to resampled repetitions
     misfit    logarithmic errors of the response time of each run, measured / predicted
     error     median absolute relative errors of throughput and response time at the measured points
-    measured  whether the runs are of this system; False between two measured levels
+    measured  whether the runs are of this system; False if the system lies between two measured ones
     quantiles measured quantiles of each run's response time in ms, (runs, :data:`knee.fit.percentiles.SHARES`); None if
               they were not read
     """

@@ -101,7 +101,7 @@ class Trial:
         return tie or self.is_as_good_as(best.score)
 
     def is_as_good_as(self, score: float) -> bool:
-        """Whether the difference to a better score is too small to matter."""
+        """Whether this score exceeds a better one by too little to matter."""
         return self.score <= max(ALIKE * score, NEGLIGIBLE)
 
 

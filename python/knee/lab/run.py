@@ -158,8 +158,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _reasons(error: BaseException) -> tuple[bool, list[str]]:
-    """Whether the chain of an error contains an interrupt, even behind a later failure; and all messages of the
-    chain."""
+    """Whether the error is an interrupt or was raised after one; and the messages of all errors in its chain."""
     chain = list(_chain(error))
     messages = (str(one) for one in chain if isinstance(one, KneeError))
     return any(isinstance(one, KeyboardInterrupt) for one in chain), list(dict.fromkeys(messages))
@@ -203,7 +202,8 @@ def _find_postgresql(spec: Spec) -> dict[str, Path]:
 
 
 def check_processors(spec: Spec, host: Host) -> None:
-    """Raise SpecError unless this machine can pin a database to that many processors (docs/decisions/0005)."""
+    """Raise SpecError unless every `store.cpus` is a whole number of processors that this process may use
+    (docs/decisions/0005)."""
     store = spec.base.system.store
     given = [store.cpus] if store is not None and store.cpus is not None else []
     for cpus in map(float, spec.factors.get("store.cpus", given)):
@@ -217,7 +217,7 @@ def check_processors(spec: Spec, host: Host) -> None:
 
 
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
-    """The provenance of a run; commands are added with each run. `room` is the scratch directory."""
+    """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
     notes = []
     filesystem = host.filesystem(room.parent) if needs_scratch(spec) else None
     if filesystem in _IN_MEMORY and keeps_data(spec):

@@ -59,7 +59,7 @@ class DemandReport:
     factors       the configuration: levels of the factors other than the clients
     clients       this client count; None if unknown
     bottleneck    the station with the largest D_k / m_k; a software station only if no physical one is saturated; None
-                  if the difference to the next station is not significant
+                  if the next station's demand is not significantly smaller
     doubt         why `bottleneck` is None, or a reason to doubt it
     light_ms      R without waiting: the response time at the lightest load, or the sum of all demands
     light_source  a phrase that names the source of `light_ms`
@@ -206,8 +206,8 @@ def _ranked(at: Part, level: float) -> tuple[Demand, ...]:
 
 
 def _bottleneck(at: Part, demands: Sequence[Demand], level: float) -> tuple[Demand | None, str]:
-    """The station with the largest D_k / m_k, if the difference to the next station of another kind is significant. In
-    each run D_k / m_k = U_k / X, so the ratio of two stations is the ratio of their utilisations.
+    """The station with the largest D_k / m_k, if it is significantly larger than that of the next station of another
+    kind. In each run D_k / m_k = U_k / X, so the ratio of two stations is the ratio of their utilisations.
     """
     if not demands:
         return None, "no station's demand was measured"

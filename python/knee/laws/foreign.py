@@ -49,7 +49,7 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
 
 
 def _single_type(found: Measurements) -> list[str]:
-    """A note on the assumption behind a file with a single request type."""
+    """A note on the assumption that the laws make about a file with a single request type."""
     if "request_type" in found.factors or "request_type" not in found.table.columns or "clients" not in found.table:
         return []
     only = str(found.table["request_type"][0])

@@ -50,17 +50,18 @@ _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
-    A single type's response time is not judged. It is a difference to a cycle that may be a hundred times as long, so
-    small errors of the cycle dominate. For the same reason, a middleware's response time below a tenth of its clients'
-    cycle is not judged.
+    A single type's response time is not judged. It is the cycle time minus the rest of the cycle. The cycle may be a
+    hundred times as long, so its small errors dominate. For the same reason, a middleware's response time below a tenth
+    of its clients' cycle is not judged.
 
     In the middleware's view, the client's think time is Z plus the round trip between client and middleware,
     client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`: the
     experiment declares the visits of each type, so a type's law adds a test to the law for all requests. `clients` may
     be None in an open loop.
 
-    `hidden`: the share by which the middlewares' response times could be too long, and if their stages are known, too
-    short, without more than the clients' response times or less than the stages.
+    `hidden`: errors that the check would not notice, as shares. The first: how much too long the middlewares' response
+    times could be without exceeding the clients'. The second, if the stages are known: how much too short they could be
+    without falling below the sum of the stages.
     """
 
     point: int
@@ -156,7 +157,7 @@ def _of_types(
     def causes(check: InteractiveCheck) -> tuple[str, ...]:
         if found := check.causes or broken.get(check.point):
             return found
-        # A wrong mix explains only a type's difference to the residual of all requests.
+        # A wrong mix explains a type's residual only if it differs from the residual of all requests.
         rounding = check.throughput.rounding + roundings.get((check.point, check.view), 0.0)
         own = apart.get((check.point, check.view, check.request_type))
         if own is None or judge(own, rule.tolerance, rounding) != "violated":
@@ -225,7 +226,8 @@ def _views(rows: pl.DataFrame, rule: Rule) -> list[InteractiveCheck]:
     checks = _checks(rows, starts, "client", keys, rule)
     seen, starts = grouped(measured_throughout(rows, *_COLUMNS["middleware"], by=["point", *keys]), *keys)
     for check, limits in zip(_checks(seen, starts, "middleware", keys, rule), _limits(seen, starts, rule), strict=True):
-        # The law cannot show these, because the round trip is a difference to the same response time.
+        # The interactive law cannot show these errors: the view's think time contains minus the middleware's response
+        # time, so the two cancel.
         causes = tuple(
             _REASONS[of](one.residual.estimate)
             for of, one in limits.items()
@@ -250,13 +252,13 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "response_ms": ("middleware_response_ms",),
     "middleware_response_ms": ("queueing_ms", "service_ms"),
 }
-"""Response times, each with the parts of it that cannot take longer."""
+"""Response times, each with its parts. The sum of the parts cannot be longer."""
 
 _REASONS = {"response_ms": slower_middleware, "middleware_response_ms": shorter_than_stages}
 
 
 def _limits(rows: pl.DataFrame, starts: Starts, rule: Rule) -> list[dict[str, Comparison]]:
-    """By group, the sum of the parts against each response time of _LIMITS with columns for both."""
+    """By group: compares each response time in _LIMITS with the sum of its parts, if the table has these columns."""
     found: list[dict[str, Comparison]] = [{} for _ in starts]
     for whole, parts in _LIMITS.items():
         names = (whole, *parts)
@@ -291,7 +293,8 @@ def _checks(rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str],
         ),
     )
     if "observed_s" in rows.columns:
-        # Random error of the count from requests across the two ends; repetitions would show it.
+        # Requests that cross the start or the end of the observation give the count a random error. A single run
+        # cannot show this error, so it is estimated here.
         alone = (pl.len().over("point", *keys) == 1) & pl.col("observed_s").is_not_null()
         ends = customers.sqrt() / pl.col("observed_s")
         digits = pl.col(throughput + ROUNDING) if throughput + ROUNDING in rows.columns else pl.lit(0.0)
@@ -341,7 +344,7 @@ def _judges_response(response_ms: Comparison, think_ms: Interval, view: View, re
     if request_type is not None:
         return False
     cycle_ms = response_ms.measured.estimate + think_ms.estimate
-    # A difference to the cycle has the error of the whole cycle.
+    # The response time is the cycle time minus the rest of the cycle: it has the error of the whole cycle.
     return view == "client" or not response_ms.measured.estimate < _OF_CYCLE_MIN * cycle_ms
 
 

@@ -1,4 +1,4 @@
-"""The laws' findings, and the numbers behind them as plain-text tables."""
+"""The laws' findings, and their numbers in plain-text tables."""
 
 from __future__ import annotations
 

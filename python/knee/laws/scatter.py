@@ -22,7 +22,7 @@ class Scatter:
     """Standard errors of the means of groups, and each value against the others of its group; NaN if unknown.
 
     error, freedom      of each group
-    apart, probability  of each value: its difference to the mean of the others, and the probability of one as large
+    apart, probability  of each value: its value less the mean of the others, and the probability of one as large
     """
 
     error: Floats

@@ -48,7 +48,7 @@ def analyse(
     level
         Confidence level of every interval.
     tolerance
-        Largest relative deviation from the operational laws.
+        An operational law holds if the measurements deviate from it by at most this share.
     seed
         Seed of the bootstrap for the knee's interval.
 

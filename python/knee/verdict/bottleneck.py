@@ -168,7 +168,7 @@ def find_bottleneck_at_rate(
     """The bottleneck of an open loop at one arrival rate. If throughput follows the rate, there is none.
 
     The parameters are those of :func:`find_bottleneck`, for runs at this rate. `keeps_up` is whether throughput follows
-    the rate; None if unknown. `repetitions` is the number of repetitions behind `keeps_up`.
+    the rate; None if unknown. `repetitions` is the number of repetitions that `keeps_up` follows from.
     """
     alone = observations.select(*RUN, pl.lit(1).alias("clients"), pl.lit(1.0).alias("throughput"))
     candidates = candidates_of(utilization.join(alone, on=RUN), 1, 1, level)
@@ -217,8 +217,8 @@ def without_knee(utilization: pl.DataFrame) -> Bottleneck:
 class _Decision:
     """The inputs of the verdict; the attributes are those of :func:`find_bottleneck`.
 
-    `may_keep_up`: throughput may follow the arrival rate; if it does, there is no bottleneck. `repetitions`: number of
-    repetitions behind that finding.
+    `may_keep_up`: throughput may follow the arrival rate; if it does, there is no bottleneck. `repetitions`: the number
+    of repetitions that this finding follows from.
     """
 
     knee: Knee

@@ -1,7 +1,7 @@
 """The knee: the client count at which the light-load asymptote meets the saturation plateau.
 
 In a closed system X(N) ≤ min(N / (R_0 + Z), X_max); the two bounds meet at N* = X_max · (R_0 + Z)
-(Jain 1991, §33.6; Lazowska et al. 1984, ch. 5). Below N* clients add throughput, beyond it they add waiting.
+(Jain 1991, §33.6; Lazowska et al. 1984, ch. 5). Below N*, more clients add throughput; beyond N*, they add waiting.
 """
 
 from __future__ import annotations
@@ -217,8 +217,9 @@ class _Curve:
         """An upper bound of X_max / last throughput − 1: the estimate, and its upper confidence limit.
 
         The cycle time N / X is convex in N, and its slope tends to 1 / X_max. So every chord to the last level is
-        flatter: (N_b − N_a) / (N_b / X_b − N_a / X_a) ≥ X_max. Of all chords, with Bonferroni's correction, the
-        steepest decides. Levels in a dip are left out.
+        flatter: (N_b − N_a) / (N_b / X_b − N_a / X_a) ≥ X_max. The chord with the
+        smallest bound (the steepest) decides; Bonferroni's correction allows for the choice. Levels in a dip are left
+        out.
         """
         throughputs, counts = self.throughputs, np.array([len(sample) for sample in self.samples])
         best = np.maximum.accumulate(throughputs)
@@ -292,7 +293,7 @@ def _pipeline(known: pl.DataFrame) -> float:
 
 
 def _noise(samples: Sequence[Floats], level: float) -> float | None:
-    """Relative distance below the largest mean throughput that an equal level may show by chance.
+    """How far below the largest mean throughput an equal level may lie by chance, as a share.
 
     The least significant difference from a relative variance that is pooled over the levels (Jain 1991, §20.5),
     with Bonferroni's correction because every level is compared with the largest. None without repetitions.
@@ -388,15 +389,15 @@ def _power_clients(levels: Sequence[Level]) -> int | None:
 
 
 def _widened(clients: Interval, heights: Floats, most: float, light: float) -> Interval:
-    """The bootstrap's interval, widened by what it does not cover: a plateau at finite N still rises, and the response
-    time at the lightest load contains waiting.
+    """The bootstrap's interval, widened for two errors that it does not cover: a plateau at finite N still rises, and
+    the response time at the lightest load contains waiting.
 
     Parameters
     ----------
     heights
         Throughputs of the plateau's levels relative to their mean: each may be X_max.
     most
-        The largest X_max relative to that mean.
+        The largest X_max relative to the plateau's mean.
     light
         The share of R + Z at the lightest load that is not waiting.
     """

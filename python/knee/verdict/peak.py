@@ -153,7 +153,7 @@ def _not_less(means: Floats, known: Noise, counts: Floats, each: float) -> list[
     means
         Means of the configurations, the largest first.
     counts
-        Number of repetitions behind each mean.
+        Number of repetitions in each mean.
     each
         Level of each comparison, 1 − α / (k − 1).
     """
