@@ -134,7 +134,7 @@ impl Store {
                     let others = requests.made(request).map_or(0, |made| made.version);
                     let committed = Committed { sequence, version: version.max(others) };
                     if record.moved {
-                        // A moved request record stands behind later ones, so it counts as the oldest.
+                        // A moved request record stands after younger ones, so it counts as the oldest.
                         requests.remember_before_all(request, committed);
                     } else {
                         segment.note_request();
@@ -186,7 +186,7 @@ mod tests {
     use super::super::types::Consistency;
     use super::*;
 
-    /// More requests than the store remembers are moved behind the latest one.
+    /// More requests than the store remembers are moved to places after the latest one.
     #[test]
     fn moved_records_push_no_request_out_at_a_restart() {
         let path = std::env::temp_dir().join(format!("knee-kv-pushed-{}", std::process::id()));

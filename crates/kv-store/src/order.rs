@@ -1,6 +1,6 @@
 //! Slots in the order of their keys.
 
-/// Most slots of a block; a full block is split in half.
+/// Largest number of slots of a block; a full block is split in half.
 const BLOCK_MAX: usize = 512;
 
 /// An ordered set of slots: sorted blocks of eight bytes a slot, in a sorted list.
@@ -26,7 +26,7 @@ struct Block {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The four bytes of the key behind the common prefix, see [`head`].
+    /// The four bytes of the key after the common prefix, see [`head`].
     head: u32,
     slot: u32,
 }

@@ -145,7 +145,7 @@ pub(crate) enum Unreadable {
 }
 
 impl Record<'_> {
-    /// The seal of a segment, behind the commit with this sequence.
+    /// The seal of a segment, after the commit with this sequence.
     pub(crate) fn seal(sequence: Sequence, on_disk: OnDisk) -> Record<'static> {
         Record { on_disk, ..Record::of_no_key(Kind::Seal, sequence) }
     }
@@ -335,7 +335,7 @@ pub(crate) struct Brief<'a> {
     pub(crate) bytes: usize,
 }
 
-/// Whether a record may begin there. The bytes behind the end of a log are nearly all zeros, and no record has the
+/// Whether a record may begin there. The bytes after the end of a log are nearly all zeros, and no record has the
 /// sequence 0.
 #[inline]
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {

@@ -36,7 +36,7 @@ impl Requests {
     }
 }
 
-/// One part of the requests, behind one lock.
+/// One part of the requests, with a lock of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     made: HashMap<RequestId, Committed>,

@@ -149,7 +149,7 @@ impl Segment {
         let Bytes::Growing(memory) = &self.bytes else { unreachable!("a sealed segment grows") };
         let (at, length) = (self.filled.load(Ordering::Relaxed), record.bytes());
         assert!(at + length <= memory.len(), "a record beyond the end of its segment");
-        // SAFETY: the range lies within the memory, and behind `filled`, where no reader reads;
+        // SAFETY: the range lies within the memory, and after `filled`, where no reader reads;
         // there is no other writer.
         let out = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().add(at), length) };
         record.encode(self.salt, out);
@@ -170,7 +170,7 @@ impl Segment {
     pub(crate) fn written(&self, from: usize, to: usize) -> &[u8] {
         match &self.bytes {
             Bytes::Growing(memory) => {
-                assert!(from <= to && to <= self.filled(), "read behind the written bytes");
+                assert!(from <= to && to <= self.filled(), "read after the written bytes");
                 // SAFETY: the range lies within the memory and before `filled`, where the bytes no longer change.
                 unsafe { std::slice::from_raw_parts(memory.as_ptr().add(from), to - from) }
             }

@@ -34,7 +34,7 @@ use super::segment::Segment;
 pub struct Damage {
     /// Number of the segment, as in its file's name.
     pub segment: SegmentId,
-    /// Offset in the segment, behind the file's head.
+    /// Offset in the segment, counted from the end of the file's head.
     pub offset: usize,
 }
 

@@ -233,7 +233,7 @@ impl<E: Engine> Commands<E> {
         removed.err().map(|refused| self.refused(refused))
     }
 
-    /// Replaces the answer behind `start` by an error.
+    /// Replaces the answer after `start` by an error.
     fn fail(&self, refused: Refused, start: usize, out: &mut Vec<u8>) {
         out.truncate(start);
         out.extend_from_slice(self.refused(refused));

@@ -17,8 +17,8 @@ use crate::commands::{Answered, Commands, Outcome, Progress};
 use crate::counters::Counter;
 use crate::trace::Traced;
 
-/// Most output bytes of a connection before its client must read. A client that does not read costs this and one
-/// value.
+/// A connection with more output bytes takes no further request before its client reads. A client that does not read
+/// costs this memory and one value.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Timer keys.

@@ -40,7 +40,7 @@ struct Arguments {
     /// How servers answer a multi-get: one server all keys, or each server a part.
     #[arg(long, value_enum, default_value_t = Multiget::Whole)]
     multiget: Multiget,
-    /// Most clients at a time; further clients are refused.
+    /// Largest number of clients at a time; further clients are refused.
     #[arg(long, value_name = "C", default_value_t = 16384,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections_max: u32,

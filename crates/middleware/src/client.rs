@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use knee_proto::{Limits, RequestDecoder};
 
-/// Most requests of one client in flight, in pipelined mode, if its answers are small…
+/// Largest number of requests of one client in flight, in pipelined mode, if its answers are small…
 const IN_FLIGHT_MAX: usize = 64;
-/// …and most bytes of their answers: with large answers, fewer requests are in flight.
+/// …and largest number of bytes of their answers: with large answers, fewer requests are in flight.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// Whether a client's connection is about to end.
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Most requests of this client in flight, in pipelined mode.
+    /// Largest number of requests of this client in flight, in pipelined mode.
     pub(crate) fn in_flight_max(&self) -> usize {
         (ANSWER_BYTES_MAX / self.reply_bytes.max(1)).clamp(1, IN_FLIGHT_MAX)
     }

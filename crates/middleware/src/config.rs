@@ -58,7 +58,7 @@ pub struct Config {
     pub threads: usize,
     /// Whether multi-gets are split over all servers.
     pub sharded: bool,
-    /// Most clients at a time; further ones are refused.
+    /// Largest number of clients at a time; further ones are refused.
     pub connections_max: usize,
     /// A client that sends nothing for this time is disconnected.
     pub idle_timeout: Option<Duration>,

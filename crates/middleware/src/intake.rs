@@ -26,7 +26,7 @@ const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 /// As the last word of a line, this asks for no answer, even in a key's place.
 const NOREPLY: &[u8] = b"noreply";
 
-/// Most flags that memcached accepts in every meta command, including the middleware's opaque.
+/// Largest number of flags that memcached accepts in every meta command, including the middleware's opaque.
 const META_FLAGS_MAX: usize = 16;
 /// The length of the longest opaque of the middleware, with the line end. A longer line would make memcached close the
 /// connection.

@@ -105,7 +105,7 @@ pub enum Request {
         queue: QueueId,
         /// Only messages with higher numbers are read.
         after: MessageId,
-        /// Most messages in the answer.
+        /// Largest number of messages in the answer.
         count: u32,
         /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,
@@ -123,7 +123,7 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// Most messages in the answer.
+        /// Largest number of messages in the answer.
         count: u32,
         /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,
@@ -134,7 +134,7 @@ pub enum Request {
         receiver: ClientId,
         /// The queue.
         queue: QueueId,
-        /// Most messages in the answer.
+        /// Largest number of messages in the answer.
         count: u32,
         /// The answer ends with the message that reaches this many bytes of content.
         content_bytes_max: u64,

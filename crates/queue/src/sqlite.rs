@@ -31,7 +31,7 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// Most arrivals queued for a slow subscriber.
+/// Largest number of arrivals queued for a slow subscriber.
 const ARRIVALS_MAX: usize = 4096;
 
 /// Options of the database.

@@ -1,6 +1,6 @@
 //! Output buffers and the pool they come from.
 
-/// Most bytes of drained buffers that a thread keeps.
+/// Largest number of bytes of drained buffers that a thread keeps.
 const POOL_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A larger buffer returns to the allocator instead of the pool. The limit fits sixteen values of a page each. The
 /// allocator would return a buffer of this size to the kernel. Then each page of the next buffer would cost a fault.

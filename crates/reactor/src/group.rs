@@ -43,7 +43,7 @@ impl Drop for EndsTogether {
     }
 }
 
-/// Most connections that wait to be accepted, unless the system's limit (`net.core.somaxconn`) is lower.
+/// Largest number of connections that wait to be accepted, unless the system's limit (`net.core.somaxconn`) is lower.
 const BACKLOG: i32 = 4096;
 
 /// Binds a listening socket; with port 0, to any free port.

@@ -26,14 +26,14 @@ const PROBED_AFTER: Duration = Duration::from_secs(20);
 pub struct Config {
     /// A receive reads at most this many bytes into the thread's scratch buffer.
     pub read_bytes: usize,
-    /// Most unconsumed input of a connection, in bytes; beyond it the connection is closed.
+    /// Largest unconsumed input of a connection, in bytes; beyond it the connection is closed.
     /// Must exceed the largest request that the handler accepts.
     pub input_bytes_max: usize,
     /// An accepted connection with more unsent output than this is not read from…
     pub output_high_water_bytes: usize,
     /// …until its unsent output is at most this.
     pub output_low_water_bytes: usize,
-    /// Most accepted connections of the whole group; further ones are refused.
+    /// Largest number of accepted connections of the whole group; further ones are refused.
     pub connections_max: usize,
     /// The text that a refused connection gets before it is closed.
     pub refusal: &'static [u8],
@@ -114,7 +114,7 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) generation: u32,
     pub(crate) origin: Origin,
-    /// Unconsumed input behind the first `consumed` bytes; it has no memory between requests.
+    /// Consumed bytes, then unconsumed input; it has no memory between requests.
     pub(crate) input: Vec<u8>,
     /// Consumed bytes at the front of `input`. Moving the rest to the front after each request would cost more than
     /// handling the request.
@@ -562,7 +562,7 @@ pub(crate) fn receive(
         return Err(io::Error::last_os_error());
     }
     let received = received.unsigned_abs();
-    // SAFETY: the kernel has initialised that many bytes behind the old length.
+    // SAFETY: the kernel has initialised that many bytes after the old length.
     unsafe { buffer.set_len(start + received) };
     Ok(received)
 }

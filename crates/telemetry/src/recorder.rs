@@ -17,7 +17,8 @@ use crate::window::Window;
 /// If the clocks drift further apart than this within a window, the wall clock was set.
 const CLOCK_STEP_NS: u64 = 500_000_000;
 
-/// Most windows of one thread that wait for the reporter, which may itself wait for the reader of standard output.
+/// Largest number of windows of one thread that wait for the reporter. The reporter may itself wait for the reader of
+/// standard output.
 /// Beyond this, the current window continues until there is space: no request is lost, and memory is bounded.
 const WAITING_MAX: usize = 8;
 

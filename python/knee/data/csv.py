@@ -79,7 +79,7 @@ _EXACT = frozenset({"repetition", "run_order", "clients", "pipeline", "rate", "t
 """Quantities that are settings, not measurements, and so are not rounded."""
 _PROBLEMS_MAX = 10
 _HEADER_MAX = 100
-"""Most characters of a header that an error message quotes: the file may not be a CSV."""
+"""Largest number of characters of a header that an error message quotes: the file may not be a CSV."""
 _EXAMPLE = "clients,throughput,response_ms"
 _OTHER_SEPARATORS = ((";", "semicolons"), ("\t", "tabs"))
 

@@ -19,7 +19,8 @@ CONTRASTS_MIN = 7
 """Number of effects of a 2^3 design. With fewer, the pseudo standard error has less than 7/3 degrees of freedom."""
 
 _SIMULATED_MAX = 100
-"""Most effects whose critical values are simulated. With more, Lenth's t quantiles are good approximations."""
+"""Largest number of effects whose critical values are simulated. With more, Lenth's t quantiles are good
+approximations."""
 
 _DRAWN = 2_000_000
 """Simulated effects: critical values are then within a per cent."""

@@ -1,4 +1,4 @@
-"""Checks of the assumptions behind a model's intervals: normal, homoscedastic and independent residuals."""
+"""Checks of the assumptions of a model's intervals: normal, homoscedastic and independent residuals."""
 
 from __future__ import annotations
 

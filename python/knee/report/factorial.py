@@ -18,18 +18,18 @@ from knee.stats.intervals import Interval
 from knee.verdict import words
 
 TERMS_MAX = 20
-"""Most terms in a figure: a reader cannot compare more rows at a glance."""
+"""Largest number of terms in a figure: a reader cannot compare more rows at a glance."""
 
 FACTORS_MAX = 6
-"""Most factors with more than two levels in the charts of means."""
+"""Largest number of factors with more than two levels in the charts of means."""
 
 INTERACTIONS_MAX = 4
 
 ROWS_MAX = 256
-"""Most rows of a table."""
+"""Largest number of rows of a table."""
 
 OBSERVATIONS_MAX = 2000
-"""Most residuals in a figure, to keep the page small."""
+"""Largest number of residuals in a figure, to keep the page small."""
 
 _TITLES = {"throughput": "Throughput", "response_ms": "Response time"}
 

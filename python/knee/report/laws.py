@@ -13,7 +13,7 @@ from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
 
 CHECKS_MAX = 1000
-"""Most checks of a kind in a chart or a table, to keep the page small."""
+"""Largest number of checks of a kind in a chart or a table, to keep the page small."""
 
 
 def section(sheet: Sheet) -> str:

@@ -1,4 +1,4 @@
-"""HTML tables of the numbers behind the charts."""
+"""HTML tables of the charts' numbers."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LEVEL = 0.95
 """Default confidence level."""
 
 _DECIMALS_MAX = 5
-"""Most decimals of a printed interval; smaller values are rounding errors."""
+"""Largest number of decimals of a printed interval; smaller values are rounding errors."""
 
 _VAGUE_TIMES = 100.0
 """Ratio of the ends above which an interval is vague: two decades."""

@@ -500,7 +500,7 @@ impl<'a> Engine<'a> {
         self.events.push(until, customer);
     }
 
-    /// Adds a customer to the queue, behind its level.
+    /// Adds a customer to the queue, after the customers of its level.
     #[inline]
     fn queue(&mut self, station: usize, customer: u32) {
         let level = self.model.stations[station].level(self.tokens[customer as usize].class);

@@ -36,7 +36,7 @@ const ENTRY_BYTES_MAX: usize = 5 + FAR_BYTES;
 /// Least number of entries in a full block.
 const ENTRIES_MIN: usize = (BLOCK_BYTES - BLOCK_HEAD_BYTES) / ENTRY_BYTES_MAX;
 
-/// Most bytes of the file for a segment of `bytes`.
+/// Largest number of bytes of the file for a segment of `bytes`.
 pub(super) fn file_bytes_max(bytes: usize) -> usize {
     (1 + bytes / (ENTRIES_MIN * HEAD_BYTES)) * BLOCK_BYTES
 }

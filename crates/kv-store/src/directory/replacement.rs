@@ -14,7 +14,7 @@ use super::manifest::Manifest;
 use super::{Directory, Open};
 use crate::segment::FILE_HEAD_BYTES;
 
-/// Bytes of the checksum behind a manifest's text: eight digits between two line ends.
+/// Bytes of the checksum after a manifest's text: eight digits between two line ends.
 const CHECKSUM_BYTES: usize = 10;
 /// Least number of bytes that a manifest can grow without another block: the record of a removed segment needs them.
 const MANIFEST_ROOM_MIN: usize = 256;

@@ -289,7 +289,7 @@ impl<E: Engine> Commands<E> {
             };
             out.extend_from_slice(b"ME ");
             if is_shown_encoded(key, item.marks) {
-                // The flag `k` without its letter and without the flag `b` behind it.
+                // The flag `k` without its letter and without the flag `b` after it.
                 let start = out.len();
                 encode::meta_key(key, true, out);
                 out.truncate(out.len() - 2);

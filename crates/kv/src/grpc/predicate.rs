@@ -16,7 +16,7 @@ use knee_kv_cache::engine::Version;
 
 /// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1024;
-/// Most occurrences of `value` in the text of an expression.
+/// Largest number of occurrences of `value` in the text of an expression.
 const MENTIONS_MAX: usize = 8;
 /// Twice the stack that the deepest expression takes in a build without optimisation.
 pub(super) const STACK_BYTES: usize = 64 << 20;

@@ -43,7 +43,7 @@ pub(super) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Status> {
     }
     if !end.is_empty() && start > end {
         return Err(Status::invalid_argument(format!(
-            "the range is inverted: its start {} is behind its end {}",
+            "the range is inverted: its start {} is after its end {}",
             shown(start),
             shown(end)
         )));

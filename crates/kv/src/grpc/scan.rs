@@ -364,7 +364,7 @@ impl Reading {
             self = reading;
             let Step { entries, seen, snapshot, is_over } = step?;
             self.is_over = is_over;
-            // The commits behind the end of the scan must be synced, too.
+            // The client may also see that the scan is over: the commits that it saw must be synced.
             if !entries.is_empty() || is_over {
                 self.safe.wait(seen).await?;
             }

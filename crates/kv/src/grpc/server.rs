@@ -20,7 +20,7 @@ use super::service::Service;
 use super::settings::GrpcSettings;
 use super::storage::Honu;
 
-/// Most threads for scans and other long calls.
+/// Largest number of threads for scans and other long calls.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 /// A running server.

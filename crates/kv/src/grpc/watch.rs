@@ -18,7 +18,7 @@ use super::blocking::blocking;
 use super::refusal::check_range;
 use super::safe::Safe;
 
-/// Most bytes in a channel, unless one event is larger.
+/// Largest number of bytes in a channel, unless one event is larger.
 const CHANNEL_BYTES: usize = 4 << 20;
 /// Bytes of events in one message.
 const BATCH_BYTES: usize = 64 << 10;

@@ -15,7 +15,7 @@ use crate::operation::{
     ANYBODY, ClientId, Lease, MiddlewareId, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
 
-/// Most messages of one call.
+/// Largest number of messages of one call.
 const MESSAGES_MAX: u32 = 1000;
 /// After this much content, an answer takes no further message: clients accept 4 MiB by default.
 const ANSWER_CONTENT_BYTES: u64 = 2 << 20;

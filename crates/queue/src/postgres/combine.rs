@@ -14,9 +14,9 @@ use super::shared::Shared;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Outgoing, Request};
 
-/// Most bytes of content in one call: a small request should not wait for the megabytes of others.
+/// Largest number of bytes of content in one call: a small request should not wait for the megabytes of others.
 const BYTES_MAX: usize = 4 << 20;
-/// Most messages in one call, so that the call ends within its time limit.
+/// Largest number of messages in one call, so that the call ends within its time limit.
 const MESSAGES_MAX: usize = 1000;
 
 /// Requests that wait for a connection, by kind.

@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::operation::{ClientId, QueueId};
 
-/// Most floors. Above this number all floors are dropped, and each pair of queue and receiver walks its index once.
+/// Largest number of floors. Above this number all floors are dropped, and each pair of queue and receiver walks its
+/// index once.
 const FLOORS_MAX: usize = 200_000;
 
 /// A number, and its epoch.
@@ -138,7 +139,7 @@ impl Floors {
 
     /// Updates the decided number from a horizon. `losses` shows whether the horizon was read after the last loss.
     pub(super) fn learn(&self, horizon: Horizon, losses: u64) {
-        /// Most horizons: one every 250 ms, for some minutes of an open transaction.
+        /// Largest number of horizons: one every 250 ms, for some minutes of an open transaction.
         const HORIZONS_MAX: usize = 1000;
         let mut known = self.known();
         if known.losses != losses {

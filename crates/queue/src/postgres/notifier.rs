@@ -22,11 +22,11 @@ use super::pool::Pool;
 use crate::database::{Arrival, Failure};
 use crate::upkeep::{Job, Report};
 
-/// Most arrivals queued for a slow subscriber.
+/// Largest number of arrivals queued for a slow subscriber.
 const ARRIVALS_MAX: usize = 16 * 1024;
 /// Pairs of queue and receiver in one notification, of at most 22 bytes each: PostgreSQL takes 8,000 bytes.
 const PAIRS_MAX: usize = 300;
-/// Most pairs queued for the next notifications. Above this number, all servers search for all messages.
+/// Largest number of pairs queued for the next notifications. Above this number, all servers search for all messages.
 const PENDING_MAX: usize = 3000;
 /// Time between two notifications: a busy server sends at most 50 a second.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(20);

@@ -5,9 +5,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::time::now_us;
 use crate::database::Arrival;
 
-/// Most messages of one step, so that requests do not wait long for the writer.
+/// Largest number of messages of one step, so that requests do not wait long for the writer.
 const BATCH: u32 = 500;
-/// Most pairs of receiver and queue in one step.
+/// Largest number of pairs of receiver and queue in one step.
 const PAIRS: u32 = 100;
 
 /// Ends expired leases; returns the arrivals, and whether there may be more.

@@ -14,7 +14,7 @@ use super::reads;
 use crate::database::{Failure, Stages};
 use crate::operation::{Answer, Request};
 
-/// Most reads at a time.
+/// Largest number of reads at a time.
 const READERS: usize = 4;
 
 /// Read-only connections.

@@ -16,7 +16,7 @@ use crate::database::{Arrival, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::{self, Report};
 
-/// Most requests of one transaction.
+/// Largest number of requests of one transaction.
 const GROUP_MAX: usize = 256;
 /// The interval of background jobs.
 const KEEPING: Duration = Duration::from_millis(100);
@@ -163,7 +163,7 @@ fn in_transaction<T>(
     Ok(done)
 }
 
-/// Answers a job and the jobs that wait behind it, in one transaction.
+/// Answers a job and the jobs that wait after it, in one transaction.
 fn group(
     connection: &mut Connection,
     first: Job,

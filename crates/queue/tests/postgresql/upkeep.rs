@@ -143,7 +143,7 @@ async fn leases_of_a_deleted_queue_count_in_their_batch() {
 const OTHERS: i32 = 20_000;
 /// Queues, and clients, that no call should scan.
 const QUEUES: i32 = 1000;
-/// Most index entries that a call may read: the requested ones, and entries that earlier calls left behind.
+/// Largest number of index entries that a call may read: the requested ones, and entries that earlier calls left.
 const FOUND_MAX: i64 = 100;
 
 /// An index holds only leased messages, or only messages that are not leased. A query that names neither scans all
