@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import polars as pl
 
 from knee.report.charts.clients import against_load
@@ -129,7 +131,9 @@ def section(sheet: Sheet) -> str:
         for point, _ in sheet.naming.points
     ]
     numbers = sheet.of_lines([*(name for _, name in shown), *missed], rows)
-    return f'<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
+    crossing = words.crossing(sheet.findings.crossing)
+    said = f"<p>{escape(crossing)}</p>" if crossing else ""
+    return f'{said}<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
 
 
 def _means(sheet: Sheet, column: str) -> dict[int, Interval]:

@@ -18,6 +18,7 @@ from knee.stats.intervals import LEVEL
 from knee.verdict import health
 from knee.verdict.arrivals import Arrivals, arrivals
 from knee.verdict.configuration import verdict_of, with_demands
+from knee.verdict.crossing import crossing
 from knee.verdict.details import details_of_run
 from knee.verdict.evidence import evidence_of_run, evidence_of_table
 from knee.verdict.findings import Findings, Provenance, Unexplained
@@ -102,6 +103,7 @@ def analyse(
         unexplained=unexplained,
         levels=levels(measurements.table, measurements.factors, _keep_up(rates), level),
         peak=peak(measurements.table, measurements.factors, level),
+        crossing=crossing(measurements.table, naming, level, seed),
         warnings=(*warnings, *health.left_out(combinations, len(covered))),
         measurements=measurements,
         utilizations=evidence.utilizations,

@@ -17,6 +17,7 @@ from knee.verdict.arrivals import Arrivals
 from knee.verdict.beside import Beside, beside
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.configuration import Verdict
+from knee.verdict.crossing import Crossing
 from knee.verdict.details import Details
 from knee.verdict.health import HealthWarning
 from knee.verdict.knee import Obstacle
@@ -71,6 +72,7 @@ class Findings:
                  empty if fewer than two factors vary
     levels       measurements at the levels of the only factor; None if several factors vary, or only the load
     peak         the largest throughput in a closed loop; None if fewer than two factors vary
+    crossing     where the response times of the only two lines cross; None if they do not
     warnings     reasons to distrust the numbers
     utilizations, cpu_shares
                  see :mod:`knee.data.utilization`
@@ -89,6 +91,7 @@ class Findings:
     unexplained: tuple[Unexplained, ...]
     levels: Levels | None
     peak: Peak | None
+    crossing: Crossing | None
     warnings: tuple[HealthWarning, ...]
     measurements: Measurements
     utilizations: pl.DataFrame

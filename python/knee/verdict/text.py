@@ -32,6 +32,7 @@ def render_text(findings: Findings) -> str:
             lines += _labelled("Bottleneck", words.bottleneck_lines(verdict.bottleneck, verdict.limits))
     lines.append("")
     lines += _labelled("Largest", words.peak(findings.peak) if findings.peak else ())
+    lines += _labelled("Crossing", [words.crossing(findings.crossing)])
     lines += _labelled("Laws", laws.sentences(findings.laws))
     lines += _labelled("Factors", words.factor_lines(findings))
     lines += _labelled("Model", words.model_lines(findings))

@@ -3,6 +3,7 @@
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.balance import balance
 from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence
+from knee.verdict.words.crossing import crossing
 from knee.verdict.words.drift import drift
 from knee.verdict.words.health import (
     note_on_throughput,
@@ -28,6 +29,7 @@ __all__ = [
     "bottleneck_lines",
     "clusters",
     "confidence",
+    "crossing",
     "doubt",
     "drift",
     "evidence",
