@@ -2,7 +2,7 @@
 
     page         the frame: sections, style and script in one file
     sheet        the state that the sections share
-    verdict, clients, views, outcomes, model, factorial, laws, distributions, resources, timeline, provenance
+    verdict, clients, views, outcomes, model, factorial, laws, distributions, balance, resources, timeline, provenance
                  one section each: sentences, figures with captions, tables
     charts       the figures' specifications
     tables       numbers as HTML

@@ -4,10 +4,12 @@ analyse        applies every analysis to a run folder or a table, once
 findings       results of the analyses, as data
 evidence       input of the analyses, from a run folder or a table
 configuration  knee and bottleneck of one combination of the other factors
-knee, bottleneck, arrivals, levels, peak
+knee, bottleneck, arrivals, levels, peak, crossing
                one analysis each
+beside         fitted queues beside measured ones
 health         warnings about the measurements
-details        data that only a run folder has: views, operations, outcomes, clusters, distributions, timeline, drift
+details        data that only a run folder has: views, operations, balance, outcomes, clusters, distributions, timeline,
+               drift
 naming         names of configurations and points
 words          every sentence
 text           the findings as text, for a terminal
