@@ -53,7 +53,7 @@ def test_crossing_is_interpolated_and_named() -> None:
 def test_crossing_near_last_level_is_doubted() -> None:
     found = of(table(0.05, seed=4, lines=(SHARDED, [2.0, 3.5, 4.9, 5.8]))).crossing
     assert found is not None and not found.is_sure and found.at.high == KEYS[-1]
-    assert "perhaps they do not cross" in words.crossing(found)
+    assert "but the interval reaches the end of the measured values" in words.crossing(found)
 
 
 def test_crossing_without_repetitions_has_no_interval() -> None:

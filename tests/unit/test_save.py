@@ -48,7 +48,7 @@ def test_every_figure_is_saved_as_svg_and_csv(tmp_path: Path) -> None:
         [str(CHROMIUM), *options, "--virtual-time-budget=20000", "--dump-dom", path.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     found = re.search(r'<pre id="saved">(.*?)</pre>', run.stdout, re.DOTALL)

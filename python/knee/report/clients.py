@@ -49,8 +49,8 @@ _QUANTITIES = (
 )
 
 _MISSES = (
-    ("miss_share", "Keys not found, of clients' gets"),
-    ("middleware_miss_share", "Keys not found, of middlewares' gets"),
+    ("miss_share", "Missed keys (clients)"),
+    ("middleware_miss_share", "Missed keys (middlewares)"),
 )
 
 _AGAINST = {

@@ -11,15 +11,14 @@ def crossing(found: Crossing | None) -> str:
     if found is None:
         return ""
     at, low, high = found.at, found.at.low, found.at.high
-    interval = "with one repetition the error is unknown"
-    if low is not None and high is not None:
-        interval = f"{at.level:.0%} interval: {number(low)} to {number(high)}"
-    doubt = (
-        ""
-        if found.is_sure or low is None
-        else " This interval reaches the end of the measured values: perhaps they do not cross."
-    )
+    place = f"at {found.axis} = {number(at.estimate)}"
+    sides = f"Below, {found.before} is faster; above, {found.after}."
+    if low is None or high is None:
+        return f"The response times cross {place} (with one repetition the error is unknown). {sides}"
+    interval = f"{at.level:.0%} interval: {number(low)} to {number(high)}"
+    if found.is_sure:
+        return f"The response times cross {place} ({interval}). {sides}"
     return (
-        f"The response times cross at {found.axis} = {number(at.estimate)} ({interval}). Below, {found.before} is "
-        f"faster; above, {found.after}.{doubt}"
+        f"Cannot tell whether the response times cross. Their means do {place}, but the interval reaches the end of "
+        f"the measured values ({interval})."
     )
