@@ -68,3 +68,6 @@ def test_every_figure_is_saved_as_svg_and_csv(tmp_path: Path) -> None:
         (clients, workers) for clients in ("4", "16", "24", "48") for workers in ("4", "8")
     }
     assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in throughput)
+    # A menu's numbers are saved as the names that it shows.
+    points = {row["point"] for row in csv.DictReader(StringIO(saved["histogram.csv"]))}
+    assert len(points) == 8 and "4 clients, middleware.workers = 4" in points
