@@ -3,15 +3,15 @@
     python -m bench.compare_power [PAIRS]
 
 A pair is two closed systems with one queue and a think time, at five client counts around the knee. The logarithm of a
-run's cycle time (response and think time) has four parts of noise: of its run folder, of its repetition, of itself, and
-a drift over the folder. The slower system's queue takes 5 % longer. The repetitions are those that the noise needs.
+run's cycle time (response and think time) has the noise of its run folder, of its repetition and its own, a drift over
+the folder, and stalls. The slower system's queue takes 5 % longer. The repetitions are those that the noise needs.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product
 
 import numpy as np
@@ -32,13 +32,14 @@ CLIENTS = (4, 10, 21, 42, 84)
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of logarithms: between run folders, between repetitions of all points, of one run; and the
-    drift from the first to the last run of a folder."""
+    """Standard deviations of logarithms: between run folders, between repetitions of all points, of one run; the drift
+    from the first to the last run of a folder; and the share of runs that stall, which adds 10 % on average."""
 
     folder: float
     repetition: float
     own: float
     drift: float = 0.0
+    stalls: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,14 @@ class Design:
     shuffled: bool = False
 
 
-NOISES = (Noise(0.01, 0.005, 0.01), Noise(0.02, 0.01, 0.02), Noise(0.05, 0.02, 0.05), Noise(0.02, 0.01, 0.02, 0.10))
+NOISES = (
+    Noise(0.01, 0.005, 0.01),
+    Noise(0.02, 0.01, 0.02),
+    Noise(0.05, 0.02, 0.05),
+    Noise(0.02, 0.01, 0.02, drift=0.10),
+    Noise(0.02, 0.01, 0.02, stalls=0.10),
+)
+STALL = 0.10
 DESIGNS = (
     Design("one run, order = given", together=True),
     Design("one run, order = random", together=True, shuffled=True),
@@ -68,7 +76,8 @@ DESIGNS = (
 def repetitions(noise: Noise, design: Design) -> int:
     """The repetitions that find 5 % by the documented rule; 5 for separate runs, which cannot in most cases."""
     paired = not design.shuffled
-    variance = 2 * noise.own**2
+    # Of an exponential stall, the second moment less the squared mean.
+    variance = 2 * (noise.own**2 + noise.stalls * (2 - noise.stalls) * STALL**2)
     if not paired:
         # With a random order, a drift adds the variance of a uniform distribution.
         variance += 2 * (noise.repetition**2 + noise.drift**2 / 12)
@@ -98,6 +107,7 @@ def measured(
         block = place * count // len(grid)
         drift = noise.drift * (place / len(grid) - 0.5)
         logarithm = of_folder + of_repetition[block] + rng.normal(0, noise.own) + drift
+        logarithm += rng.exponential(STALL) * (rng.random() < noise.stalls)
         cycle_ms = max(cycle_ms * float(np.exp(logarithm)), THINK_MS + QUEUE_MS)
         rows.append((level * systems + system, repetition + 1, system, clients, 1000 * clients / cycle_ms))
         rows[-1] += (cycle_ms - THINK_MS, THINK_MS, start + place)  # type: ignore[assignment]
@@ -127,7 +137,7 @@ def pair(rng: np.random.Generator, noise: Noise, design: Design, slower: float, 
 def main() -> None:
     """Print the shares of pairs with a difference."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else PAIRS
-    print("| design | noise (%): folder, repetition, run, drift | repetitions | false | found | covered |")
+    print("| design | noise (%): folder, repetition, run, drift, stalls | repetitions | false | found | covered |")
     print("|---|---|---|---|---|---|")
     for row, (design, noise) in enumerate(product(DESIGNS, NOISES)):
         count = repetitions(noise, design)
@@ -140,7 +150,7 @@ def main() -> None:
             found += other.differs and ratio.estimate < 1
             low, high = (end or 0.0 for end in (ratio.low, ratio.high))
             covered += low <= 1 / (1 + SOUGHT) <= high
-        percents = [100 * part for part in (noise.folder, noise.repetition, noise.own, noise.drift)]
+        percents = [100 * part for part in astuple(noise)]
         shares = " | ".join(f"{100 * share / pairs:.1f}" for share in (false, found, covered))
         print(f"| {design.name} | {', '.join(f'{p:g}' for p in percents)} | {count} | {shares} |", flush=True)
 

@@ -102,7 +102,7 @@ def test_slower_system_serves_less() -> None:
 
 def test_equal_systems_cannot_be_told_apart() -> None:
     found = pair_of(table(), table())
-    assert verdict(found).startswith("cannot tell A and B apart: throughput +0%")
+    assert verdict(found).startswith("cannot tell A and B apart: throughput +0.0% over 3 points (")
     assert not found.different
     assert "would be found with a probability of 80% (4 repetitions each, not paired)" in power(found)
 
@@ -130,7 +130,7 @@ def test_difference_at_one_point_only_is_named() -> None:
     there = pl.when(pl.col("clients") == 8).then(2.0).when(pl.col("clients") == 16).then(0.5).otherwise(1.0)
     other = replace(other, table=other.table.with_columns(pl.col("throughput") * there))
     assert verdict(pair_of(table(), other)).startswith(
-        "A and B differ in throughput at 2 points: clients = 8 (+100%), clients = 16 (−50.0%); overall throughput"
+        "A and B differ in throughput at 2 points: clients = 8 (+100.0%), clients = 16 (−50.0%); overall throughput"
     )
 
 
@@ -287,3 +287,14 @@ def test_folder_of_run_folders_is_its_runs_in_order_of_time(tmp_path: Path) -> N
         (tmp_path / name / MANIFEST).touch()
     assert [each.name for each in run_folders(tmp_path)] == ["20260101T0", "20260102T0"]
     assert run_folders(tmp_path / "other") == [tmp_path / "other"]
+
+
+def test_repetitions_without_all_points_are_left_out_of_the_overall_ratio() -> None:
+    a = table(repetitions=2)
+    # Each repetition lacks a point.
+    kept = ((pl.col("clients") != 8) | (pl.col("repetition") != 1)) & (
+        (pl.col("clients") != 16) | (pl.col("repetition") != 2)
+    )
+    found = pair_of(replace(a, table=a.table.filter(kept)), table(1.2))
+    assert verdict(found) == "cannot tell: fewer than two repetitions have all points; resume the runs"
+    assert json.loads(render_json([found]))[0]["overall"]["throughput"]["interval"]["estimate"] is None

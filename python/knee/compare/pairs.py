@@ -68,11 +68,13 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
     covered = plateaus or shared
     overall = {
         quantity: _overall(samples, [place for place in places if place[0] in covered and place[2] == quantity], ratio)
-        for quantity in dict.fromkeys(place[2] for place in places)
+        for quantity in QUANTITIES
+        if any(place[2] == quantity for place in places)
     }
     allowed = 1 - HEADLINE_SHARE * (1 - level)
     pooled = {name: found(allowed if name == headline else level) for name, found in overall.items()}
-    differs = headline in pooled and (pooled[headline].p or 1.0) < 1 - allowed
+    p = pooled[headline].p if headline in pooled else None
+    differs = p is not None and p < 1 - allowed
     compared = [_compared(samples, place, ratio, level) for place in places]
     for quantity in pooled:
         chosen = [number for number, one in enumerate(compared) if one.quantity == quantity]

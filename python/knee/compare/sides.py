@@ -92,7 +92,7 @@ def side_of(name: str, sources: Sequence[Dataset | Measurements]) -> Side:
 
 
 def sides_between(name: str, source: Dataset | Measurements, factor: str) -> list[Side]:
-    """A system for each level of a factor. Raises MeasurementsError if it is not a factor with two levels."""
+    """A system for each level of a factor, in the order of the file. Raises MeasurementsError if it is no factor."""
     whole = _side(name, source, 0)
     factor = _RENAMED.get(factor, factor)
     if factor not in whole.factors:
@@ -100,7 +100,7 @@ def sides_between(name: str, source: Dataset | Measurements, factor: str) -> lis
             f"--between {factor}: is not a factor of {name}: expected {' or '.join(whole.factors) or 'a factor'}"
         )
     sides = []
-    for level in whole.table[factor].unique(maintain_order=True).sort().to_list():
+    for level in whole.table.sort(RUN)[factor].unique(maintain_order=True).to_list():
         table = whole.table.filter(pl.col(factor).eq_missing(pl.lit(level)))
         sides.append(
             replace(

@@ -47,7 +47,7 @@ def verdict(pair: Pair) -> str:
 
 def change_of(ratio: Interval) -> str:
     """The ratio as a change, “+12.5%”."""
-    return f"{'−' if ratio.estimate < 1 else '+'}{percent(abs(ratio.estimate - 1))}"
+    return f"{100 * (ratio.estimate - 1):+.1f}%".replace("-", "−")
 
 
 def power(pair: Pair) -> str:
@@ -110,7 +110,8 @@ def render_json(pairs: Sequence[Pair]) -> str:
         pair["knees"] = [{"point": dict(at), "a": a, "b": b} for at, a, b in pair["knees"]]
         for one in pair["compared"]:
             one["point"] = dict(one["point"])
-    return json.dumps(found, indent=2, default=str)
+    # JSON has no NaN.
+    return json.dumps(json.loads(json.dumps(found, default=str), parse_constant=lambda _: None), indent=2)
 
 
 def _lines(pair: Pair) -> list[str]:
@@ -161,14 +162,14 @@ def _table(pair: Pair) -> list[list[str]]:
 
 def _cell(ratio: Ratio, differs: bool) -> str:
     interval = ratio.interval
-    change = f"{100 * (interval.estimate - 1):+.1f}".replace("-", "−")
+    change = change_of(interval).removesuffix("%")
     if interval.half_width is None or interval.half_width > _WIDE:
         return f"{change} ± ? "
     return f"{change} ± {100 * interval.half_width:.1f}{_MARK if differs else ' '}"
 
 
 def _knees(pair: Pair) -> list[str]:
-    return [f"{_label(at)}{': ' if at else ''}A {clients_about(a)}, B {clients_about(b)}" for at, a, b in pair.knees]
+    return [f"{_label(at) + ': ' if at else ''}A {clients_about(a)}, B {clients_about(b)}" for at, a, b in pair.knees]
 
 
 def _differing(pair: Pair) -> list[str]:
