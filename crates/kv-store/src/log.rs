@@ -1,8 +1,9 @@
 //! The log: every commit in order, in segments, durable if configured.
 //!
-//! A commit takes effect in the tables when it is appended. Clients may see it once [`Log::sync`] has made it as
-//! durable as configured. With [`Durability::Always`] it is then on the disk. Otherwise the system has it: a killed
-//! process loses nothing, but a power cut may take it. One caller of [`Log::sync`] writes the commits of all callers.
+//! A commit takes effect in the tables when it is appended. Clients may see it only after [`Log::sync`];
+//! [`Log::synced`] is the last commit that clients may see. With [`Durability::Always`] it is on the disk. Otherwise
+//! the operating system has it: a killed process loses nothing, but a power cut may take it. One caller of
+//! [`Log::sync`] writes the commits of all callers.
 
 mod ahead;
 mod commit;
@@ -29,7 +30,7 @@ use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::Segment;
 use super::types::{Durability, Unwritable, lock};
 
-/// The smallest segment: it fits a delete record of a short key, and the seal.
+/// The smallest segment size: there is room for a delete record with a short key, and for the seal.
 const SEGMENT_BYTES_MIN: usize = 1024;
 
 #[derive(Debug)]
@@ -59,9 +60,9 @@ pub(crate) struct Log {
     turns: Mutex<Turns>,
     /// Locked while records are handed to the system, so that it gets them in order.
     handing: Mutex<()>,
-    /// Signalled at the end of turns: the first for even numbers, the second for odd ones. The end of a turn wakes all
-    /// threads that wait for it, and one thread that waits for the next. When it woke all threads of both turns, a
-    /// hundred threads took half of the processors' time for that.
+    /// Threads wait at the first condition for turns with even numbers, at the second for turns with odd numbers. The
+    /// end of a turn wakes all threads that wait for this turn, and one thread that waits for the next turn. With one
+    /// condition for all turns, waking a hundred threads took half of the processors' time.
     turn_over: [Condvar; 2],
     /// The last commit that is as durable as configured.
     synced: AtomicU64,
@@ -71,7 +72,7 @@ pub(crate) struct Log {
     made_safe: CommitCounters,
 }
 
-/// What the records of the log no longer show.
+/// Facts about the store that its records no longer show.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Forgotten {
     /// Versions before this commit may have been dropped.
@@ -187,7 +188,7 @@ impl Log {
         if self.is_durable() { RESERVED } else { 0 }
     }
 
-    /// Whether the disk has no space for a segment that the limit allows.
+    /// Whether a segment is missing because the disk has no space, although the log's limit allows the segment.
     pub(crate) fn is_short(&self) -> bool {
         self.spares.is_short()
     }
@@ -297,8 +298,8 @@ impl Log {
         Ok(())
     }
 
-    /// Refills the reserve with the blocks of a removed segment, before another process takes them. If that fails, a
-    /// later commit reports it.
+    /// Refills the reserve with the blocks of a removed segment, before another process takes them. If this fails, a
+    /// later commit reports the failure.
     pub(crate) fn refill_from_removed(&self) {
         if self.is_durable() {
             let _ = self.spares.fill(RESERVED, 0, true, || self.make_segment());

@@ -1,14 +1,15 @@
 //! Reads a directory's segments up to the end of the complete log.
 //!
 //! Segments are read twice. The first pass checks every checksum, and finds the end and the damage of each segment. The
-//! second pass puts their records in the tables. The first pass maps no file: what the disk cannot read is damage, and
-//! does not end the process.
+//! second pass puts their records in the tables. The first pass reads files without mapping them. In a mapped file, an
+//! unreadable block would end the process; here it counts as damage.
 //!
 //! A crash may keep any subset of the pages written since the last sync. No client had an answer about these writes.
 //! Every record has the place up to which the log was on the disk when the record was appended. Before the largest of
 //! these places, an unreadable record is damage. After it, an unreadable record is the end of the log. So recovery
-//! cannot distinguish damage in the last batches from the crash. The file with a segment's keys has a later place, at
-//! most some 50 ms old. Without durability, every unreadable record is damage.
+//! cannot distinguish damage in the last batches from the crash. The file with a segment's keys also records how far
+//! the log was on the disk. That record is newer: at most about 50 ms old. Without durability, every unreadable record
+//! is damage.
 
 mod commits;
 mod losses;
@@ -64,7 +65,7 @@ pub(crate) struct Findings {
     settled: Option<Location>,
     /// Segments with unreadable records.
     pub(crate) damaged: BTreeSet<SegmentId>,
-    /// The damaged stretches between records: where they begin, and the offset of their end.
+    /// The damaged stretches between records: the place where each begins, and the offset where it ends.
     gaps: BTreeMap<Location, usize>,
     /// Wholly unreadable segments.
     pub(crate) unreadable: BTreeSet<SegmentId>,
@@ -74,12 +75,12 @@ pub(crate) struct Findings {
     pub(crate) losses: Losses,
 }
 
-/// Commits that a store without a manifest may have made, although no segment shows them: it continues behind these.
+/// Without a manifest, the store skips this many commit numbers: it may have made commits that no segment shows.
 const UNSEEN_MAX: Sequence = 1 << 40;
 
-/// Reads the segments of a directory, for a log with new segments of `segment_bytes`. The log `promises` that
-/// acknowledged commits are on the disk, or does not wait for the disk. Damage is an error, unless `lost` collects
-/// it.
+/// Reads the segments of a directory, for a log with new segments of `segment_bytes`. Damage is an error, unless `lost`
+/// collects it. `promises`: whether acknowledged commits must be on the disk; if false, the log does not wait for the
+/// disk.
 pub(crate) fn read_segments(
     opened: &mut Opened,
     segment_bytes: usize,
@@ -116,7 +117,7 @@ pub(crate) fn read_segments(
     }
     let settled =
         parts.iter().filter_map(|part| part.scan.settled).chain(manifest.reached.settled).max();
-    // The keys of the last segments may have been written after their records.
+    // The files of keys may record a later place than the records do.
     let last_segment = settled.map_or(0, |settled| settled.segment);
     let last = manifest.segments.range(last_segment..);
     let listed = last.filter_map(|(&id, &made)| directory.known_keys(id, made).settled);
@@ -248,7 +249,7 @@ struct Reading<'a> {
     promises: bool,
     reached: Reached,
     kept: Vec<Part>,
-    /// Segments without records, behind the end of the log.
+    /// Segments without records, after the end of the log.
     blank: Vec<Part>,
     /// The last record that was not moved.
     tail: Option<Tail>,
@@ -278,8 +279,8 @@ impl Reading<'_> {
         self.drop(&part)
     }
 
-    /// The spare segments in the order of their numbers, at most as many as a log keeps. A full disk may have no
-    /// space for others.
+    /// The spare segments in the order of their numbers, at most as many as a log keeps. Reuses blank segments, because
+    /// a full disk may have no space for new ones.
     fn spare(&mut self) -> Result<Vec<Segment>, DirectoryError> {
         self.blank.sort_by_key(|part| part.id);
         let more = self.blank.split_off(self.blank.len().min(RESERVED + 1));
@@ -301,7 +302,7 @@ impl Reading<'_> {
     /// for records.
     fn close(&mut self, damaged: &BTreeSet<SegmentId>) -> Result<(), DirectoryError> {
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
-        // Nothing but this commit is behind its beginning, because the commit held the lock on the log.
+        // After the beginning of this commit, the log contains only this commit, because it held the log's lock.
         if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
             while let Some(mut part) = self.kept.pop_if(|part| part.id >= began.segment) {
                 if part.id > began.segment || began.offset() == 0 {
@@ -336,10 +337,10 @@ impl Reading<'_> {
         }
         // A damaged segment keeps its list: if this repair is interrupted, the next one needs it.
         let whole = self.kept.iter().filter(|part| !damaged.contains(&part.id));
-        // A crash may also have left the list of the segment before incomplete.
+        // A crash may also have left the list of the previous segment incomplete.
         for part in whole.filter(|part| part.id + 1 >= settled.segment) {
             if part.id == cut_at || !part.has_all_keys(self.directory) {
-                // Only a repair reads them.
+                // Only a repair reads these lists, so a failure is no error.
                 let _ = part.write_keys(self.directory);
             }
         }

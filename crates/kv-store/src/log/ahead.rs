@@ -23,7 +23,7 @@ impl Log {
             || (beyond == 0 && self.spares.refusal().is_some())
     }
 
-    /// Makes the segments that such a commit needs, as far as the limit allows.
+    /// Makes the segments that a commit of this size needs, as far as the limit allows.
     pub(crate) fn make_ready_for(&self, room: Room) -> Result<(), Unwritable> {
         let (needed, beyond) = (self.needed(room), room.beyond());
         let is_there = needed == 0 && !self.is_in_reserve(beyond);
@@ -38,7 +38,7 @@ impl Log {
         self.room.load(Ordering::Relaxed)
     }
 
-    /// Whether such a commit would be refused because segments are missing.
+    /// Whether a commit of this size would be refused because segments are missing.
     pub(crate) fn lacks(&self, room: Room) -> bool {
         let (needed, beyond) = (self.beside(room), room.beyond());
         self.is_beyond_limit(needed, beyond)
@@ -47,18 +47,18 @@ impl Log {
                 && self.spares.ready() < self.spares.needed(needed, self.left(beyond)))
     }
 
-    /// Whether such a commit would fit an otherwise empty log.
+    /// Whether a commit of this size would fit an otherwise empty log.
     pub(crate) fn ever_fits(&self, room: Room) -> bool {
         let most = self.bytes_max.load(Ordering::Relaxed);
         (self.segments_for(room) * self.segment_bytes) as u64 <= most
     }
 
-    /// Segments that must be made before such a commit: none in memory.
+    /// Number of segments that must be made before a commit of this size: none in memory.
     fn needed(&self, room: Room) -> usize {
         if self.is_durable() { self.beside(room) } else { 0 }
     }
 
-    /// Segments that such a commit may need besides the active one.
+    /// Number of segments that a commit of this size may need besides the active one.
     fn beside(&self, room: Room) -> usize {
         let fits = room.bytes <= self.room();
         if fits { 0 } else { self.segments_for(room) }
@@ -79,7 +79,7 @@ impl Log {
         self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
     }
 
-    /// Most bytes that all segments may take with a commit that may exceed the limit by `beyond` segments.
+    /// Largest number of bytes that all segments may take with a commit that may exceed the limit by `beyond` segments.
     ///
     /// A log may be larger than its limit when it is opened. A commit that frees space may then exceed the present size
     /// of the log by `beyond` segments. A move may exceed it by as many segments as the largest old segment needs.
@@ -104,7 +104,7 @@ impl Log {
         self.spares.keep(self.kept_for(segment), || self.make_segment())
     }
 
-    /// Segments to keep for a move of this segment's live records.
+    /// Number of segments to keep for a move of this segment's live records.
     fn kept_for(&self, segment: &Segment) -> usize {
         let is_small = segment.reserved <= self.segment_bytes;
         let live = segment.live() as usize;
@@ -114,19 +114,19 @@ impl Log {
         }
     }
 
-    /// Segments that records of `bytes` in total may need.
+    /// Largest number of segments that records of `bytes` in total may need.
     fn segments_in(&self, bytes: usize) -> usize {
         segments_most(bytes, self.segment_bytes, self.segment_bytes)
     }
 
-    /// Spare segments that a commit must leave, if it may exceed the limit by `beyond` segments.
+    /// Number of spare segments that a commit must leave, if it may exceed the limit by `beyond` segments.
     pub(super) fn left(&self, beyond: usize) -> usize {
         self.reserved().saturating_sub(beyond)
     }
 
     /// Gives up the kept segments that the rest of this segment's move does not need. Makes new segments for the
     /// reserve that the move has used, unless the disk just refused one. This waits for the disk, so the caller must
-    /// hold no lock. Without it, the next write would make them, and the log would be locked for that time.
+    /// hold no lock. Otherwise the next write would make the segments, and would lock the log for that time.
     pub(crate) fn refill(&self, moved: &Segment) {
         self.spares.keep_at_most(self.kept_for(moved));
         if self.spares.ready() < self.reserved() {
@@ -136,9 +136,9 @@ impl Log {
     }
 }
 
-/// Most segments that records of `bytes` in total may need. Each record has at most `longest` bytes. A record goes to
-/// the next segment only if the current one has no space for it. So each segment but the last lacks less than
-/// `longest` bytes, and two neighbours together hold more than one full segment.
+/// Largest number of segments that records of `bytes` in total may need. Each record has at most `longest` bytes. A
+/// record goes to the next segment only if the current one has no space for it. So each segment but the last lacks less
+/// than `longest` bytes, and two neighbours together hold more than one full segment.
 fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
     let capacity = segment_bytes - HEAD_BYTES;
     let least = capacity.saturating_sub(longest).max(1);

@@ -129,8 +129,8 @@ impl Spares {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Number of spares that must be there so that a commit can take `taken` and leave `left`. Only a move leaves none,
-    /// so it may take the kept ones; other commits leave them too.
+    /// Number of spares that must be there so that a commit can take `taken` and leave `left`. Only a move
+    /// leaves no spare, so it may take those that were kept for it; other commits leave these, too.
     pub(super) fn needed(&self, taken: usize, left: usize) -> usize {
         let kept = self.kept.load(Ordering::Relaxed);
         taken + if left == 0 { 0 } else { left.max(kept) }

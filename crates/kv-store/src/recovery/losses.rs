@@ -21,8 +21,8 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Notes a lost stretch of a segment with these keys. Its records have sequences up to `before`; if that is `None`,
-    /// a later record shows it.
+    /// Notes a lost stretch of a segment with these keys. Its records have sequences up to `before`. If `before` is
+    /// `None`, a later record shows this limit.
     pub(super) fn lose(&mut self, known: &Known, from: usize, to: usize, before: Option<Sequence>) {
         self.are_any = true;
         match before {
@@ -33,14 +33,15 @@ impl Losses {
         self.entries.extend(&known.entries);
     }
 
-    /// Notes a record behind the lost stretches: they have sequences up to `before`.
+    /// Notes a record after the lost stretches. It shows that their records have sequences up to `before`.
     pub(super) fn show(&mut self, before: Sequence) {
         if std::mem::take(&mut self.open_bytes) > 0 {
             self.unknown = self.unknown.max(Some(before));
         }
     }
 
-    /// The last commit of a log that shows `last`. No commit that was lost behind it must be made again.
+    /// The last commit number of a log whose records show `last`. It counts the commits that were lost after `last`, so
+    /// that no number is used twice.
     pub(super) fn end(&mut self, last: Sequence) -> Sequence {
         let listed = self.entries.iter().map(|entry| entry.sequence).max().unwrap_or(0);
         let unlisted = (self.open_bytes / HEAD_BYTES) as Sequence;

@@ -141,7 +141,7 @@ impl Part {
         Made { salt: self.salt, bytes: self.reserved }
     }
 
-    /// Seals the segment behind the commit with this sequence.
+    /// Seals the segment after the commit with this sequence.
     pub(super) fn seal(&mut self, last: Sequence) -> io::Result<()> {
         let mut bytes = [0; HEAD_BYTES];
         let on_disk = OnDisk { settled: Some(Location::new(self.id, self.scan.end)), lazy: false };
@@ -182,7 +182,7 @@ pub(super) struct Gap {
     pub(super) place: Range<usize>,
     /// The last record before the gap that was first written here, not copied from an older segment.
     pub(super) tail: Option<Tail>,
-    /// The largest sequence that a lost record may have, if a record behind the gap shows it.
+    /// The largest sequence that a lost record may have, if a record after the gap shows it.
     pub(super) before: Option<Sequence>,
 }
 
