@@ -180,13 +180,13 @@ pub struct Figures {
     pub memory_bytes: u64,
     /// The limit of `memory_bytes`.
     pub memory_bytes_max: u64,
-    /// Changes that put a value.
+    /// Number of changes that put a value.
     pub puts: u64,
-    /// Items evicted because memory was full.
+    /// Number of items evicted because memory was full.
     pub evictions: u64,
     /// The evicted items that were never read.
     pub evictions_unread: u64,
-    /// Items removed because they were expired.
+    /// Number of items removed because they were expired.
     pub expired: u64,
 }
 

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::{Change, Engine, Figures, Item, Refused, Second, Version};
 use crate::memory::{KeyHash, Memory, MemoryLimits, Versions};
 
-/// Stripes for each thread, unless they would be too small. With this many, two threads seldom need the same stripe.
+/// Number of stripes for each thread, unless they would be too small. With this many, two threads seldom need the same
+/// stripe.
 const STRIPES_PER_THREAD: usize = 8;
 /// Each stripe has room for at least this number of values of the largest size.
 const LARGEST_VALUES_MIN: usize = 4;

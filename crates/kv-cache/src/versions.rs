@@ -27,9 +27,9 @@ pub struct Figures {
 /// The cost of making commits durable. Commits that wait at the same time form a group, with one write and one sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CommitFigures {
-    /// Groups of commits.
+    /// Number of groups of commits.
     pub groups: u64,
-    /// Records in these groups.
+    /// Number of records in these groups.
     pub records: u64,
     /// The total time of all groups.
     pub sum_ns: u64,

@@ -20,7 +20,7 @@ use super::types::{Consistency, Durability, Unwritable};
 
 /// Bytes that are copied under one lock; the last value may exceed them.
 const STEP_BYTES: usize = 1 << 20;
-/// Keys that are visited under one lock.
+/// Number of keys that are visited under one lock.
 const STEP_KEYS: usize = 1024;
 
 /// Prefix and suffix of the name of an unfinished copy.

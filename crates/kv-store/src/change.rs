@@ -17,7 +17,7 @@ use super::table::{Damage, Expired, SlotId, Table, View};
 use super::types::Unwritable;
 use super::write::WriteError;
 
-/// Slots that are searched for expired keys under one lock.
+/// Number of slots that are searched for expired keys under one lock.
 const EXPIRED_STEP: usize = 4096;
 
 /// The outcome of a change.

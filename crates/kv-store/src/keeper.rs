@@ -20,7 +20,7 @@ use crate::calendar;
 
 /// Period of the keeper's rounds.
 const TICK: Duration = Duration::from_millis(50);
-/// Segments that the keeper reclaims before it turns to its other duties.
+/// Number of segments that the keeper reclaims before it turns to its other duties.
 const RECLAIMED_AT_ONCE: usize = 8;
 /// Shortest time between two sweeps for old versions.
 const SWEEP_MIN: Duration = Duration::from_secs(1);

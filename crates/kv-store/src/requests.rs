@@ -9,7 +9,7 @@ use super::types::Committed;
 
 /// Number of locks. The hash of a request chooses one, so the requests of one client use all of them.
 const SHARDS: usize = 64;
-/// Requests that a shard remembers: as many as fit a hash table of 2¹⁴. At 10,000 writes a second, all shards
+/// Number of requests that a shard remembers: as many as fit a hash table of 2¹⁴. At 10,000 writes a second, all shards
 /// together remember the last ninety seconds.
 const SHARD_REQUESTS_MAX: usize = if cfg!(test) { 1 << 7 } else { (1 << 14) / 8 * 7 };
 

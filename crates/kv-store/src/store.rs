@@ -46,9 +46,9 @@ pub(super) struct Inner {
     pub(super) dropped: AtomicU64,
     /// A key may have been there before this commit, although no record says so.
     pub(super) unsure: AtomicU64,
-    /// Old versions may be reclaimable. Writers set it; the sweep clears it.
+    /// Whether old versions may be reclaimable. Writers set it; the sweep clears it.
     pub(super) has_past: AtomicBool,
-    /// A recovery found old versions that no sweep has looked at.
+    /// Whether a recovery found old versions that no sweep has looked at.
     pub(super) unswept: AtomicBool,
     pub(super) requests: Requests,
     pub(super) clearing: Clearing,

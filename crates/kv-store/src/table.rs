@@ -112,11 +112,11 @@ pub(crate) struct Table {
     gone_bytes: usize,
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
-    /// Keys with a slot.
+    /// Number of keys with a slot.
     keys: usize,
-    /// Keys with a slot whose newest record is a delete record.
+    /// Number of keys with a slot whose newest record is a delete record.
     deleted: usize,
-    /// Entries of all chains.
+    /// Number of entries of all chains.
     past: usize,
 }
 

@@ -42,13 +42,13 @@ const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-nume
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) op: Op,
-    /// Keys looked up.
+    /// Number of keys looked up.
     pub(crate) items: u32,
-    /// Keys found.
+    /// Number of keys found.
     pub(crate) hits: u32,
-    /// Keys not found.
+    /// Number of keys not found.
     pub(crate) misses: u32,
-    /// The answer is an error line.
+    /// Whether the answer is an error line.
     pub(crate) error: bool,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Commands<E> {
     counters: Arc<Counters>,
     facts: Arc<Facts>,
     thread: usize,
-    /// Connections open now, over all threads; for `stats`.
+    /// Number of connections open now, over all threads; for `stats`.
     pub(crate) connections: usize,
     /// A binary key, decoded.
     key: Vec<u8>,

@@ -11,7 +11,7 @@ pub struct MemcachedSettings {
     pub threads: usize,
     /// Limits of the memory engine; a versioned store uses only the limit of values.
     pub limits: MemoryLimits,
-    /// Connections served at a time; further ones are refused.
+    /// Largest number of connections served at a time; further ones are refused.
     pub connections_max: usize,
     /// A connection without traffic for this time is closed.
     pub idle_timeout: Option<Duration>,

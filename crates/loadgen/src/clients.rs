@@ -67,7 +67,7 @@ pub(crate) struct Clients<T: Traffic> {
     /// By server; empty in a closed loop.
     destinations: Vec<Destination>,
     phase: Phase,
-    /// Connections opened before the start.
+    /// Number of connections opened before the start.
     opened: usize,
     in_flight: u64,
     /// The number of connections with `is_missing`.

@@ -43,7 +43,7 @@ pub(crate) struct Missing {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) stored: u64,
-    /// Messages sent, but not answered: they may be stored.
+    /// Number of messages sent, but not answered: they may be stored.
     pub(crate) asked: u64,
     pub(crate) wanted: u64,
 }

@@ -16,7 +16,8 @@ use crate::error::Error;
 use crate::items::Items;
 use crate::run::{CONNECT_TIMEOUT, end_with};
 
-/// Sets in flight on each server's connection: enough to keep the server busy, and few enough for other clients.
+/// Number of sets in flight on each server's connection: enough to keep the server busy, and few enough for other
+/// clients.
 const IN_FLIGHT_MAX: u64 = 64;
 
 /// A write with this many bytes takes no further set.

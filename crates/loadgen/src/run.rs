@@ -22,7 +22,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// By how much the agreed start may have passed when the connections are open.
 const START_LATE_MAX: Duration = Duration::from_secs(1);
 
-/// Descriptors besides the connections: standard streams, polls, timers, logs, admin.
+/// Number of descriptors besides the connections: standard streams, polls, timers, logs, admin.
 const DESCRIPTORS_SPARE: u64 = 64;
 
 /// When clients send.
@@ -40,7 +40,8 @@ pub(crate) struct Plan {
     pub(crate) servers: Vec<SocketAddr>,
     pub(crate) clients: u64,
     pub(crate) threads: usize,
-    /// Requests in flight per connection: exactly this number in a closed loop, at most this number in an open loop.
+    /// Number of requests in flight per connection: exactly this number in a closed loop, at most this number in an
+    /// open loop.
     pub(crate) pipeline: usize,
     pub(crate) pace: Pace,
     pub(crate) length: Duration,
@@ -73,11 +74,11 @@ pub(crate) struct Run {
     opened: Vec<AtomicU64>,
     pub(crate) complaints: Complaints,
     pub(crate) interrupted: AtomicBool,
-    /// Requests that were due but never sent, because every connection was full or lost until the end.
+    /// Number of requests that were due but never sent, because every connection was full or lost until the end.
     pub(crate) unsent: AtomicU64,
-    /// Requests without an answer when the drain time was over.
+    /// Number of requests without an answer when the drain time was over.
     pub(crate) unanswered: AtomicU64,
-    /// Sends that had an intended time.
+    /// Number of sends that had an intended time.
     pub(crate) timed_sends: AtomicU64,
     /// Those of `timed_sends` that were late although a connection had room. Only this process can have delayed them.
     pub(crate) own_late_sends: AtomicU64,

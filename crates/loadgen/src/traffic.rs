@@ -55,7 +55,7 @@ pub(crate) trait Traffic: Send + Sync + 'static {
 pub(crate) struct Judgement {
     /// The operation that the request counts as.
     pub(crate) op: Op,
-    /// Keys for which the request had an effect or found a value.
+    /// Number of keys for which the request had an effect or found a value.
     pub(crate) hits: u32,
     /// The other keys.
     pub(crate) misses: u32,

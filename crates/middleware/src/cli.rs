@@ -30,10 +30,10 @@ struct Arguments {
     /// Number of worker slots: each has its own connection to every server and one request at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: Option<u32>,
-    /// One connection from each thread to each server; requests leave together.
+    /// Use one connection from each thread to each server; requests leave together.
     #[arg(long)]
     pipelined: bool,
-    /// Threads that serve connections.
+    /// Number of threads that serve connections.
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,

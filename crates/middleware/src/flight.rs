@@ -78,7 +78,7 @@ pub(crate) struct Flight {
     pub(crate) members: u64,
     pub(crate) clearing: u64,
     pub(crate) lost: u64,
-    /// Acknowledgements that are still missing for a success.
+    /// Number of acknowledgements that are still missing for a success.
     pub(crate) needed: u32,
     pub(crate) received: Instant,
     pub(crate) dequeued: Instant,

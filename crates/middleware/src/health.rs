@@ -55,7 +55,7 @@ struct Absence {
     missed_bytes: usize,
     /// The deletions that were sent, until all are answered, and the thread that sent them.
     deleting: Option<(usize, Vec<Vec<u8>>)>,
-    /// Deletions executed in this absence.
+    /// Number of deletions executed in this absence.
     deleted: usize,
 }
 

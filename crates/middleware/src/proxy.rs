@@ -55,7 +55,7 @@ pub(crate) struct Proxy {
     /// Indexed by connection.
     pub(crate) peers: Vec<Peer>,
     pub(crate) flights: Flights,
-    /// Flights that belong to other threads.
+    /// Number of flights that belong to other threads.
     pub(crate) guests: usize,
     pub(crate) servers: Vec<Server>,
     /// One lane for each worker slot of this thread; a single lane in pipelined mode.
@@ -64,7 +64,7 @@ pub(crate) struct Proxy {
     pub(crate) idle: Vec<u32>,
     /// The server that had the last turn.
     pub(crate) turn: usize,
-    /// Jobs of this thread in the queue or with other threads.
+    /// Number of jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
     /// Whether this thread must ensure that a thread takes the queued jobs: this thread has queued some in this batch,
     /// or was woken to take some.

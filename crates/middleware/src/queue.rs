@@ -62,9 +62,9 @@ struct Seat {
 pub(crate) struct Shared {
     jobs: ArrayQueue<Job>,
     seats: Vec<Seat>,
-    /// Threads that have not tried every server yet.
+    /// Number of threads that have not tried every server yet.
     starting: AtomicUsize,
-    /// Threads with clients that still wait for answers after a shutdown has begun.
+    /// Number of threads with clients that still wait for answers after a shutdown has begun.
     undrained: AtomicUsize,
     /// The creation of this state, and the milliseconds from then to the last request (0: none yet).
     made: Instant,

@@ -33,7 +33,7 @@ pub(crate) struct Server {
     pub(crate) complete: bool,
     /// The term of the connections, see [`Health`](crate::health::Health).
     pub(crate) term: u64,
-    /// Deletions sent whose answers are missing.
+    /// Number of deletions sent whose answers are missing.
     pub(crate) deleting: usize,
     /// Whether the server has executed the deletions so far.
     pub(crate) deletes: bool,

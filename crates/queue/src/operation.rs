@@ -20,7 +20,7 @@ pub const ANYBODY: ClientId = 0;
 pub struct QueueSettings {
     /// The queue for messages without attempts left; without such a queue, attempts are unlimited.
     pub dead_letters: Option<QueueId>,
-    /// Leases of a message that may end without an acknowledgement, at least 1.
+    /// Largest number of leases of a message that may end without an acknowledgement, at least 1.
     pub attempts_max: u32,
     /// The age at which messages are removed.
     pub retention: Option<Duration>,

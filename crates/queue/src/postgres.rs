@@ -44,9 +44,9 @@ use crate::database::{Arrival, Database, Failure, Stages};
 use crate::operation::{Answer, Request};
 use crate::upkeep::Report;
 
-/// Connections for background jobs: one to end leases, and one for the other jobs.
+/// Number of connections for background jobs: one to end leases, and one for the other jobs.
 const UPKEEP_CONNECTIONS: usize = 2;
-/// Connections that notify other servers.
+/// Number of connections that notify other servers.
 const NOTIFYING_CONNECTIONS: usize = 1;
 
 /// Installs the schema in an empty database; returns whether it was missing.

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Activity {
     began: Instant,
-    /// Calls whose request or answer is unfinished.
+    /// Number of calls whose request or answer is unfinished.
     open: AtomicUsize,
-    /// Calls that wait for the server, not for the client.
+    /// Number of calls that wait for the server, not for the client.
     working: AtomicUsize,
     /// The time of the last activity, in nanoseconds since the connection began.
     moved_ns: AtomicU64,

@@ -34,8 +34,8 @@ const PREFACE_BYTES: usize = 24;
 /// call, the connection counts as active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time. A further one takes the place of the connection that was idle for longest, without
-    /// calls and for at least a second. Without such a connection, it is closed at once.
+    /// Largest number of connections at a time. A further connection replaces the one that was idle for longest,
+    /// without calls and for at least a second. If there is none, the further connection is closed at once.
     pub connections_max: usize,
     /// How long a new connection may take to send HTTP/2's preface.
     pub silence_max: Duration,

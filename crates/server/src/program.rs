@@ -11,7 +11,7 @@ use knee_telemetry::{Reporter, Role, Stats, tell};
 
 use crate::trace::Trace;
 
-/// Descriptors besides the clients' connections: listeners, polls, timers, standard streams.
+/// Number of descriptors besides the clients' connections: listeners, polls, timers, standard streams.
 const DESCRIPTORS_OWN: u64 = 64;
 
 /// Why a program failed, and its exit code.

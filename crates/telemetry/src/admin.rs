@@ -12,7 +12,7 @@ use crate::prometheus;
 /// The longest request that is read.
 const REQUEST_BYTES_MAX: u64 = 8 * 1024;
 
-/// Clients served at a time, each by its own thread. A further client takes the place of the oldest.
+/// Largest number of clients served at a time, each by its own thread. A further client takes the place of the oldest.
 const CLIENTS_MAX: usize = 32;
 
 /// How long a client may keep its thread waiting for its next bytes, or for room for the answer.

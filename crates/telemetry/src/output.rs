@@ -23,7 +23,7 @@ pub(crate) struct Output {
     /// The sink's name in messages.
     what: &'static str,
     sink: Option<Box<dyn Write + Send>>,
-    /// The last line may have been written in part.
+    /// Whether the last line may have been written only in part.
     torn: bool,
 }
 

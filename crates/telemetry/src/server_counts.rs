@@ -7,15 +7,15 @@ use serde::Serialize;
 pub struct ServerCounts {
     /// Its address, `HOST:PORT`.
     pub address: String,
-    /// Requests sent to it.
+    /// Number of requests sent to it.
     pub requests: u64,
-    /// Requests that it answered with an error line, or not at all.
+    /// Number of requests that it answered with an error line, or not at all.
     pub errors: u64,
     /// How often it was taken out.
     pub ejected: u64,
     /// Probes, each because an answer was late.
     pub probes: u64,
-    /// Reads that another server was asked again.
+    /// Number of reads that were sent again, to another server.
     pub retries: u64,
     /// Connections closed because an answer did not fit its request; in the metrics only.
     #[serde(skip)]

@@ -18,7 +18,7 @@ pub struct Window<R: Role> {
     pub(crate) to_unix_ns: u64,
     /// CPU time that the thread used.
     pub(crate) cpu: Duration,
-    /// Connections open at the end.
+    /// Number of connections open at the end.
     pub(crate) connections: u64,
     pub(crate) ops: OpWindows,
     pub(crate) reading: R::Reading,

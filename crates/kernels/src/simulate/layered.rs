@@ -19,7 +19,7 @@ use super::shape::Shape;
 
 /// Threads of a tier, and pools with their slots: at most this many.
 const THREADS_MAX: usize = 1 << 20;
-/// Events between two looks at `cancelled`.
+/// Number of events between two looks at `cancelled`.
 const LOOK_EVERY: u64 = 1 << 16;
 
 /// Equal threads that share the requests.
@@ -76,7 +76,7 @@ pub struct Layered {
 pub struct Observed {
     /// The observed time.
     pub duration: f64,
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     pub completed: u64,
     /// Σ of their response times.
     pub response: f64,

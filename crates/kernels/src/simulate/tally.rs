@@ -23,11 +23,11 @@ pub struct Replication {
 /// The rounds of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rounds {
-    /// Rounds that began.
+    /// Number of rounds that began.
     pub begun: u64,
-    /// Rounds that were completed.
+    /// Number of rounds that were completed.
     pub completed: u64,
-    /// Rounds that a station refused.
+    /// Number of rounds that a station refused.
     pub lost: u64,
     /// Σ of the response times, from beginning to completion.
     pub response: f64,
@@ -38,11 +38,11 @@ pub struct Rounds {
 /// The visits of one class to one station.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Visits {
-    /// Customers that entered the station.
+    /// Number of customers that entered the station.
     pub came: u64,
-    /// Customers that left the station.
+    /// Number of customers that left the station.
     pub went: u64,
-    /// Customers that the station refused.
+    /// Number of customers that the station refused.
     pub refused: u64,
     /// Σ of the times at the station, of the customers that left.
     pub stay: f64,

@@ -23,7 +23,7 @@ pub(super) struct Graph {
     /// Users, numbered from 1 on.
     #[arg(long, value_name = "N")]
     users: u64,
-    /// Followers of the most popular user.
+    /// Number of followers of the most popular user.
     #[arg(long, value_name = "L", value_parser = clap::value_parser!(u64).range(1..))]
     largest: u64,
     /// The exponent E of followers: a user has K of them with a probability proportional to K^-E. A larger

@@ -24,7 +24,7 @@ const SECONDS_MAX: u64 = 1_000_000_000;
 const THREADS_MAX: u64 = 256;
 /// How long old versions are kept by default.
 const HISTORY: History = History::Seconds(60);
-/// Locks of a versioned store per thread.
+/// Number of locks of a versioned store per thread.
 const STRIPES_PER_THREAD: usize = 8;
 /// The default address of gRPC has honu's port.
 const GRPC_ADDRESS: &str = "127.0.0.1:3264";

@@ -17,7 +17,7 @@ pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     /// The token to hold; 0 for none, except with `cas`.
     pub(super) cas: u64,
-    /// A `cas` with a token older than the item's succeeds, and marks the item as stale.
+    /// Whether a `cas` with a token older than the item's succeeds, and marks the item as stale.
     pub(super) older_cas_is_stale: bool,
 }
 

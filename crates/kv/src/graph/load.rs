@@ -12,7 +12,7 @@ use knee_proto::encode;
 
 use super::edges::{Edge, EdgeReader, LineError, Position, ReadEdgesError};
 
-/// Edges of a commit by default.
+/// Number of edges of a commit by default.
 ///
 /// A million edges grouped by user took 353 ms of processor time in commits of 2^10 edges, and 154 ms with 2^14. With
 /// 2^16, 2^18 and 2^20 edges, they took 127, 122 and 135 ms. Each commit was synced. (Synthetic graph of 30,000 users,
@@ -27,7 +27,7 @@ pub const MARK_PREFIX: &str = "load:";
 pub struct LoadOptions<'a> {
     /// The name of the list: a load resumes where the last load of this name ended.
     pub name: &'a str,
-    /// Edges of a commit, at least 1. Each takes at most 200 bytes of memory.
+    /// Number of edges of a commit, at least 1. Each takes at most 200 bytes of memory.
     pub commit_edges: usize,
     /// The clock, called for each commit: a load may take hours.
     pub now: fn() -> Second,

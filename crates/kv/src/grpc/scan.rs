@@ -38,7 +38,7 @@ const STEP_BYTES: usize = 4 << 20;
 const TURN_BYTES: usize = 16 << 10;
 /// The cost of a key beside its value, in bytes.
 const KEY_COST_BYTES: usize = 64;
-/// Keys that are read from a stripe at once, under its lock.
+/// Number of keys that are read from a stripe at once, under its lock.
 const KEYS_MIN: usize = 8;
 const KEYS_MAX: usize = 256;
 
@@ -55,7 +55,7 @@ pub(super) struct Scan {
     predicate: Option<Predicate>,
     /// The last commit that the scan has seen so far.
     seen: u64,
-    /// Entries left to send.
+    /// Number of entries left to send.
     left: u64,
     stripes: Vec<Stripe>,
     /// Stripes to read from before the next key is known.

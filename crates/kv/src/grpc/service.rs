@@ -31,7 +31,7 @@ use super::tally::Tally;
 use super::watch::Watch;
 use super::write::{Refused, SegmentPermit, Tried, written, written_at_once};
 
-/// Versions in one part of a history.
+/// Number of versions in one part of a history.
 const HISTORY_PART: usize = 1024;
 /// Memory of a change in a bulk put besides its bytes. The write, its outcome and its place take 512 bytes. The decoded
 /// message is in a vector, which may have twice its length.

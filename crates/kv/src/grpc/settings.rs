@@ -16,7 +16,7 @@ pub const COPIES_MAX: usize = 16;
 /// Settings of the gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
-    /// Threads that serve connections, at least 1.
+    /// Number of threads that serve connections, at least 1.
     pub threads: usize,
     /// The second part of the versions that honu's interface prints.
     pub pid: u64,
@@ -26,15 +26,15 @@ pub struct GrpcSettings {
     /// A connection may use at most as much memory as is then left for others; further calls are refused. The minimum
     /// is three of the largest messages, so that a message can arrive while another is answered.
     pub messages_bytes_max: usize,
-    /// Connections served at a time (see [`Limits::connections_max`](knee_server::Limits)).
+    /// Largest number of connections served at a time (see [`Limits::connections_max`](knee_server::Limits)).
     pub connections_max: usize,
     /// A new connection that does not begin HTTP/2 within this time is closed.
     pub silence_max: Duration,
-    /// Calls of one connection that are served at a time; further ones wait.
+    /// Largest number of calls of one connection that are served at a time; further ones wait.
     pub streams_max: u32,
-    /// Scans served at a time; further ones are refused.
+    /// Largest number of scans served at a time; further ones are refused.
     pub scans_max: usize,
-    /// Watches served at a time; further ones are refused.
+    /// Largest number of watches served at a time; further ones are refused.
     pub watches_max: usize,
     /// Directory of the files that `Init` may load; without it, none.
     pub init_dir: Option<PathBuf>,

@@ -55,7 +55,7 @@ pub(super) struct Kv {
     #[arg(long, value_name = "K", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     scan_keys: u32,
-    /// Keys of a bulk put, all different.
+    /// Number of keys of a bulk put, all different.
     #[arg(long, value_name = "K", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(BULK_KEYS_MAX)))]
     bulk_keys: u32,

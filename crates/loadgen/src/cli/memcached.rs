@@ -28,12 +28,12 @@ pub(super) struct Memcached {
     /// Each client sends S sets, then G gets, over and over.
     #[arg(long, value_name = "S:G", default_value = "1:10")]
     set_get: SetGet,
-    /// Keys of each get.
+    /// Number of keys of each get.
     #[arg(long, value_name = "K", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MULTIGET_MAX)))]
     multiget: u32,
-    /// Requests in flight per connection. A closed loop has exactly D (default 1), an open loop at most D (default
-    /// 256). The response time of a request includes its wait for room.
+    /// Number of requests in flight per connection. A closed loop has exactly D (default 1), an open loop at most D
+    /// (default 256). The response time of a request includes its wait for room.
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=PIPELINE_MAX))]
     pipeline: Option<u32>,
     /// Only set the first SHARE of the keys (0 to 1) on every server; then exit.

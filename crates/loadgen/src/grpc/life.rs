@@ -20,9 +20,9 @@ use crate::run::{CONNECT_TIMEOUT, Pace, Run};
 /// The events that all threads wait for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Orders {
-    /// The run's start is known.
+    /// Whether the run's start is known.
     pub(super) start: bool,
-    /// The run is to end at once.
+    /// Whether the run is to end at once.
     pub(super) end: bool,
 }
 

@@ -28,7 +28,7 @@ const VISIBILITY: Duration = Duration::from_secs(30);
 const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
 /// The longest retention of a queue.
 const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-/// Attempts before a message becomes a dead letter, by default and at most.
+/// Number of attempts before a message becomes a dead letter, by default and at most.
 const ATTEMPTS: u32 = 5;
 const ATTEMPTS_MAX: u32 = 1_000_000;
 

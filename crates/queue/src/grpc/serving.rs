@@ -64,11 +64,11 @@ impl Tls {
 /// How to serve.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Requests in the database at a time, at least 1.
+    /// Largest number of requests in the database at a time, at least 1.
     pub workers: usize,
-    /// Requests that may wait for a worker; further ones are refused.
+    /// Largest number of requests that may wait for a worker; further ones are refused.
     pub waiting_max: usize,
-    /// Requests that may wait for a message; further ones are refused.
+    /// Largest number of requests that may wait for a message; further ones are refused.
     pub waiters_max: usize,
     /// The interval at which a request that waits for a message polls; many requests poll less often.
     pub poll_interval: Duration,

@@ -13,7 +13,7 @@ pub struct Options {
     pub address: String,
     /// The file with the password. Without it: `PGPASSWORD`, the file that `PGPASSFILE` names, or `~/.pgpass`.
     pub password_file: Option<PathBuf>,
-    /// Connections for requests, at least 1. Background jobs use three more, and one more listens.
+    /// Number of connections for requests, at least 1. Background jobs use three more, and one more listens.
     pub connections: usize,
     /// Longest wait of a request for a free connection. If a connection must be opened, the wait may be longer.
     pub connection_wait: Duration,
