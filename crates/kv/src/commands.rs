@@ -29,6 +29,9 @@ const BINARY_KEY: u8 = 4;
 /// The answer to `version`. Clients derive the supported commands from the memcached version at its front.
 const VERSION: &str = concat!("1.6.18-knee-", env!("CARGO_PKG_VERSION"));
 
+/// Longer values are long answers.
+const SHORT_VALUE_BYTES: usize = 4 * 1024;
+
 const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 // Clients recognise the answer by its beginning.
@@ -148,6 +151,22 @@ impl<E: Engine> Commands<E> {
             Request::Store(store) => Outcome::Done(self.store(store, now, out)),
             request => self.answer_others(request, now, out),
         }
+    }
+
+    /// Whether the next value that the request gets is longer than a page.
+    pub(crate) fn is_long(&mut self, request: &Request<'_>, done: &Progress, now: Second) -> bool {
+        let mut key = std::mem::take(&mut self.key);
+        let next = match request {
+            Request::Get(get) => get.keys().nth(done.keys),
+            Request::MetaGet(meta) if meta.has(b'v') => Some(meta.key_bytes(&mut key)),
+            _ => None,
+        };
+        let length = |item: Option<Item<'_>>| item.map_or(0, |item| item.value.len());
+        let long = next.is_some_and(|next| {
+            self.engine.get(next, now, length).is_ok_and(|length| length > SHORT_VALUE_BYTES)
+        });
+        self.key = key;
+        long
     }
 
     fn answer_others(&mut self, request: &Request<'_>, now: Second, out: &mut Vec<u8>) -> Outcome {

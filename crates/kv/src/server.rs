@@ -21,6 +21,9 @@ use crate::trace::Traced;
 /// costs this memory and one value.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
+/// While unread answers fill their memory, only answers up to about this length are given.
+const SHORT_ANSWER_BYTES: usize = 4 * 1024;
+
 /// Timer keys.
 const WINDOW: u64 = 0;
 const DRAIN: u64 = 1;
@@ -124,12 +127,19 @@ impl<E: Engine> Server<E> {
             return 0;
         }
         self.commands.connections = io.accepted();
-        let mut budget = OUTPUT_BYTES_MAX;
+        let roomy = io.has_room_for_answers();
+        let mut budget = if roomy { OUTPUT_BYTES_MAX } else { SHORT_ANSWER_BYTES };
         let mut start = 0;
         while start < input.len() {
             match connection.decoder.decode(&input[start..]) {
                 Decoded::Complete { consumed, item } => {
-                    let mut partial = connection.progress.take().unwrap_or_default();
+                    let mut partial = connection.progress.unwrap_or_default();
+                    if !roomy && self.commands.is_long(&item, &partial.progress, now) {
+                        connection.decoder = RequestDecoder::new(self.limits);
+                        io.wait_for_room(conn);
+                        break;
+                    }
+                    connection.progress = None;
                     let Some(out) = io.output(conn) else { return input.len() };
                     let before = out.len();
                     let outcome =
@@ -189,8 +199,12 @@ impl<E: Engine> Server<E> {
                 }
             }
             if budget == 0 || connection.progress.is_some() {
-                io.pause(conn);
-                self.suspended.push(conn);
+                if roomy {
+                    io.pause(conn);
+                    self.suspended.push(conn);
+                } else {
+                    io.wait_for_room(conn);
+                }
                 break;
             }
         }
@@ -322,7 +336,10 @@ impl<E: Engine> Handler for Server<E> {
         consumed
     }
 
-    fn on_close(&mut self, _io: &mut Io, conn: ConnId, _origin: Origin, _why: Close) {
+    fn on_close(&mut self, _io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
+        if let (Close::Still, Some(recorder)) = (why, &mut self.recorder) {
+            recorder.gauges.still_clients += 1;
+        }
         self.connections[conn.index()] = None;
     }
 

@@ -11,6 +11,8 @@ pub struct MemcachedSettings {
     pub threads: usize,
     /// Limits of the memory engine; a versioned store uses only the limit of values.
     pub limits: MemoryLimits,
+    /// Memory for unfinished requests and unread answers, in bytes.
+    pub buffered_bytes_max: usize,
     /// Largest number of connections served at a time; further ones are refused.
     pub connections_max: usize,
     /// A connection without traffic for this time is closed.

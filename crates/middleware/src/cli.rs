@@ -44,6 +44,11 @@ struct Arguments {
     #[arg(long, value_name = "C", default_value_t = 16384,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections_max: u32,
+    /// Memory for unfinished requests and unread answers of all clients, in MiB. Longer requests wait for room; clients
+    /// that then stand still are disconnected.
+    #[arg(long, value_name = "M", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    memory_mb: u32,
     /// Disconnect clients after this many seconds without a byte (default: never).
     #[arg(long, value_name = "S", value_parser = seconds)]
     idle_timeout_s: Option<Duration>,
@@ -184,6 +189,7 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         threads: arguments.threads as usize,
         sharded: arguments.multiget == Multiget::Sharded,
         connections_max: arguments.connections_max as usize,
+        buffered_bytes_max: (arguments.memory_mb as usize) << 20,
         idle_timeout: arguments.idle_timeout_s,
         exit_idle: arguments.exit_idle_s,
         write_quorum: arguments.write_quorum,

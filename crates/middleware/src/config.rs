@@ -60,6 +60,8 @@ pub struct Config {
     pub sharded: bool,
     /// Largest number of clients at a time; further ones are refused.
     pub connections_max: usize,
+    /// Memory for unfinished requests and unread answers of all clients, in bytes.
+    pub buffered_bytes_max: usize,
     /// A client that sends nothing for this time is disconnected.
     pub idle_timeout: Option<Duration>,
     /// The middleware ends by itself after this time without a request, but not before the first request.

@@ -224,6 +224,7 @@ impl Proxy {
                 let thread = self.thread as u32;
                 self.away += 1;
                 self.must_drain_queue = true;
+                io.hold_request(request.len());
                 self.shared.put(Job { thread, flight: id, route, opaque, condition, request });
                 let now = io.now();
                 if let Some(recorder) = self.recorder() {
@@ -247,6 +248,9 @@ impl Proxy {
         }
         loop {
             while let Some(&lane) = self.idle.last() {
+                if !self.shared.is_empty() && !io.has_room_for_answers() {
+                    return self.shared.publish_idle(self.thread, self.idle.len());
+                }
                 let Some(job) = self.shared.take() else { break };
                 self.idle.pop();
                 self.serve(io, job, lane);
@@ -265,6 +269,7 @@ impl Proxy {
 
     fn serve(&mut self, io: &mut Io, job: Job, lane: u32) {
         let now = io.now();
+        io.release_request(job.request.len());
         if let Some(recorder) = self.recorder() {
             recorder.gauges.queue_length.add(now, -1);
         }
@@ -346,9 +351,10 @@ impl Proxy {
         }
     }
 
-    /// Whether all servers can take more requests. Otherwise, and until every server was tried, clients are held back.
-    fn has_room(&self, io: &Io) -> bool {
-        if self.is_starting() {
+    /// Whether clients have room for answers, and all servers can take more requests. Otherwise, and until every server
+    /// was tried, clients are held back.
+    fn has_room(&self, io: &mut Io) -> bool {
+        if self.is_starting() || !io.has_room_for_answers() {
             return false;
         }
         if self.config.mode != Mode::Pipelined {

@@ -287,6 +287,9 @@ impl Handler for Proxy {
             Some(peer) => std::mem::replace(peer, Peer::Closed),
             None => return,
         };
+        if let (Close::Still, Some(recorder)) = (&why, self.recorder()) {
+            recorder.gauges.still_clients += 1;
+        }
         let trouble = match why {
             // The loop has ended, and no server has failed. `hang_up` has already removed the peer of a lost connection.
             Close::Local => None,

@@ -50,6 +50,7 @@ pub fn start(
             + config.limits.line_bytes_max,
         output_high_water_bytes: OUTPUT_HIGH_WATER_BYTES,
         output_low_water_bytes: OUTPUT_LOW_WATER_BYTES,
+        buffered_bytes_max: config.buffered_bytes_max,
         connections_max: config.connections_max,
         refusal: REFUSAL,
         idle_timeout: config.idle_timeout,

@@ -11,6 +11,8 @@ const POOLED_BYTES_MAX: usize = 256 * 1024;
 pub(crate) struct Pool {
     free: Vec<Vec<u8>>,
     bytes: usize,
+    /// Bytes of buffers that went back to the allocator.
+    pub(crate) dropped: usize,
 }
 
 impl Pool {
@@ -26,6 +28,8 @@ impl Pool {
             buffer.clear();
             self.bytes += capacity;
             self.free.push(buffer);
+        } else {
+            self.dropped += capacity;
         }
     }
 }
@@ -44,6 +48,10 @@ impl Output {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
     }
 
     pub(crate) fn pending(&self) -> &[u8] {

@@ -10,6 +10,7 @@ use mio::net::TcpStream;
 use mio::{Events, Poll};
 
 use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
+use crate::room::FREE_BYTES;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 1024;
@@ -33,6 +34,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const SWEEP: u64 = u64::MAX;
 const GRACE_OVER: u64 = u64::MAX - 1;
 const ACCEPT_AGAIN: u64 = u64::MAX - 2;
+pub(crate) const ROOM: u64 = u64::MAX - 3;
 
 /// The program's callbacks: one value per thread, called by that thread only.
 ///
@@ -153,6 +155,7 @@ impl<H: Handler> EventLoop<H> {
                 match key {
                     SWEEP => self.close_idle(),
                     GRACE_OVER => self.io.stop(),
+                    ROOM => self.io.on_room_timer(),
                     ACCEPT_AGAIN => {
                         self.accept_rests = false;
                         self.accept();
@@ -207,6 +210,8 @@ impl<H: Handler> EventLoop<H> {
 
     /// Sends the batch's output and removes closed connections, repeatedly: each step may make work for the other.
     fn finish_batch(&mut self) {
+        self.io.holding.batch_bytes = 0;
+        self.io.trim_soon();
         while !self.io.dirty.is_empty() || !self.io.closing.is_empty() {
             let mut flushing = std::mem::take(&mut self.flushing);
             std::mem::swap(&mut flushing, &mut self.io.dirty);
@@ -283,11 +288,12 @@ impl<H: Handler> EventLoop<H> {
             let read_bytes = self.io.config.read_bytes;
             let high = self.io.config.output_high_water_bytes;
             let now = self.io.now;
+            let full = self.io.batch_is_full();
             let Some((conn, connection)) = self.io.at(index) else { return };
             if connection.ended || !connection.may_deliver() {
                 return;
             }
-            if connection.dirty && connection.output.len() > high {
+            if connection.dirty && connection.output.len() > high || full {
                 // Read more once this batch has been sent, if the kernel accepts the output.
                 return self.io.enqueue(index);
             }
@@ -295,15 +301,21 @@ impl<H: Handler> EventLoop<H> {
                 self.deliver(conn);
                 continue;
             }
-            if !connection.readable {
+            if !connection.readable || !self.io.reserve(index) {
                 return;
             }
+            let tight = self.io.shared.room.is_tight();
+            let Some((_, connection)) = self.io.at(index) else { return };
 
             connection.input.drain(..connection.consumed);
             connection.consumed = 0;
             let missing = connection.wanted.saturating_sub(connection.input.len());
             let direct = missing >= DIRECT_BYTES_MIN;
-            let asked = if direct { missing } else { read_bytes };
+            let asked = match direct {
+                true => missing,
+                false if tight && connection.origin == Origin::Accepted => FREE_BYTES,
+                false => read_bytes,
+            };
             let outcome = if direct {
                 receive(&connection.stream, &mut connection.input, asked)
             } else {
@@ -369,6 +381,7 @@ impl<H: Handler> EventLoop<H> {
         consumed += self.show(conn, &input[consumed..]);
         if consumed == input.len() {
             self.io.pool.give(input);
+            self.io.count_input(conn.index);
         } else {
             self.keep(conn, input, consumed);
         }
@@ -380,6 +393,10 @@ impl<H: Handler> EventLoop<H> {
         }
         let consumed = self.handler.on_data(&mut self.io, conn, input);
         assert!(consumed <= input.len(), "a handler consumed more than it was shown");
+        let written = self.io.output_len(conn);
+        if written > FREE_BYTES {
+            self.io.holding.batch_bytes += written;
+        }
         consumed
     }
 
@@ -400,6 +417,8 @@ impl<H: Handler> EventLoop<H> {
         (connection.input, connection.consumed) = (input, consumed);
         if rest > bytes_max && !connection.paused {
             self.io.close_because(conn, Close::Overflow);
+        } else if needed > FREE_BYTES || connection.request_bytes > 0 {
+            self.io.count_input(conn.index);
         }
     }
 

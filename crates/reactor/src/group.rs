@@ -14,6 +14,7 @@ use socket2::{Domain, Socket, Type};
 use crate::buffer::Pool;
 use crate::event_loop::{EventLoop, Handler};
 use crate::io::{Config, Io, TIMER, WAKE};
+use crate::room::{Holding, Room};
 use crate::shared::{Shared, Thread, Waker};
 use crate::timer::Timers;
 
@@ -89,6 +90,7 @@ impl Group {
             threads: Vec::new(),
             accepted: AtomicUsize::new(0),
             shutdown: AtomicBool::new(false),
+            room: Room::new(config.buffered_bytes_max),
         };
         for _ in 0..threads {
             let poll = Poll::new()?;
@@ -121,6 +123,7 @@ impl Group {
                 listener: None,
                 next_thread: threads - 1,
                 stopping: false,
+                holding: Holding::default(),
                 shared: Arc::clone(&shutdown.shared),
                 thread,
             };

@@ -10,6 +10,7 @@ use mio::{Interest, Registry, Token};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::buffer::{Output, Pool};
+use crate::room::{FREE_BYTES, Holding};
 use crate::shared::Shared;
 use crate::timer::Timers;
 
@@ -33,6 +34,9 @@ pub struct Config {
     pub output_high_water_bytes: usize,
     /// …until its unsent output is at most this.
     pub output_low_water_bytes: usize,
+    /// Memory of the whole group for unfinished requests and unread answers of accepted connections, in bytes.
+    /// Longer requests wait for room. Connections that then hold memory and stand still are closed.
+    pub buffered_bytes_max: usize,
     /// Largest number of accepted connections of the whole group; further ones are refused.
     pub connections_max: usize,
     /// The text that a refused connection gets before it is closed.
@@ -50,6 +54,7 @@ impl Default for Config {
             input_bytes_max: 4 * 1024 * 1024,
             output_high_water_bytes: 1024 * 1024,
             output_low_water_bytes: 256 * 1024,
+            buffered_bytes_max: usize::MAX,
             connections_max: 16 * 1024,
             refusal: b"",
             idle_timeout: None,
@@ -104,6 +109,8 @@ pub enum Close {
     Idle,
     /// The unconsumed input exceeded [`Config::input_bytes_max`].
     Overflow,
+    /// The connection held memory and stood still, while other connections waited for memory.
+    Still,
     /// The connect failed.
     Refused(io::Error),
     /// The kernel reported an error.
@@ -123,6 +130,13 @@ pub(crate) struct Connection {
     pub(crate) wanted: usize,
     pub(crate) output: Output,
     pub(crate) last_active: Instant,
+    /// Bytes of input that are counted: those of a request that is long and unfinished.
+    pub(crate) request_bytes: usize,
+    /// Bytes of unsent output that are counted.
+    pub(crate) answer_bytes: usize,
+    /// When the first of those bytes were counted.
+    pub(crate) holds_since: Instant,
+    pub(crate) waits_for_room: bool,
     pub(crate) connecting: bool,
     /// Whether the kernel may have input: an edge was seen, and the input was not yet read to its end.
     pub(crate) readable: bool,
@@ -150,7 +164,8 @@ impl Connection {
         // Two peers that each stop reading until the other reads would deadlock. So only the accepting side stops; the
         // connecting side bounds its own output.
         let congested = self.congested && self.origin == Origin::Accepted;
-        !(self.paused || congested || self.connecting || self.close_when_sent || self.closing)
+        let held_back = self.paused || congested || self.waits_for_room;
+        !(held_back || self.connecting || self.close_when_sent || self.closing)
     }
 }
 
@@ -175,6 +190,7 @@ pub struct Io {
     pub(crate) listener: Option<mio::net::TcpListener>,
     pub(crate) next_thread: usize,
     pub(crate) stopping: bool,
+    pub(crate) holding: Holding,
     pub(crate) shared: std::sync::Arc<Shared>,
     pub(crate) thread: usize,
 }
@@ -451,6 +467,10 @@ impl Io {
             wanted: 0,
             output: Output::default(),
             last_active: self.now,
+            request_bytes: 0,
+            answer_bytes: 0,
+            holds_since: self.now,
+            waits_for_room: false,
             connecting,
             readable: false,
             hung_up: false,
@@ -476,6 +496,7 @@ impl Io {
             Slot::Open(mut connection) => {
                 self.free.push(conn.index);
                 self.open -= 1;
+                self.leave_room(&connection);
                 self.pool.give(std::mem::take(&mut connection.input));
                 connection.output.release(&mut self.pool);
                 // Closing the descriptor, which dropping the stream does, deregisters it.
@@ -528,6 +549,10 @@ impl Io {
             }
         }
         let waiting = connection.output.len();
+        if waiting > FREE_BYTES || connection.answer_bytes > 0 {
+            self.count_output(index);
+        }
+        let Some((_, connection)) = self.at(index) else { return false };
         if waiting == 0 && connection.close_when_sent {
             self.close(conn);
             return false;

@@ -11,7 +11,8 @@
 //!   buffer of its size. Output buffers come from a pool, and return when drained.
 //!
 //! Memory is bounded. [`Config::input_bytes_max`] limits unconsumed input. If a peer does not read its answers, the
-//! loop stops reading from it at [`Config::output_high_water_bytes`] of unsent output.
+//! loop stops reading from it at [`Config::output_high_water_bytes`] of unsent output. All connections together keep to
+//! [`Config::buffered_bytes_max`].
 //!
 //! # Layout
 //!
@@ -30,6 +31,7 @@ mod event_loop;
 mod group;
 mod io;
 pub mod process;
+mod room;
 mod shared;
 mod timer;
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
+use crate::room::Room;
+
 /// Wakes a thread's loop, which calls its handler's `on_wake`. Several calls before the loop runs count as one.
 #[derive(Clone, Debug)]
 pub struct Waker(pub(crate) Arc<mio::Waker>);
@@ -23,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) threads: Vec<Thread>,
     pub(crate) accepted: AtomicUsize,
     pub(crate) shutdown: AtomicBool,
+    pub(crate) room: Room,
 }
 
 impl Shared {

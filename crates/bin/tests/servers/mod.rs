@@ -4,5 +4,6 @@ mod chaos;
 mod durable;
 mod graph;
 mod kv;
+mod memory;
 mod parent;
 mod proxy;

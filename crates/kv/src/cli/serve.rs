@@ -26,6 +26,8 @@ const THREADS_MAX: u64 = 256;
 const HISTORY: History = History::Seconds(60);
 /// Number of locks of a versioned store per thread.
 const STRIPES_PER_THREAD: usize = 8;
+/// Least memory for unfinished requests and unread answers.
+const BUFFERED_MB_MIN: usize = 16;
 /// The default address of gRPC has honu's port.
 const GRPC_ADDRESS: &str = "127.0.0.1:3264";
 
@@ -39,7 +41,8 @@ pub(super) struct Serve {
           value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: u64,
     /// Memory for items, index and free room together, in MiB; beyond it, items are evicted. For a
-    /// store that keeps versions, the largest size of the log; beyond it, writes are refused.
+    /// store that keeps versions, the largest size of the log; beyond it, writes are refused. Unfinished requests and
+    /// unread answers take at most an eighth of it more, and at least 16 MiB.
     #[arg(long, value_name = "M", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: u64,
@@ -198,6 +201,7 @@ impl Serve {
                 memory_bytes_max: self.memory_mb as usize * MIB,
                 value_bytes_max: self.value_bytes_max as usize,
             },
+            buffered_bytes_max: (self.memory_mb as usize / 8).max(BUFFERED_MB_MIN) * MIB,
             connections_max: self.connections_max as usize,
             idle_timeout: (self.idle_timeout_s > 0)
                 .then(|| Duration::from_secs(self.idle_timeout_s)),

@@ -73,6 +73,7 @@ impl Reported {
         let memcached = MemcachedSettings {
             threads: 1,
             limits: MemoryLimits { memory_bytes_max: 1 << 30, value_bytes_max: VALUE_BYTES_MAX },
+            buffered_bytes_max: 256 << 20,
             connections_max: 10,
             idle_timeout: None,
         };

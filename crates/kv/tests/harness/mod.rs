@@ -17,6 +17,7 @@ pub(crate) fn settings() -> MemcachedSettings {
     MemcachedSettings {
         threads: 1,
         limits: MemoryLimits { memory_bytes_max: 64 << 20, value_bytes_max: 1 << 20 },
+        buffered_bytes_max: 256 << 20,
         connections_max: 1000,
         idle_timeout: None,
     }

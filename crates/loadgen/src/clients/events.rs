@@ -133,7 +133,7 @@ impl<T: Traffic> Handler for Clients<T> {
             Close::Refused(error) | Close::Failed(error) => {
                 self.complain(io, client, &error.to_string());
             }
-            Close::Idle | Close::Overflow => {
+            Close::Idle | Close::Overflow | Close::Still => {
                 self.complain(io, client, "it was closed");
             }
         }

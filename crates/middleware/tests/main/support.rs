@@ -29,6 +29,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         sharded: false,
         connections_max: 2000,
         idle_timeout: None,
+        buffered_bytes_max: 256 << 20,
         exit_idle: None,
         write_quorum: WriteQuorum::Majority,
         missed_bytes_max: 1 << 20,

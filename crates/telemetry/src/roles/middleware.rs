@@ -33,6 +33,8 @@ pub struct MiddlewareGauges {
     workers: u32,
     /// Connections closed because an HTTP request came.
     pub http_requests: u64,
+    /// Connections closed because they held memory and stood still while others waited.
+    pub still_clients: u64,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
 }
@@ -45,6 +47,7 @@ impl MiddlewareGauges {
             busy: Level::new(now),
             workers,
             http_requests: 0,
+            still_clients: 0,
             servers: servers
                 .iter()
                 .map(|address| ServerCounts {
@@ -71,6 +74,7 @@ impl Gauges for MiddlewareGauges {
             busy: self.busy.read(now),
             workers: self.workers,
             http_requests: std::mem::take(&mut self.http_requests),
+            still_clients: std::mem::take(&mut self.still_clients),
             servers: self.servers.clone(),
         };
         for server in &mut self.servers {
@@ -96,6 +100,8 @@ pub struct MiddlewareReading {
     pub workers: u32,
     /// Connections closed because an HTTP request came.
     pub http_requests: u64,
+    /// Connections closed because they held memory and stood still while others waited.
+    pub still_clients: u64,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
 }
@@ -106,6 +112,7 @@ impl Reading for MiddlewareReading {
         self.busy.then(&later.busy);
         self.workers = later.workers;
         self.http_requests += later.http_requests;
+        self.still_clients += later.still_clients;
         for (server, later) in self.servers.iter_mut().zip(&later.servers) {
             server.add(later);
             server.up = later.up;
@@ -117,6 +124,7 @@ impl Reading for MiddlewareReading {
         self.busy.beside(&other.busy);
         self.workers += other.workers;
         self.http_requests += other.http_requests;
+        self.still_clients += other.still_clients;
         for (server, other) in self.servers.iter_mut().zip(&other.servers) {
             server.add(other);
             server.up &= other.up;
@@ -136,6 +144,7 @@ impl Reading for MiddlewareReading {
             gauge "knee_queue_length" "Requests waiting for a worker." = self.queue_length.end.max(0) as f64;
             counter "knee_queue_length_seconds_total" "Integral of the queue length over time: its rate is the mean queue length." = self.queue_length.area_s.max(0.0);
             counter "knee_http_requests_total" "Connections closed because an HTTP request came." = self.http_requests as f64;
+            counter "knee_still_clients_total" "Connections closed because they held memory and stood still." = self.still_clients as f64;
         };
         if self.workers > 0 {
             metrics.extend(metrics! {

@@ -36,6 +36,9 @@ pub struct StoreGauges {
     /// Connections closed because an HTTP request came; in the metrics only.
     #[serde(skip)]
     pub http_requests: u64,
+    /// Connections closed because they held memory and stood still while others waited; in the metrics only.
+    #[serde(skip)]
+    pub still_clients: u64,
     /// When requests came; `None` without requests.
     #[serde(flatten)]
     pub requests: Option<RequestSpan>,
@@ -160,6 +163,7 @@ impl Gauges for StoreGauges {
         self.evictions = 0;
         self.expired = 0;
         self.http_requests = 0;
+        self.still_clients = 0;
         self.requests = None;
         self.versions = self.versions.map(VersionGauges::levels);
         reading
@@ -173,6 +177,7 @@ impl Reading for StoreGauges {
         self.evictions += later.evictions;
         self.expired += later.expired;
         self.http_requests += later.http_requests;
+        self.still_clients += later.still_clients;
         self.requests_too(later);
         self.versions = match (self.versions, later.versions) {
             (Some(earlier), Some(later)) => Some(later.after(earlier)),
@@ -186,6 +191,7 @@ impl Reading for StoreGauges {
         self.evictions += other.evictions;
         self.expired += other.expired;
         self.http_requests += other.http_requests;
+        self.still_clients += other.still_clients;
         self.requests_too(other);
         // Only one thread reports versions.
         self.versions = self.versions.or(other.versions);
@@ -198,6 +204,7 @@ impl Reading for StoreGauges {
             counter "knee_evictions_total" "Items evicted for want of memory." = self.evictions as f64;
             counter "knee_expired_total" "Items removed because they had expired." = self.expired as f64;
             counter "knee_http_requests_total" "Connections closed because an HTTP request came." = self.http_requests as f64;
+            counter "knee_still_clients_total" "Connections closed because they held memory and stood still." = self.still_clients as f64;
         };
         if let Some(RequestSpan { first_unix_ns, last_unix_ns }) = self.requests {
             let seconds = |ns: u64| ns as f64 / NS_PER_S as f64;
