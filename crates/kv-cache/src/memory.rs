@@ -12,8 +12,8 @@
 //!   active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
 //!   over once.
 //!
-//! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). Such queues evict no worse than LRU (Yang et
-//! al., 2023). A read only sets a bit instead of moving a list's links.
+//! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). FIFO with reinsertion evicts no worse
+//! than LRU (Yang et al., 2023). A read only sets a bit instead of moving a list's links.
 
 mod hash;
 mod index;

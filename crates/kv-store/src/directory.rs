@@ -8,7 +8,8 @@
 //! 00000001.keys   the keys of its records: see `keys`
 //! ```
 //!
-//! If both copies of the manifest are damaged, a repair makes a new one from the heads of the segments' files: see `heads`.
+//! If both copies of the manifest are damaged, a repair makes a new one from the heads of the segments' files: see
+//! `heads`.
 //!
 //! Making a segment reserves its space. So a full disk can refuse a new segment, but cannot
 //! interrupt a commit.
@@ -109,7 +110,8 @@ pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
     /// Damaged copies of the manifest.
     pub(crate) faults: Vec<Fault>,
-    /// Whether the manifest was made from the segments. It is not yet on the disk, and lacks what was reached.
+    /// Whether the manifest was made from the segments. Such a manifest is not yet on the disk, and lacks what was
+    /// reached.
     pub(crate) is_rebuilt: bool,
 }
 

@@ -133,8 +133,9 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether delete records are a quarter of the live bytes. They can be dropped once all older records have
-    /// moved. From the oldest segment on, this moves at most three times the bytes of those delete records.
+    /// Whether delete records are a quarter of the live bytes. Delete records can be dropped once all older records
+    /// have moved. From the oldest segment on, dropping them moves at most three times the bytes of those delete
+    /// records.
     fn is_burdened(&self) -> bool {
         let gone: usize = (0..self.stripes()).map(|stripe| self.stripe(stripe).gone_bytes()).sum();
         let live: u64 = self.0.log.segments().iter().map(|segment| segment.live()).sum();

@@ -15,7 +15,7 @@ use super::table::{Damage, SlotId, Table, View};
 use super::types::{Committed, Consistency, StoreOptions, Unwritable, lock};
 use super::watch::{Event, What};
 
-/// Why a write failed. It changed nothing.
+/// Why a write failed. A failed write changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteError {
     /// A condition does not hold.
@@ -305,7 +305,7 @@ impl Store {
             });
         }
         // Other threads may commit from here on: inserting a new key in the order takes longer than appending the
-        // record. A snapshot or a reclaim may see this commit in the log. It still finds the keys only after their
+        // record. A snapshot or a reclaim may see this commit in the log. But both find the keys only after their
         // stripes are unlocked, when all records are in the tables.
         drop(commit);
         // Read the horizon only after the commit: a later snapshot sees the commit, and an earlier one is registered.

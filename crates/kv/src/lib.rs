@@ -2,8 +2,8 @@
 //! memcached, gRPC and honu's interface, from memory or from a directory.
 //!
 //! `knee-kv` is the default store of experiments. The cache is volatile, bounded, and so cheap that experiments
-//! measure the systems in front of it. The versioned store has snapshots, and can be durable. It refuses writes beyond
-//! its size.
+//! measure the systems in front of it. The versioned store has snapshots, can be durable, and refuses writes
+//! beyond its size.
 //!
 //! # Layout
 //!

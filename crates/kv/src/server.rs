@@ -49,9 +49,9 @@ struct Partial {
 /// A thread of the server.
 ///
 /// The thread reads the clock once for each read from a connection. The service time begins when the event loop returns
-/// the events of the requests. It ends when the last answer is in the output buffer. If the engine syncs first, there
-/// is one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some 100 µs before
-/// a request arrived.
+/// the events of the requests. The service time ends when the last answer is in the output buffer. If the engine syncs
+/// first, there is one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some
+/// 100 µs before a request arrived.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,

@@ -240,8 +240,8 @@ impl KeyPicker {
 /// Scatters popular keys over the key space: a bijection of 0..keys, the same for every process and seed. Without it,
 /// the most popular keys would be the first keys, which are those that the populating phase stores.
 ///
-/// The bijection multiplies by a number coprime to the number of keys. It is close to the golden section, 0.618 times
-/// the number of keys. This puts popular keys far apart.
+/// The bijection multiplies by a number coprime to the number of keys. This factor is close to the golden section,
+/// 0.618 times the number of keys, and so puts popular keys far apart.
 #[derive(Debug, Clone, Copy)]
 struct Scatter {
     keys: u64,

@@ -6,10 +6,10 @@ use knee_random::Random;
 /// "Quickly generating billion-record synthetic databases" (SIGMOD 1994, section 3.2).
 ///
 /// The generator in that paper inverts a continuous approximation, which is exact only for the first two ranks. At θ =
-/// 0.99 and n = 1000, rank 3 comes 17 % too often. The generator divides by 1 − θ, so θ must be below 1. It begins with
-/// a sum over all n ranks. `Zipf` uses rejection-inversion (Hörmann & Derflinger, "Rejection-inversion to generate
-/// variates from monotone discrete distributions", ACM TOMACS 6:3, 1996). It is exact for every θ, needs no set-up, and
-/// rejects less than one trial in fifty.
+/// 0.99 and n = 1000, rank 3 comes 17 % too often. The generator divides by 1 − θ, so θ must be below 1, and begins
+/// with a sum over all n ranks. `Zipf` uses rejection-inversion (Hörmann & Derflinger, "Rejection-inversion to generate
+/// variates from monotone discrete distributions", ACM TOMACS 6:3, 1996), which is exact for every θ, needs no set-up,
+/// and rejects less than one trial in fifty.
 ///
 /// The idea: h(x) = x^−θ is convex. So the area H(k + ½) − H(k − ½) under h over a rank's interval is at least h(k). A
 /// point drawn uniformly from the area under h falls into the interval of a rank k. A part of this interval keeps the

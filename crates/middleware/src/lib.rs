@@ -26,7 +26,8 @@
 //! The state of a thread:
 //!
 //! * `proxy`: its tables, and the events of its loop. `client`. `flight`: requests in flight.
-//! * `health`: shared by all threads: which servers are in, and what the others have missed. `deletion`: makes up for it.
+//! * `health`: shared by all threads: which servers are in, and what the others have missed. `deletion`: makes up for
+//!   it.
 //! * `ledger`: records of answered requests. `server`: lanes, health, back-off. `queue`: shared by all threads.
 //!
 //! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers,
@@ -40,10 +41,11 @@
 //! * An answer must belong to its request. Retrievals are checked by key, meta commands by an opaque, other commands by
 //!   the form of their answer. If an answer does not belong, the connection is closed, and its requests fail. The
 //!   middleware does not notice a wrong `END`, or a wrong answer of the right form to a classic write.
-//! * A write is acknowledged when every server that is in has acknowledged it, and these reach the quorum
-//!   ([`WriteQuorum`]). It does not begin if they are known to be too few, and is never sent to a server twice.
-//! * A server is in for all threads or for none. It is read from only while it is in. If it may lack a write, it is out
-//!   before the client is answered, and comes in again without that key: a read may miss, but is never stale.
+//! * A write is acknowledged when every server that is in has acknowledged it, and these servers reach the quorum
+//!   ([`WriteQuorum`]). If the servers that are in are too few for the quorum, the write does not begin. A write is
+//!   never sent to a server twice.
+//! * A server is in for all threads or for none. Reads go only to servers that are in. A server that may lack a write
+//!   is out before the client is answered, and comes in again without that key: a read may miss, but is never stale.
 //! * Requests in flight are limited for each client and each server, and by the number of connections.
 
 mod ask;

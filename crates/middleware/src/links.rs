@@ -97,7 +97,7 @@ impl Proxy {
         self.close_one(io, lane, server, cause.to_owned());
     }
 
-    /// Handles a failed connection to a server. It takes the server out, unless an idle connection was closed.
+    /// Handles a failed connection to a server. Takes the server out, unless an idle connection was closed.
     pub(crate) fn lose(&mut self, io: &mut Io, lane: u32, server: usize, trouble: String) {
         let upstream = &self.lanes[lane as usize].upstreams[server];
         // A server may close an idle connection: this is not a failure.

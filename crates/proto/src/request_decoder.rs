@@ -72,7 +72,7 @@ impl RequestDecoder {
             return self.invalid(input.len(), ProtocolError::new(kind));
         }
         let line = match input[..end] {
-            // As in memcached, an empty line keeps its "\r". It is no command in either case.
+            // As in memcached, an empty line keeps its "\r". With or without it, an empty line is no command.
             [ref line @ .., b'\r'] if end > 1 => line,
             ref line => line,
         };

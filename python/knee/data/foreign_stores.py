@@ -23,8 +23,8 @@ def foreign_stores(dataset: Dataset) -> pl.DataFrame:
     -------
     `point, repetition, process, servers, confined, utilization`. `servers` are memcached's declared threads; PostgreSQL
     has a process for each connection; its `servers` are the processors that it may use. `confined`: the store may use
-    only a share of the host's processors (`store.cpus`, rounded up if the host cannot divide a processor). It may then
-    saturate its share while the host has idle processors.
+    only a share of the host's processors (`store.cpus`, rounded up if the host cannot divide a processor). Such a store
+    may saturate its share while the host has idle processors.
     """
     host = dataset.probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("_cpus"))
     processes = dataset.setting("store.kind") == "postgresql"

@@ -67,7 +67,7 @@ class Convention:
     """A convention for signs and effects under which the published effects follow.
 
     reversed  factors whose first level the author took for +1, by their letters
-    doubled   effects are changes from low to high, 2q, as in the books on experimental design
+    doubled   whether effects are changes from low to high, 2q, as in the books on experimental design
     """
 
     reversed: tuple[str, ...]

@@ -173,7 +173,7 @@ def fitted(
     residuals.
 
     Repetitions of a point share the model's error there, so points are resampled, not rows. The bootstrap draws pairs
-    of mean logarithmic residuals (throughput, response time) of a point. It widens them for the parameters' degrees of
+    of mean logarithmic residuals (throughput, response time) of a point, and widens them for the parameters' degrees of
     freedom (Davison & Hinkley 1997, §6.3.3 and §7.3). The error of a further run is one such residual plus the
     deviation of one repetition from its point.
     """

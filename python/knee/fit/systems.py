@@ -92,8 +92,8 @@ def fit_systems(
 
 
 def _check_slots(curve: Curve, scenario: Scenario) -> None:
-    """Refuse other slots than the only number measured: the slots' own limit and that of a server behind them look
-    alike."""
+    """Refuse other slots than the only number measured: the slots' own limit looks like the limit of a server behind
+    them."""
     measured = float(curve.slots[0])
     if np.isfinite(measured) and not np.ptp(curve.slots) and scenario.slots != measured:
         raise FitError(

@@ -12,7 +12,7 @@ from knee.laws.residual import Verdict, grouped, measured_throughout
 from knee.stats.intervals import LEVEL, Interval, mean_intervals
 
 CONSERVATION_TOLERANCE = 0.005
-"""Largest relative difference between the counts of clients and of the tier behind them over the whole run."""
+"""Largest relative difference between the counts of clients and of the tier that they call, over the whole run."""
 
 Tier = Literal["middlewares", "stores"]
 """The tier that serves the clients."""
@@ -22,7 +22,8 @@ _TOTALS: dict[Tier, str] = {"middlewares": "middleware_total", "stores": "store_
 
 @dataclass(frozen=True)
 class ConservationCheck:
-    """The request count of the tier behind the clients against the clients' count, over whole, untrimmed runs.
+    """The request count of the tier that the clients call, compared with the clients' count, over whole, untrimmed
+    runs.
 
     The counts cover all request types, because clients may split a server's type by outcome. `apart` is the largest
     relative difference in any repetition; in a mean, opposite errors would cancel.
@@ -37,8 +38,8 @@ class ConservationCheck:
 
 
 def conserved(runs: pl.DataFrame, *, level: float = LEVEL) -> list[ConservationCheck]:
-    """Job flow balance (Jain 1991, §33.2) at every point: the tier behind the clients completes as many requests as
-    they sent."""
+    """Job flow balance (Jain 1991, §33.2) at every point: the tier that the clients call completes as many requests
+    as the clients sent."""
     return [check for tier in _TOTALS for check in _conserved(runs, tier, level)]
 
 

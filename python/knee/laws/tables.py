@@ -229,8 +229,8 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
     """Throughput of all middlewares, of all stores and of each of several stores, and the mean visits of a client
     request there.
 
-    A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores. It asks
-    the stores in turn, so each has an equal share of the visits.
+    A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores. A
+    middleware asks the stores in turn, so each has an equal share of the visits.
     """
     sharded, keys = dataset.setting("middleware.multiget"), dataset.setting("workload.multiget")
     parts = (

@@ -109,7 +109,7 @@ class Store(Table):
     indexes     of a PostgreSQL's messages: the needed ones, none, or the needed ones and one on the time of arrival
     consistency whether versions order all writes, or only the writes of each key
     history_s   retention of old versions: seconds, or "all"
-    trace       a line for every request in the store's log
+    trace       write a line for every request in the store's log
 
     With `durability`, `consistency` or `history_s`, or over gRPC, knee-kv keeps versions; otherwise it is a cache.
     """

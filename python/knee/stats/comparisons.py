@@ -74,8 +74,8 @@ def scattered_mean(sample: Floats, level: float = LEVEL) -> Interval:
 
 def noise(samples: Sequence[Floats]) -> Noise | None:
     """The relative noise of samples, pooled unless it significantly differs; None if no sample scatters. Equal
-    repetitions show the resolution of the measurement, not the absence of noise (JCGM 100:2008, F.2.2.1). Such samples
-    do not enter the pooled variance, but use it.
+    repetitions show the resolution of the measurement, not the absence of noise (JCGM 100:2008, F.2.2.1). Samples with
+    equal repetitions do not enter the pooled variance, but use it.
 
     Parameters
     ----------

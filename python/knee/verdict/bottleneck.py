@@ -217,8 +217,8 @@ def without_knee(utilization: pl.DataFrame) -> Bottleneck:
 class _Decision:
     """The inputs of the verdict; the attributes are those of :func:`find_bottleneck`.
 
-    `may_keep_up`: throughput may follow the arrival rate; if it does, there is no bottleneck. `repetitions`: the number
-    of repetitions that this finding follows from.
+    `may_keep_up`: whether throughput may follow the arrival rate; if it does, there is no bottleneck.
+    `repetitions`: the number of repetitions that this finding follows from.
     """
 
     knee: Knee

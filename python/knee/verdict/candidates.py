@@ -39,7 +39,7 @@ Resource = (
 """A :data:`StationKind` comes from a table; "station" and "generator" count as physical resources."""
 
 SLOTS = ("worker slots", "connections", "software")
-"""From the client inwards: a request holds one of these while it waits for the resource behind."""
+"""From the client inwards: a request holds one of these while it waits for the next resource."""
 
 SOFT = (*SLOTS, "commits")
 """Resources that are busy whenever the resource behind them is: slots wait for a store, and a commit takes all waiting
@@ -89,7 +89,7 @@ class Candidate:
 
     @property
     def is_soft(self) -> bool:
-        """Whether it is also busy if the resource behind it is."""
+        """Whether this resource is also busy if the resource behind it is."""
         return self.resource in SOFT
 
     @property
@@ -168,9 +168,9 @@ def candidates_of(
 def limits_among(stations: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The stations of a table that explain the plateau, the busiest first; none if no station does.
 
-    A full station limits, unless it is a pool that waits for something else. Of several, physical ones rank before
-    pools. Those that throughput followed rank before the others. Of equal rank, the busiest count, at the knee and
-    beyond.
+    A full station limits, unless it is a pool that waits for something else. Of several full stations, physical
+    ones rank before pools, and stations that throughput followed before the others. Of equal rank, the busiest count,
+    at the knee and beyond.
     """
     full = [c for c in stations if c.is_full]
     # A pool limits by itself only if no resource behind it is nearly full, and throughput follows the pool's use.

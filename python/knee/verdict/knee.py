@@ -131,7 +131,7 @@ class Knee:
     plateau
         The client counts whose throughput counts as X_max.
     retrograde
-        Throughput falls again beyond the plateau.
+        Whether throughput falls again beyond the plateau.
     power_clients
         Client count with the largest X / R; None if R was rounded to zero at all levels.
     obstacle

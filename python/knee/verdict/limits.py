@@ -40,7 +40,7 @@ _APART = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """What limits the throughput at the most clients, by the layered model.
+    """What limits the throughput at the largest number of clients, by the layered model.
 
     limits   elasticities, the largest first
     at_knee  the first resource at the knee; empty if the knee is unknown or nothing limits there
@@ -76,7 +76,8 @@ def explaining(dataset: Dataset, others: Sequence[str], level: float, seed: int)
 
 
 def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int], knee: Knee) -> Limits | None:
-    """What limits the throughput at the most clients of some points of one configuration, and at its knee."""
+    """What limits the throughput at the largest number of clients of some points, and at the knee of their
+    configuration."""
     for system in systems:
         rows = np.flatnonzero(np.isin(system.data.point, points))
         if rows.size:

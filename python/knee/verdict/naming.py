@@ -119,8 +119,8 @@ class Naming:
 
     @cached_property
     def _factors(self) -> dict[int, dict[str, Level]]:
-        """By point that a verdict covers, the levels of the other factors. They exclude the arrival rate and `factor`,
-        as a line covers all of their levels."""
+        """By point that a verdict covers, the levels of the other factors, without the arrival rate and `factor`: a
+        line covers all levels of these two."""
         if self._arrivals:
             return {point: found.factors for found in self._arrivals for point in found.rates}
         if self.configurations:

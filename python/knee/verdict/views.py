@@ -27,7 +27,8 @@ AGREE = 0.05
 """Largest relative difference between the clients' and the server's total throughput without a remark."""
 
 MOVES = 0.10
-"""A relative change from the fewest to the most clients counts as none if it is significantly smaller than this."""
+"""A relative change from the smallest to the largest number of clients counts as none if it is significantly smaller
+than this."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The most bytes of a segment that may be spared. A large item is never spared, because it cannot be moved.
+    /// Largest number of bytes of a segment that may be spared. A large item is never spared, because it cannot be
+    /// moved.
     fn spare_bytes_max(&self, segment: u32) -> usize {
         if self.log.holds_large_item(segment) {
             0

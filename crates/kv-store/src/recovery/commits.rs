@@ -10,8 +10,8 @@ use crate::segment::Segment;
 use crate::table::Damage;
 
 /// Visits the records of all segments in order, with whether they count: those of damaged commits do not. Records of a
-/// commit that a crash cut off are not visited. Returns the segments with parts of damaged commits. They must not
-/// outlive the segments that show the damage. Damage that the first pass did not find is an error.
+/// commit that a crash cut off are not visited. Returns the segments with parts of damaged commits. These
+/// segments must not outlive the segments that show the damage. Damage that the first pass did not find is an error.
 pub(crate) fn records(
     segments: &[Arc<Segment>],
     findings: &Findings,

@@ -12,9 +12,9 @@ pub(crate) const DOUBTS_MAX: usize = 1000;
 /// What a start found damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Damaged copies of the manifest. They are whole again.
+    /// Copies of the manifest that were damaged, and have been made whole.
     pub manifests: Vec<(PathBuf, String)>,
-    /// Whether a repair made the manifest from the segments. It forgets all old versions.
+    /// Whether a repair made the manifest from the segments. Such a repair forgets all old versions.
     pub is_rebuilt: bool,
     /// What a repair could not read.
     pub lost: Vec<Lost>,

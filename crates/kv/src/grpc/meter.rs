@@ -229,8 +229,8 @@ impl Call {
         Counted { stream, call: self }
     }
 
-    /// A failed condition counts as a miss, not an error, as in memcached. It is also not an error if a client leaves a
-    /// watch, a history or a load.
+    /// A failed condition counts as a miss, not an error, as in memcached. If a client leaves a watch, a history or a
+    /// load, this is no error either.
     fn is_error(&self) -> bool {
         let left_early = self.code == Code::Cancelled && self.op == Op::Other;
         self.code != Code::Ok && self.found != Found::Miss && !left_early

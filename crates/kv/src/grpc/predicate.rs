@@ -1,8 +1,8 @@
 //! Predicates of scans: expressions of the Common Expression Language (CEL).
 //!
 //! The interpreter has no limits, so this module sets some. Expressions have no loops, because the environment has no
-//! macros, and no regular expressions. Their length is limited. They have few mentions of the value, so that a
-//! concatenation is at most a multiple of it. Parser and interpreter recurse, and need [`STACK_BYTES`].
+//! macros, and no regular expressions. The length of an expression is limited, and so are its mentions of the
+//! value: a concatenation is at most a multiple of the value. Parser and interpreter recurse, and need [`STACK_BYTES`].
 
 use std::sync::{Arc, OnceLock};
 

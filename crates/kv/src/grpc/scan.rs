@@ -1,7 +1,7 @@
 //! Scans the keys of all stripes in one order, as fast as the client reads.
 //!
-//! Each stripe returns its keys in order, a few at a time, into a buffer; the scan merges the buffers. It makes a
-//! batch when the connection has space for one. Between batches nothing runs and no lock is held. A scan takes
+//! Each stripe returns its keys in order, a few at a time, into a buffer; the scan merges the buffers, and
+//! makes a batch when the connection has space for one. Between batches nothing runs and no lock is held. A scan takes
 //! [`BUFFER_BYTES`], one batch and one value, however slow its client is.
 
 use std::cmp::Reverse;

@@ -13,7 +13,7 @@ use crate::populate;
 use crate::run;
 use crate::workload::{MULTIGET_MAX, Workload};
 
-/// The most requests in flight per connection.
+/// Largest number of requests in flight per connection.
 const PIPELINE_MAX: i64 = 65_536;
 
 #[derive(Args, Debug)]

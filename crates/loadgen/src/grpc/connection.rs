@@ -89,8 +89,8 @@ impl Connection {
         Ok(Connection { streams, lost })
     }
 
-    /// Whether the connection takes no more calls. It is lost, the server is shutting down (GOAWAY; RFC 9113, section
-    /// 6.8), or all stream numbers are used up. Earlier calls may still be answered.
+    /// Whether the connection takes no more calls: the connection is lost, the server is shutting down (GOAWAY; RFC
+    /// 9113, section 6.8), or all stream numbers are used up. Earlier calls may still be answered.
     pub(crate) fn is_lost(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.lost.load(Ordering::Relaxed)

@@ -148,7 +148,7 @@ impl<C: Calls> Thread<C> {
         }
     }
 
-    /// Whether a connection was lost. It is opened again only when a request needs it.
+    /// Whether a connection was lost. A lost connection is opened again only when a request needs it.
     fn leaves_lost(&self, via: usize) -> bool {
         let is_lost = self.loses(via);
         if is_lost {

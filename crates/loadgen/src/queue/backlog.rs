@@ -16,7 +16,7 @@ use crate::error::{Error, Left, Unusable};
 use crate::grpc::{Failure, connect, phase};
 use crate::run::CONNECT_TIMEOUT;
 
-/// The most messages and the most characters of a batch: well below the 4 MiB that every server accepts.
+/// Largest numbers of messages and of characters in a batch: well below the 4 MiB that every server accepts.
 const BATCH_MESSAGES: u64 = 1000;
 const BATCH_CHARACTERS: usize = 1 << 20;
 

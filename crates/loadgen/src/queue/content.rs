@@ -1,5 +1,6 @@
 //! The content of messages: sender, number, and random letters. The letters are random because PostgreSQL compresses
-//! long values. It would store a repeated word in a hundredth of its length, and the load would measure compression.
+//! long values. PostgreSQL would store a repeated word in a hundredth of its length, and the load would measure
+//! compression.
 
 use std::iter;
 use std::sync::LazyLock;

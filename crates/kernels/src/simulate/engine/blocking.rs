@@ -11,7 +11,8 @@ impl Engine<'_> {
         place.is_blocking && self.lines[station].present >= place.places
     }
 
-    /// A customer's service ends. It moves on if its next station has a place. A blocked one may then take its own.
+    /// Ends a customer's service. The customer moves on if its next station has a place. Then a blocked customer may
+    /// take the place that this customer leaves.
     pub(super) fn leave_for_a_place(&mut self, station: usize, customer: u32) -> Result<(), Error> {
         let to = self.next_stations(customer);
         if let &[next] = to
