@@ -39,6 +39,7 @@ LEVELS = {
     "kv-shared-key": "store.consistency=sequential",
     "kv-cores": "store.threads=2",
     "kv-wrappers": "workload.interface=memcached",
+    "queue-joining-clients": "measure.ramp=false",
     "queue-middleware-alone": "store.kind=null",
 }
 """Other levels than the first ones, which more experiments have."""

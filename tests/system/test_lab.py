@@ -21,6 +21,7 @@ from systems import is_gone, wait_until
 from knee import spec
 from knee.data import Dataset, RunFolder
 from knee.data.hdr import Histogram
+from knee.data.observations import observations
 from knee.errors import ProgramError
 from knee.lab import programs, run
 from knee.lab.deploy import memcached, stores
@@ -380,3 +381,34 @@ def test_a_disk_that_fills_up_keeps_what_was_measured(lab: Lab) -> None:
     assert done >= 1
     assert dataset.windows.select("point", "repetition").n_unique() == done
     json.loads((dataset.path / "manifest.json").read_text())
+
+
+@pytest.mark.parametrize("protocol", ["memcached", "kv"])
+def test_ramp_measures_each_number_of_clients_in_one_run(lab: Lab, protocol: str) -> None:
+    file = lab.experiment(
+        f"""\
+[experiment]
+name = "system-test"
+[system]
+load = {{ hosts = 2, threads = 2 }}
+store = {{ hosts = 1 }}
+[workload]
+protocol = "{protocol}"
+keys = 100
+think_ms = 200
+[factors]
+"load.clients" = [2, 4]
+[measure]
+ramp = true
+repetitions = 1
+seconds = 3
+warmup_s = 1
+cooldown_s = 0
+"""
+    )
+    code, said = lab.run(file)
+    assert code == 0, said
+    assert "1/1" in said and "joined within one run" in said
+    few, many = observations(lab.dataset()).sort("clients")["throughput"]
+    # A client makes five requests a second at most.
+    assert few <= 11 and 13 < many <= 21, (few, many)

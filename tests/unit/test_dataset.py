@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import specs
@@ -15,6 +16,7 @@ from specs import changed
 from knee import spec
 from knee.data import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
 from knee.data.columns import factor_type
+from knee.data.hdr import Histogram
 from knee.data.lines import Rows, add_window
 from knee.errors import DatasetError, StorageError
 from knee.spec.design import Run, runs
@@ -60,6 +62,7 @@ SUMMARY = (
     '"servers":[{"address":"127.0.0.1:1","requests":400,"errors":2,"ejected":1,"up":true},'
     '{"address":"127.0.0.1:2","requests":412,"errors":0,"ejected":0,"up":true}]}'
 )
+START = 1_700_000_000
 SAMPLE = {"second": 1700000000, "seconds": 1.0, "target": "host", "cpu_user_s": 0.5, "cpu_count": 2}
 DONE = Outcome("done", None, 1700000000, {"middleware-0": "middleware"}, [SAMPLE])
 
@@ -408,3 +411,29 @@ def test_defaults_that_apply_are_constant(
     constant = Dataset(Path("x"), specs.read(text, *overrides), {}).constant
     assert said.items() <= constant.items()
     assert set(unsaid.split()).isdisjoint(constant)
+
+
+def test_steps_of_a_ramp_are_separate_runs(folder: RunFolder) -> None:
+    ramp = spec.parse(EXPERIMENT + "ramp = true\n", "x.toml")
+    (run,) = runs(ramp, seed=1)
+    folder.point_folder(run)
+    counts = {"count": 5, "errors": 0, "items": 5, "hits": 0, "misses": 0, "bytes_in": 1, "bytes_out": 1}
+    hdr = Histogram(np.array([0, 5])).encode()
+    window = {"type": "window", "role": "load", "seconds": 1.0, "late_sends": 1}
+    lines = [
+        window | {"second": START + second, "ops": {"get": counts | {"response_sum_ns": 5, "response": hdr}}}
+        for second in range(6)
+    ]
+    whole = {"type": "summary", "role": "load", "clients": 8, "seconds": 6.0, "late_sends": 6, "unsent": 0}
+    summary = whole | {"ops": {"get": counts | {"count": 30}}, "histograms": [{"op": "get", "stage": "response"}]}
+    folder.lines_path(run, "load-0").write_text("".join(json.dumps(line) + "\n" for line in [*lines, summary]))
+    samples = [SAMPLE | {"second": START + second} for second in range(6)]
+    folder.record(run, ramp, Outcome("done", None, START, {"load-0": "load"}, samples))
+    dataset = Dataset.open(folder.path)
+    assert dataset.points.select("clients", "start_unix_s").rows() == [(4, START), (8, START + 3)]
+    for table in (dataset.windows, dataset.probes):
+        assert table.select("point", "elapsed_s").rows() == [(point, second) for point in (0, 1) for second in range(3)]
+    assert dataset.totals["count"].to_list() == [15, 15]
+    assert [Histogram.decode(text).total for text in dataset.totals["response"]] == [15, 15]
+    assert dataset.summaries.select("clients", "late_sends", "seconds").rows() == [(4, 3, 3.0), (8, 3, 3.0)]
+    assert folder.done() == {(0, 1), (1, 1)}

@@ -51,3 +51,11 @@ def test_a_random_order_is_a_permutation_that_the_seed_decides(seed: int, repeti
 
 def test_different_seeds_give_different_orders() -> None:
     assert len({tuple(plan("random", seed)) for seed in range(5)}) > 1
+
+
+def test_ramp_has_a_run_for_each_combination_of_the_other_factors() -> None:
+    text = TEXT.format(order="given", repetitions=2).replace("[1, 2, 4]", "[2, 4, 6]") + "ramp = true\n"
+    plan = runs(spec.parse(text, "x.toml"), seed=1)
+    assert [(run.point, run.repetition) for run in plan] == [(4, 1), (5, 1), (4, 2), (5, 2)]
+    assert [step.configuration.clients for step in plan[1].steps] == [2, 4, 6]
+    assert [step.point for step in plan[1].measurements] == [1, 3, 5]

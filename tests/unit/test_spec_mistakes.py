@@ -35,6 +35,8 @@ value_bytes = 4096 => value_bytes = "uniform:9:3"
   → 12: workload.value_bytes: should be LOW:HIGH, not 'uniform:9:3'
 populated = 0.99 => populated = 1.5
   → 14: workload.populated: should be less than or equal to 1, not 1.5
+repetitions = 3 => ramp = true
+  → 21: measure.ramp: needs the factor load.clients with equal steps, such as [10, 20, 30]
 repetitions = 3 => repetitions = 0
   → 21: measure.repetitions: should be greater than or equal to 1, not 0
 seconds = 70 => seconds = 4

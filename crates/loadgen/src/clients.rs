@@ -57,6 +57,8 @@ const ARRIVAL: u64 = 7 << 32;
 pub(crate) struct Clients<T: Traffic> {
     run: Arc<Run>,
     traffic: Arc<T>,
+    /// The number of the first client.
+    first: u64,
     /// `None` after the last window was recorded.
     recorder: Option<Recorder<Load>>,
     connections: Vec<Connection<T::Memory>>,
@@ -126,6 +128,7 @@ impl<T: Traffic> Clients<T> {
     ) -> Clients<T> {
         let plan = &run.plan;
         let servers = plan.servers.len();
+        let first = numbers.start;
         let connections = numbers.clone().map(|number| Connection {
             server: open_loop::server_of(number, servers),
             id: None,
@@ -168,6 +171,7 @@ impl<T: Traffic> Clients<T> {
             own_late_sends: 0,
             run,
             traffic,
+            first,
         }
     }
 
@@ -241,9 +245,10 @@ impl<T: Traffic> Clients<T> {
         match self.run.plan.pace {
             Pace::Closed(think) => {
                 for client in 0..self.connections.len() {
+                    let wait = self.run.plan.begins_after(self.first + client as u64);
                     for _ in 0..self.run.plan.pipeline {
                         let rest = think.remainder(&mut self.connections[client].think_random);
-                        self.send_after(io, client, now.mono, rest);
+                        self.send_after(io, client, now.mono, wait + rest);
                     }
                 }
             }

@@ -34,6 +34,13 @@ pub(crate) enum Pace {
     Open(Rate),
 }
 
+/// A load that grows: every `every`, `clients` more clients begin.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ramp {
+    pub(crate) clients: u64,
+    pub(crate) every: Duration,
+}
+
 /// The settings of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -44,6 +51,8 @@ pub(crate) struct Plan {
     /// open loop.
     pub(crate) pipeline: usize,
     pub(crate) pace: Pace,
+    /// Closed loop: `None` if all clients begin at the start.
+    pub(crate) ramp: Option<Ramp>,
     pub(crate) length: Duration,
     /// How long the run waits for outstanding answers after the end.
     pub(crate) drain: Duration,
@@ -58,6 +67,16 @@ impl Plan {
     pub(crate) fn clients_of(&self, thread: usize) -> Range<u64> {
         let (thread, threads) = (thread as u64, self.threads as u64);
         thread * self.clients / threads..(thread + 1) * self.clients / threads
+    }
+
+    /// How long after the start a client begins. Each step of a ramp takes its clients from all threads.
+    pub(crate) fn begins_after(&self, number: u64) -> Duration {
+        let Some(ramp) = self.ramp else { return Duration::ZERO };
+        let threads = self.threads as u64;
+        let thread = ((number + 1) * threads - 1) / self.clients;
+        let rank = (number - thread * self.clients / threads) * threads + thread;
+        let step = rank.min(self.clients - 1) / ramp.clients;
+        ramp.every.saturating_mul(u32::try_from(step).unwrap_or(u32::MAX))
     }
 }
 
@@ -297,6 +316,23 @@ mod tests {
         assert_eq!(error.to_string(), expected);
     }
 
+    #[test]
+    fn ramp_steps_have_equal_clients_of_every_thread() {
+        let ramp = Ramp { clients: 4, every: Duration::from_secs(30) };
+        for threads in 1..=4 {
+            let plan = Plan { clients: 12, threads, ramp: Some(ramp), ..plan() };
+            for step in 0..3 {
+                let begin = |number: &u64| plan.begins_after(*number) == ramp.every * step;
+                assert_eq!((0..12).filter(begin).count(), 4, "{threads} threads, step {step}");
+                if threads != 3 {
+                    let first = plan.clients_of(0).filter(begin).count();
+                    assert_eq!(first, 4 / threads, "{threads} threads, step {step}");
+                }
+            }
+        }
+        assert_eq!(plan().begins_after(1), Duration::ZERO);
+    }
+
     fn missing(outcome: Result<(), Error>) -> Vec<Missing> {
         match outcome {
             Err(Error::ConnectTimeout { missing, .. }) => missing,
@@ -311,6 +347,7 @@ mod tests {
             threads: 1,
             pipeline: 1,
             pace: Pace::Closed(Think::Never),
+            ramp: None,
             length: Duration::ZERO,
             drain: Duration::ZERO,
             start_at_unix_s: None,

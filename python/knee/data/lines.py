@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from knee.data.columns import STATIONS, SUMMARIES, TOTALS, WINDOWS
+from knee.data.hdr import Histogram
 from knee.errors import DatasetError
 
 _BESIDE = "beside"
@@ -30,6 +31,52 @@ def messages(path: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(message, dict):
                 raise DatasetError(f"{path}:{number}: not a JSON object: {line[:40]!r}")
             yield message
+
+
+_OVER_A_LIFE = ("servers", "unsent", "first_request_unix_s", "last_request_unix_s")
+"""Fields of a summary that no window has."""
+
+
+def part_of(printed: Iterable[dict[str, Any]], start: int, seconds: int, clients: int) -> Iterator[dict[str, Any]]:
+    """The windows of some seconds of a process, and a summary of these windows. A load host has this number of clients
+    in them. A load generator that was the bottleneck at any time counts as one in every part.
+    """
+    windows: list[dict[str, Any]] = []
+    for message in printed:
+        if message.get("type") == "window" and start <= message["second"] < start + seconds:
+            windows.append(message)
+            yield message
+        elif message.get("type") == "summary":
+            whole = {name: value for name, value in message.items() if name not in _OVER_A_LIFE}
+            sums = {name: sum(each.get(name, 0) for each in windows) for name in _SUMMED if name in whole}
+            part = {**whole, **sums, **_operations(windows, whole), "seconds": float(seconds)}
+            part |= {"started_unix_s": float(start), "ended_unix_s": float(start + seconds)}
+            yield part | ({"clients": clients} if "clients" in whole else {})
+
+
+_SUMMED = ("late_sends", "wrong_values", "losses", "reconnects", "evictions")
+
+
+def _operations(windows: Sequence[dict[str, Any]], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """The operations and the histograms of a summary of these windows. Windows have one stage, which is the last one of
+    the whole summary: the response, or a store's service.
+    """
+    ops: dict[str, dict[str, Any]] = {}
+    hdrs: dict[str, list[str]] = {}
+    for op, counts in (each for window in windows for each in window.get("ops", {}).items()):
+        sums = ops.setdefault(op, {})
+        for name, value in counts.items():
+            if name == "response":
+                hdrs.setdefault(op, []).append(value)
+            elif value is not None:
+                sums[name] = sums.get(name, 0) + value
+    stages = {one["op"]: one["stage"] for one in whole.get("histograms", [])}
+    return {
+        "ops": ops,
+        "histograms": [
+            {"op": op, "stage": stages[op], "hdr": Histogram.decode(*texts).encode()} for op, texts in hdrs.items()
+        ],
+    }
 
 
 def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], start_unix_s: int) -> None:

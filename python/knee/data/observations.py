@@ -83,7 +83,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     for part in (
         _stage_times(windows),
         _queues(stations),
-        _totals(dataset.windows, points),
+        _totals(dataset.windows, points, is_whole=not dataset.spec.measure.ramp),
         _load_notes(dataset, stations),
         outages(dataset).select(*RUN, "connections_missing", "outage_s", "outage_share"),
         _think_times(stations),
@@ -211,12 +211,13 @@ def _covered(stations: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+def _totals(windows: pl.DataFrame, points: pl.DataFrame, *, is_whole: bool) -> pl.DataFrame:
     """Requests over the whole run. Clients and middlewares run for one run only, and population bypasses the
     middlewares.
 
     Stores are populated before the start; a line that covers both phases has no usable total. Requests before the
     clients count, such as registration, are "other" in a middleware, or a "read_from" that checks the registration.
+    The steps of a ramp are no whole runs: servers and clients count a request at its end in different steps.
     """
 
     def total(role: str, counted: pl.Expr) -> pl.Expr:
@@ -237,8 +238,8 @@ def _totals(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         .group_by(RUN)
         .agg(
             total("load", pl.lit(value=True)),
-            total("middleware", pl.lit(value=True)),
-            total("store", direct & ~pl.col("_across").any()),
+            total("middleware", pl.lit(is_whole)),
+            total("store", direct & is_whole & ~pl.col("_across").any()),
             pl.col("count").filter((pl.col("role") == "load") & in_time).sum().alias("_in_time"),
         )
     )

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 from knee.data.columns import POINTS, TABLES, factor_type, frame_of
-from knee.data.lines import Rows, add_summary, add_window, messages
+from knee.data.lines import Rows, add_summary, add_window, messages, part_of
 from knee.data.reading import EXPERIMENT, MANIFEST, Dataset, part_path, run_name
 from knee.errors import DatasetError, StorageError
 from knee.spec import Spec
@@ -151,20 +151,31 @@ class RunFolder:
         """Add a run to the tables. The row in `points` comes last, with the run's status.
 
         A run that is not "done" gets only this row, so a partial measurement never enters the other tables. Its lines
-        stay in its folder.
+        stay in its folder. The steps of a ramp become separate runs; the last one has the lines of all.
         """
-        if outcome.status == "done":
-            for table, frame in self._measured(run, outcome).items():
-                self._write_part(table, run, frame)
-        self._write_part("points", run, _point_frame(run, spec, outcome))
+        for number, step in enumerate(run.measurements):
+            begun_s = number * spec.measure.seconds
+            start = None if outcome.start_unix_s is None else outcome.start_unix_s + begun_s
+            own = replace(outcome, start_unix_s=start)
+            if run.steps and start is not None:
+                until = start + spec.measure.seconds
+                own = replace(own, samples=[one for one in outcome.samples if start <= one["second"] < until])
+            if outcome.status == "done":
+                for table, frame in self._measured(run, step, own, spec).items():
+                    self._write_part(table, step, frame)
+            self._write_part("points", step, _point_frame(step, spec, own))
 
-    def _measured(self, run: Run, outcome: Outcome) -> dict[str, pl.DataFrame]:
+    def _measured(self, run: Run, step: Run, outcome: Outcome, spec: Spec) -> dict[str, pl.DataFrame]:
         rows: Rows = {table: [] for table in TABLES if table != "points"}
         start = outcome.start_unix_s or 0
-        key = {"point": run.point, "repetition": run.repetition}
+        key = {"point": step.point, "repetition": step.repetition}
         for process, role in outcome.processes.items():
             of_process = {**key, "role": role, "process": process}
-            for message in messages(self.lines_path(run, process)):
+            printed = messages(self.lines_path(run, process))
+            if run.steps:
+                clients = step.configuration.clients // step.configuration.system.load.hosts
+                printed = part_of(printed, start, spec.measure.seconds, clients)
+            for message in printed:
                 if message.get("type") == "window":
                     add_window(rows, of_process, message, start)
                 elif message.get("type") == "summary":

@@ -26,6 +26,7 @@ class PlainProgress(Progress):
         self._place = ""
         self._remaining = ""
         self._rates: list[int] = []
+        self._grows = False
         least, most = _LATE_S
         self._from_s = measure.warmup_s + most
         # The report after the end covers the last second.
@@ -36,10 +37,11 @@ class PlainProgress(Progress):
         self._place = f"{index}/{total}"
         self._remaining = f"{duration(remaining_s)} left"
         self._rates = []
+        self._grows = bool(run.steps)
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
         """See Progress."""
-        if requests_per_s is not None and self._from_s <= elapsed_s < self._until_s:
+        if requests_per_s is not None and not self._grows and self._from_s <= elapsed_s < self._until_s:
             self._rates.append(requests_per_s)
 
     def end(self, run: Run, outcome: Outcome) -> None:

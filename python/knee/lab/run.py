@@ -93,7 +93,7 @@ class Lab:
         done, failed = 0, []
         took_s: list[float] = []
         for index, run in enumerate(plan, start=1):
-            each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds + 3.0
+            each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds * len(run.measurements) + 3.0
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
             begun, started = time.monotonic(), list[Command]()
             try:
@@ -224,6 +224,11 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         notes.append(
             f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
             "a folder on a disk with --runs-dir"
+        )
+    if spec.measure.ramp:
+        notes.append(
+            "clients joined within one run (measure.ramp), fewest first: an effect of the clients may be an effect of "
+            "time; compare with --set measure.ramp=false"
         )
     if spec.wants_links and host.relays is None:
         notes.append(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
-from knee.spec.tables import Configuration, Level, Spec
+from knee.spec.tables import CLIENTS, Configuration, Level, Spec
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,19 @@ class Run:
     point       the point's number in the order of the file's factors (the last factor varies fastest),
                 from 0; it does not depend on the order of the runs
     repetition  from 1
+    steps       of a ramp: the measurements that this run makes, by their clients; the last has its own number
     """
 
     point: int
     repetition: int
     levels: Mapping[str, Level]
     configuration: Configuration
+    steps: tuple[Run, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[Run, ...]:
+        """The measurements that this run makes: itself, or the steps of a ramp."""
+        return self.steps or (self,)
 
 
 def runs(spec: Spec, seed: int) -> list[Run]:
@@ -42,6 +49,17 @@ def runs(spec: Spec, seed: int) -> list[Run]:
         for repetition in range(1, spec.measure.repetitions + 1)
         for point in range(len(grid))
     ]
+    if spec.measure.ramp:
+        plan = _ramps(plan)
     if spec.measure.order == "random":
         random.Random(seed).shuffle(plan)
     return plan
+
+
+def _ramps(plan: list[Run]) -> list[Run]:
+    """One run for all measurements that differ in nothing but the clients."""
+    ramps: dict[tuple[int, tuple[tuple[str, Level], ...]], list[Run]] = {}
+    for run in plan:
+        beside = tuple((name, level) for name, level in run.levels.items() if name != CLIENTS)
+        ramps.setdefault((run.repetition, beside), []).append(run)
+    return [replace(steps[-1], steps=tuple(steps)) for steps in ramps.values()]

@@ -17,6 +17,7 @@ from knee.spec.checks import cross_checks
 from knee.spec.expectations import depth, expectation, nearest
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
+    CLIENTS,
     TIERS,
     Configuration,
     Experiment,
@@ -131,6 +132,8 @@ class _Reader:
             for name, tier in (("middleware", base.system.middleware), ("store", base.system.store)):
                 if tier is not None and tier.address is not None:
                     self._problem(("system", name, "address"), "cannot be reached from emulated hosts (measure.hosts)")
+        if measure is not None and base is not None and measure.ramp and (misfit := _no_ramp(base, factors)):
+            self._problem(("measure", "ramp"), misfit)
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None
         return Spec(
@@ -343,3 +346,15 @@ def _trims_all(measure: Measure) -> str | None:
         f"should be more than {given} together, not {measure.seconds}, which leaves no time to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )
+
+
+def _no_ramp(base: Configuration, factors: Mapping[str, Sequence[Level]]) -> str | None:
+    """Why the clients cannot join in steps; None if they can."""
+    clients = list(factors.get(CLIENTS, ()))
+    if len(clients) < 2 or clients != [clients[0] * number for number in range(1, len(clients) + 1)]:
+        return f"needs the factor {CLIENTS} with equal steps, such as [10, 20, 30]"
+    if base.workload.rate is not None or "workload.rate" in factors:
+        return "cannot be given together with workload.rate: an open loop has a rate in place of clients"
+    if "pgbench" in (base.system.load.kind, *factors.get("load.kind", ())):
+        return 'does not apply to kind = "pgbench": all its clients begin at once'
+    return None

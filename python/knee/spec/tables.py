@@ -14,6 +14,9 @@ Level = int | float | str | bool
 
 TIERS = ("load", "middleware", "store")
 
+CLIENTS = "load.clients"
+"""The factor that sets the number of clients."""
+
 OPERATIONS = ("read", "insert", "update", "put", "append", "delete", "scan", "atomic_scan", "bulk_put")
 """The operations of a mix of protocol "kv"."""
 
@@ -251,6 +254,9 @@ class Measure(Table):
 
     hosts  all hosts are this machine, or each is emulated on it, with a network namespace and a link of its own
 
+    ramp   the levels of load.clients follow each other within one run, `seconds` each: clients join, and the servers
+           stay
+
     warmup_s, cooldown_s   trimmed when read; run folders keep all windows
     seed                   of the run order and of the clients; by default drawn, and recorded
     """
@@ -261,6 +267,7 @@ class Measure(Table):
     warmup_s: Annotated[int, Field(ge=0, le=86_400)] = 5
     cooldown_s: Annotated[int, Field(ge=0, le=86_400)] = 5
     order: Literal["random", "given"] = "random"
+    ramp: bool = False
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 

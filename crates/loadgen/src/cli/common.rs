@@ -11,7 +11,7 @@ use knee_telemetry::{Load, Reporter, Stats};
 
 use crate::error::Error;
 use crate::open_loop::Rate;
-use crate::run::{Pace, Plan};
+use crate::run::{Pace, Plan, Ramp};
 use crate::schedule::Think;
 
 /// Open loop: requests in flight per connection, unless a flag sets another number.
@@ -47,6 +47,13 @@ pub(super) struct Common {
     /// Open loop: evenly spaced requests, or a Poisson process.
     #[arg(long, value_enum, default_value_t = ArrivalKind::Poisson, requires = "rate")]
     arrivals: ArrivalKind,
+    /// Closed loop: this number of clients begins at the start, and as many more every --ramp-every-s.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+          requires = "ramp_every_s", conflicts_with = "rate")]
+    ramp_clients: Option<u64>,
+    /// Closed loop: the length of each step of --ramp-clients.
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "ramp_clients")]
+    ramp_every_s: Option<Duration>,
     /// How long to wait for outstanding answers after the end; later ones count as errors.
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     drain_s: Duration,
@@ -123,6 +130,10 @@ impl Common {
             threads: self.threads.min(self.clients) as usize,
             pipeline: pipeline.unwrap_or(usual),
             pace,
+            ramp: self
+                .ramp_clients
+                .zip(self.ramp_every_s)
+                .map(|(clients, every)| Ramp { clients, every }),
             length: length.unwrap_or_default(),
             drain: self.drain_s,
             start_at_unix_s: self.start_at,

@@ -12,10 +12,11 @@ use crate::schedule::{self, Think};
 impl<C: Calls> Thread<C> {
     /// Sends a client's requests, one after the other.
     pub(super) async fn ask_in_turn(self: Rc<Self>, client: usize, think: Think) {
-        let mut random = schedule::thinking(self.run.plan.seed, self.first + client as u64);
+        let number = self.first + client as u64;
+        let mut random = schedule::thinking(self.run.plan.seed, number);
         let mut request = self.next(client);
         let mut due = self.start.get().max(Instant::now());
-        let mut thought = think.remainder(&mut random);
+        let mut thought = self.run.plan.begins_after(number) + think.remainder(&mut random);
         loop {
             if !thought.is_zero() {
                 due += thought;

@@ -105,6 +105,11 @@ class Deployment(ABC):
         self._throughput = Throughput()
         self._started = started
 
+    @property
+    def _seconds(self) -> int:
+        """Length of the run, with all steps of a ramp."""
+        return self._spec.measure.seconds * len(self._run.measurements)
+
     def measure(self, lead_s: float, progress: Progress) -> Outcome:
         """Make the run. Raises LateStartError if the clients need a longer lead, and ProcessError if the run fails."""
         self._folder.point_folder(self._run)
@@ -118,7 +123,7 @@ class Deployment(ABC):
         samples = self._watch(clients, [*middlewares, *stores], start_at, progress)
         self._finish(clients, [*middlewares, *stores])
         # Some clients count their requests only at the end.
-        progress.second(self._spec.measure.seconds, self._throughput.latest())
+        progress.second(self._seconds, self._throughput.latest())
         return Outcome(
             "done",
             start_unix_s=start_at,
@@ -139,7 +144,7 @@ class Deployment(ABC):
     ) -> list[Process]:
         begun = time.monotonic()
         clients = [
-            self._start(self._load(index, configuration, targets, start_at))
+            self._start(self._growing(self._load(index, configuration, targets, start_at)))
             for index in range(configuration.system.load.hosts)
         ]
         for client in clients:
@@ -152,6 +157,15 @@ class Deployment(ABC):
         if time.time() >= start_at:
             raise LateStartError(time.monotonic() - begun)
         return clients
+
+    def _growing(self, command: Command) -> Command:
+        """A load host's command whose clients join in the steps of a ramp, if the run has one."""
+        if not self._run.steps:
+            return command
+        first = self._run.steps[0].configuration
+        step = ("--ramp-clients", str(first.clients // first.system.load.hosts))
+        every = ("--ramp-every-s", str(self._spec.measure.seconds))
+        return replace(command, argv=(*command.argv, *step, *every))
 
     def _start(self, command: Command, at: str | None = None) -> Process:
         """Start a command on the host of its own name, or `at` another one."""
@@ -186,7 +200,7 @@ class Deployment(ABC):
         probe.start()
         # The monotonic clock: a step of the wall clock must not end the run.
         starts = time.monotonic() + start_at - time.time()
-        deadline = starts + self._spec.measure.seconds + DRAIN_S
+        deadline = starts + self._seconds + DRAIN_S
         next_s = 0
         try:
             while any(client.poll() is None for client in clients):

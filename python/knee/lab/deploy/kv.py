@@ -61,7 +61,7 @@ class KvDeployment(StoresDeployment):
     """The processes of a run with versioned stores."""
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        return load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
+        return load(index, configuration, targets, start_at, self._seconds, self._seed)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         processes, addresses = self._start_stores(configuration)

@@ -42,7 +42,7 @@ class MemcachedDeployment(StoresDeployment):
     """The processes of a run whose clients speak the memcached protocol."""
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        return load(index, configuration, targets, start_at, self._spec.measure.seconds, self._seed)
+        return load(index, configuration, targets, start_at, self._seconds, self._seed)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         processes, addresses = self._start_stores(configuration)

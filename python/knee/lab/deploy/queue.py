@@ -144,7 +144,7 @@ class QueueDeployment(Deployment):
     """The clients of the backlog."""
 
     def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        seconds = self._spec.measure.seconds
+        seconds = self._seconds
         return load(index, configuration, targets, start_at, seconds, self._seed, registered=self._registered)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
