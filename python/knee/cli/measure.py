@@ -187,7 +187,7 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
         commands[f"{run.point}-r{run.repetition}"] = {one.process: list(one.argv) for one in started}
         folder.write_manifest(manifest)
 
-    least = duration(len(plan) * (settings.seconds + 2))
+    least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))
     print(
         f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, at least {least}, into {folder.path}",
         flush=True,
