@@ -72,7 +72,7 @@ def test_ratio_of_equal_repetitions_has_no_interval() -> None:
 
 def test_ratio_with_spread_between_runs_is_wider() -> None:
     a, b = np.array([0.0, 0.01, 0.02]), np.array([0.1, 0.11, 0.12])
-    narrow, wide = (ratio_of(a, b, 0.95, paired=False, apart=apart).interval for apart in (0.0, 1.0))
+    narrow, wide = (ratio_of(a, b, 0.95, paired=False, between=(v, v)).interval for v in (0.0, 1e-4))
     assert narrow.high and wide.high
     # The error grows by √(1 + 3): three repetitions, and a spread as large as theirs.
     assert np.log(wide.high / wide.estimate) == pytest.approx(2 * np.log(narrow.high / narrow.estimate))
@@ -87,7 +87,7 @@ def test_holm_stops_at_the_first_probability_above_its_share() -> None:
 def test_repetitions_grow_with_the_variance() -> None:
     counts = [repetitions_for(2 * noise**2, 0.96, paired=True) for noise in (0.01, 0.02, 0.05)]
     assert counts == sorted(counts)  # type: ignore[type-var]
-    assert repetitions_for(2 * 0.05**2, 0.96, paired=False, apart=1.0) is None
+    assert repetitions_for(2 * 0.05**2, 0.96, paired=False, between=0.01) is None
 
 
 def test_faster_system_without_a_knee_serves_more_over_all_points() -> None:

@@ -58,16 +58,17 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         key=lambda place: (shared.index(place[0]), place[1] != ALL, place[1], QUANTITIES.index(place[2])),
     )
     paired = _alternate(*(_spans(side, keys, set(shared), by_run) for side in (a, b)))
-    # Levels of one run share its conditions, and several runs show their differences.
-    assumed = 0.0 if by_run or (a.shared and b.shared) else apart
-    ratio = partial(ratio_of, paired=paired, apart=assumed)
+    # Systems of one run share its conditions, and several runs show their differences.
+    assumed = 0.0 if by_run or paired or (a.shared and b.shared) else apart
     opened = is_open_loop(a.table) or is_open_loop(b.table)
     headline = "throughput" if not opened and any(place[2] == "throughput" for place in places) else "response_ms"
     knees = {} if opened else _knees(a, b, keys, level)
     plateaus = [point for point in shared if _on_plateaus(point, knees)]
     covered = plateaus or shared
     overall = {
-        quantity: _overall(samples, [place for place in places if place[0] in covered and place[2] == quantity], ratio)
+        quantity: _overall(
+            samples, [place for place in places if place[0] in covered and place[2] == quantity], assumed, paired
+        )
         for quantity in QUANTITIES
         if any(place[2] == quantity for place in places)
     }
@@ -75,7 +76,7 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
     pooled = {name: found(allowed if name == headline else level) for name, found in overall.items()}
     p = pooled[headline].p if headline in pooled else None
     differs = p is not None and p < 1 - allowed
-    compared = [_compared(samples, place, ratio, level) for place in places]
+    compared = [_compared(samples, place, level, assumed, paired) for place in places]
     for quantity in pooled:
         chosen = [number for number, one in enumerate(compared) if one.quantity == quantity]
         alpha = (1 - level) * (POINTS_SHARE if quantity == headline and not differs else 1)
@@ -103,7 +104,7 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         only=(tuple(each for each in own_a if each not in own_b), tuple(each for each in own_b if each not in own_a)),
         unit="run" if by_run else "repetition",
         paired=paired,
-        apart=assumed if not paired else 0.0,
+        apart=assumed,
         failed=(a.failed, b.failed),
         gates=tuple(gate.judge(overall[gate.quantity](strict)) for gate in gates),
         level=level,
@@ -149,21 +150,30 @@ def _arrays(a: Mapping[Block, float], b: Mapping[Block, float], paired: bool) ->
     return first, second
 
 
-def _compared(samples: Sequence[_Samples], place: Place, ratio: partial[Ratio], level: float) -> Compared:
+def _compared(samples: Sequence[_Samples], place: Place, level: float, apart: float, paired: bool) -> Compared:
     a, b = (each[place] for each in samples)
-    left, right = _arrays(a, b, ratio.keywords["paired"])
+    left, right = _arrays(a, b, paired)
     mean_a, mean_b = (math.exp(sum(each.values()) / len(each)) for each in (a, b))
-    return Compared(*place, mean_a, mean_b, ratio(left, right, level), differs=False)
+    between = _between(samples[0], [place], apart), _between(samples[1], [place], apart)
+    return Compared(*place, mean_a, mean_b, ratio_of(left, right, level, paired=paired, between=between), differs=False)
 
 
-def _overall(samples: Sequence[_Samples], places: Sequence[Place], ratio: partial[Ratio]) -> partial[Ratio]:
+def _overall(samples: Sequence[_Samples], places: Sequence[Place], apart: float, paired: bool) -> partial[Ratio]:
     """The ratio over these places, by level. A block counts if it has all places."""
     chosen = [place for place in places if place[1] == ALL] or places
     means: list[dict[Block, float]] = []
     for side in samples:
         complete = set.intersection(*(set(side[place]) for place in chosen)) if chosen else set()
         means.append({block: float(np.mean([side[place][block] for place in chosen])) for block in complete})
-    return partial(ratio, *_arrays(means[0], means[1], ratio.keywords["paired"]))
+    between = _between(samples[0], chosen, apart), _between(samples[1], chosen, apart)
+    left, right = _arrays(means[0], means[1], paired)
+    return partial(ratio_of, left, right, paired=paired, between=between)
+
+
+def _between(side: _Samples, places: Sequence[Place], apart: float) -> float:
+    """The assumed variance between runs. It is common to all points, so it does not shrink with their number."""
+    variances = [float(np.var(list(side[place].values()), ddof=1)) for place in places if len(side[place]) > 1]
+    return apart**2 * float(np.mean(variances)) if variances else 0.0
 
 
 def _knees(a: Side, b: Side, keys: Sequence[str], level: float) -> dict[Point, tuple[Knee, Knee]]:

@@ -13,7 +13,7 @@ from knee.stats.comparisons import scatters
 from knee.stats.intervals import Floats, Interval
 
 RUNS_APART = 1.0
-"""Standard deviation between runs of one system, in standard deviations between the repetitions of a run: two single
+"""Standard deviation between runs of one system, in standard deviations between the repetitions of a point: two single
 runs show no difference between runs, so it is assumed (docs/compare.md)."""
 
 POWER = 0.8
@@ -42,13 +42,13 @@ class Ratio:
     needed: int | None
 
 
-def ratio_of(a: Floats, b: Floats, level: float, *, paired: bool, apart: float = 0.0) -> Ratio:
+def ratio_of(a: Floats, b: Floats, level: float, *, paired: bool, between: tuple[float, float] = (0.0, 0.0)) -> Ratio:
     """B / A from logarithms: Welch's interval, or the t interval of the differences if repetitions are paired.
 
     Parameters
     ----------
-    apart
-        Assumed standard deviation between runs, in standard deviations between repetitions.
+    between
+        Assumed variances between runs of A, and of B, if not paired.
     """
     count = min(a.size, b.size)
     if count == 0:
@@ -63,7 +63,7 @@ def ratio_of(a: Floats, b: Floats, level: float, *, paired: bool, apart: float =
     else:
         variances = np.array([float(np.var(side, ddof=1)) for side in (a, b)])
         variance = float(variances.sum())
-        parts = variances * [1 / side.size + apart**2 for side in (a, b)]
+        parts = variances / [a.size, b.size] + between
         error = math.sqrt(parts.sum())
         freedom = float(parts.sum() ** 2 / (parts**2 / [a.size - 1, b.size - 1]).sum())
     if error == 0:
@@ -72,22 +72,24 @@ def ratio_of(a: Floats, b: Floats, level: float, *, paired: bool, apart: float =
     low, high = (_exp(estimate + sign * quantile * error) for sign in (-1, 1))
     p = 2 * float(special.stdtr(freedom, -abs(estimate) / error))
     smallest = _exp((quantile + float(special.stdtrit(freedom, POWER))) * error) - 1
-    needed = repetitions_for(variance, level, paired=paired, apart=apart)
+    needed = repetitions_for(variance, level, paired=paired, between=0.0 if paired else sum(between))
     return Ratio(Interval(_exp(estimate), low, high, level, count), p, smallest, needed)
 
 
-def repetitions_for(variance: float, level: float, *, paired: bool, apart: float = 0.0) -> int | None:
+def repetitions_for(variance: float, level: float, *, paired: bool, between: float = 0.0) -> int | None:
     """Repetitions of each system that find SOUGHT with the probability POWER.
 
     Parameters
     ----------
     variance
         Of a pair's difference of logarithms; unpaired, the sum of the variances of both systems.
+    between
+        The sum of both variances between runs.
     """
     counts = np.arange(2, _COUNT_MAX + 1)
     freedom = (counts - 1) * (1 if paired else 2)
     quantiles = special.stdtrit(freedom, (1 + level) / 2) + special.stdtrit(freedom, POWER)
-    enough = quantiles * np.sqrt(variance * (1 / counts + apart**2)) <= math.log(1 + SOUGHT)
+    enough = quantiles * np.sqrt(variance / counts + between) <= math.log(1 + SOUGHT)
     return int(counts[enough.argmax()]) if enough.any() else None
 
 

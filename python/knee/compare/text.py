@@ -201,7 +201,7 @@ def _inverted(ratio: Interval) -> Interval:
 
 def _ends(ratio: Interval) -> str:
     assert ratio.low is not None and ratio.high is not None
-    return f"{number(100 * (ratio.low - 1), 2)} to {percent(ratio.high - 1)}"
+    return f"{number(100 * (ratio.low - 1), 2)} to {number(100 * (ratio.high - 1), 2)}%"
 
 
 def _signed_ends(ratio: Interval) -> str:
