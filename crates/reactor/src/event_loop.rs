@@ -371,6 +371,8 @@ impl<H: Handler> EventLoop<H> {
             let mut rest = self.io.pool.take();
             rest.extend_from_slice(&scratch[consumed..]);
             self.keep(conn, rest, 0);
+        } else {
+            self.io.count_input(conn.index);
         }
     }
 
