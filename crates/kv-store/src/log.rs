@@ -60,9 +60,10 @@ pub(crate) struct Log {
     turns: Mutex<Turns>,
     /// Locked while records are handed to the system, so that it gets them in order.
     handing: Mutex<()>,
-    /// Threads wait at the first condition for turns with even numbers, at the second for turns with odd numbers. The
-    /// end of a turn wakes all threads that wait for this turn, and one thread that waits for the next turn. With one
-    /// condition for all turns, waking a hundred threads took half of the processors' time.
+    /// In a turn, one thread writes all records appended so far ([`Turns`]). Threads wait at the first condition for
+    /// turns with even numbers, at the second for turns with odd numbers. The end of a turn wakes all threads that wait
+    /// for this turn, and one thread that waits for the next turn. With one condition for all turns, waking a hundred
+    /// threads took half of the processors' time.
     turn_over: [Condvar; 2],
     /// The last commit that is as durable as configured.
     synced: AtomicU64,

@@ -23,9 +23,9 @@ use super::types::{Consistency, Unwritable};
 /// The keys of a stripe to hide.
 type Hidden = Vec<(Vec<u8>, SlotId)>;
 
-/// Completes a list.
+/// The last line of a list of doubtful keys.
 pub const UNNAMED: &str =
-    "other keys: absent, if their only records are lost; no record names them";
+    "other keys: missing here, if all their records are lost; no record names them";
 
 /// Known versions of a key in a report.
 const KNOWN_MAX: usize = 10;
@@ -165,7 +165,8 @@ impl Store {
     }
 }
 
-/// The first commits between a key's records that may be lost: any commit up to this one may.
+/// The first commit of each gap between a key's records in which a record may be lost. The records of every commit up
+/// to `up_to` may be lost.
 fn perhaps_lost(table: &Table, slot: SlotId, up_to: Sequence) -> Vec<Sequence> {
     let records: Vec<_> = table.records(slot).collect();
     let mut lost = Vec::new();
@@ -185,16 +186,16 @@ fn perhaps_lost(table: &Table, slot: SlotId, up_to: Sequence) -> Vec<Sequence> {
 /// The lost records of all stripes.
 struct LostKeys {
     named: HashMap<Vec<u8>, Vec<Sequence>>,
-    /// The other records by the numbers of their keys, sorted.
+    /// Lost records whose key is known only by its sum ([`key_sum`]), sorted.
     listed: Vec<(u32, Sequence)>,
-    /// The numbers of keys that have other records.
+    /// Sums of keys that are reported already, because they have a name or a record in the table.
     met: HashSet<u32>,
     /// See [`Losses::unknown`].
     unknown: Option<Sequence>,
 }
 
 impl LostKeys {
-    /// Takes the lost records of a key that has others.
+    /// Takes the lost records of a key that still has a record in the table.
     fn take(&mut self, key: &[u8]) -> BTreeSet<Sequence> {
         let key_sum = key_sum(key);
         let mut lost: BTreeSet<_> = self.named.remove(key).into_iter().flatten().collect();

@@ -172,8 +172,8 @@ impl Health {
         absence.miss(deletion, self.missed_bytes_max);
     }
 
-    /// Returns the next step of a server's return, for a thread that has all its connections. A thread without
-    /// connections has all of them, but cannot delete.
+    /// Returns the next step of a server's return, for a thread that has all its connections. A thread that
+    /// needs no connections lacks none, but cannot delete.
     pub(crate) fn step(&self, server: usize, thread: usize, can_delete: bool) -> Step {
         let mut absence = self.absence(server);
         let is_whole = absence.answers || self.servers.len() == 1;

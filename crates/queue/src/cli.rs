@@ -106,8 +106,8 @@ struct Serve {
     #[arg(long, value_name = "MS", default_value_t = 10_000,
           value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     connection_wait_ms: u64,
-    /// Longest time of a call, in seconds. PostgreSQL undoes a call that takes longer. After twice this time without an
-    /// answer, the server closes the connection.
+    /// Longest time of a call, in seconds. PostgreSQL undoes a call that takes longer. If PostgreSQL has not answered
+    /// after twice this time, `knee-queue` closes the connection to it.
     #[arg(long, value_name = "S", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     call_max_s: u32,
@@ -150,8 +150,8 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// Memory for the messages of all calls, in MiB. A connection may use at most as much memory as is then left for
-    /// others; further calls are refused. [default: 512, or four of the largest messages]
+    /// Memory for the messages of all calls, in MiB. A call is refused if its connection would then hold more memory
+    /// than is left for all other connections. [default: 512, or four of the largest messages]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
     /// PEM file with the server's certificate. With it, the server accepts only TLS.
@@ -344,8 +344,8 @@ fn settings(flags: &Serve) -> Result<Settings, Failure> {
     let default = MEMORY_BYTES_MIN.max(MESSAGES_MIN * request_bytes_max);
     let messages_bytes_max =
         flags.memory_mb.map_or(default, |mebibytes| (mebibytes * MIB) as usize);
-    // Two connections must each hold a largest request. The second may take only as much as then stays free: three
-    // requests must fit.
+    // Two connections must be able to hold a largest request at a time. When the second takes its request, as much must
+    // stay free. So there must be room for three.
     let bytes_min = 3 * request_bytes_max;
     if messages_bytes_max < bytes_min {
         return Err(Failure {

@@ -11,10 +11,11 @@ use crate::io::{Close, ConnId, Connection, Io, Origin};
 
 /// Input or output of a connection up to this length is not counted, and waits for no room.
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
-/// A thread ends its batch when it has written about this many bytes of long answers, so that they leave or are counted.
+/// A thread ends its batch when it has written about this many bytes of long answers. The answers then leave, or count.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Pause before waiting connections try again, and between the checks of a thread whose connections hold memory.
+/// Pause before waiting connections try again.
 const RETRY: Duration = Duration::from_millis(5);
+/// Pause between the checks of a thread whose connections hold memory.
 const CHECK: Duration = Duration::from_millis(50);
 /// While a connection waits for room, a holder may stand still for this long…
 const STILL_MAX: Duration = Duration::from_secs(1);
@@ -128,8 +129,8 @@ impl Io {
         true
     }
 
-    /// Counts the kept input of a connection: its reservation falls to what is left of the request, or covers whole
-    /// requests that a pause holds back.
+    /// Counts the kept input of a connection. A rest of at most [`FREE_BYTES`] gives the reservation back; a longer one
+    /// keeps or raises it. During a pause, the input may be whole requests, which count with their length.
     pub(crate) fn count_input(&mut self, index: u32) {
         let Some((_, connection)) = self.at(index) else { return };
         if connection.origin != Origin::Accepted {
@@ -175,7 +176,8 @@ impl Io {
         }
     }
 
-    /// Whether a handler may begin work that ends in a long answer. If not, a batch ends soon, for another attempt.
+    /// Whether a handler may begin work that ends in a long answer. If not, a timer ends a
+    /// batch within 5 ms, and the handler can ask again.
     pub fn has_room_for_answers(&mut self) -> bool {
         let room = &self.shared.room;
         let full = room.is_full_of_answers();
@@ -250,7 +252,8 @@ impl Io {
         }
     }
 
-    /// Lets waiting connections try again, and closes those that hold memory and stand still.
+    /// Closes connections of this thread that hold memory and stand still, if others wait for room. Then lets the
+    /// waiting connections try again.
     pub(crate) fn on_room_timer(&mut self) {
         let now = self.now;
         if self.holding.due.is_none_or(|due| now < due) {
@@ -284,7 +287,7 @@ impl Io {
     }
 }
 
-/// Gives free memory back to the system: glibc keeps what many buffers have left.
+/// Gives free memory back to the system. After many large buffers were freed, glibc would keep most of it.
 fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` may be called at any time, from any thread.

@@ -30,8 +30,8 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 RESAMPLES = 60
 
 FLOOR = 0.9
-"""Lower bound of a request's work without wake-ups, as a share of the smallest processor time in the fit. The runs do
-not show how many more wake-ups requests share at higher loads, so the work needs a bound."""
+"""Lower bound of a request's work without wake-ups, as a share of the smallest processor time in the fit. Above
+the measured loads, more requests may share a wake-up. The runs do not show how many, so the work needs a bound."""
 
 BEYOND = 0.6
 """Standard deviation of ln(demand) beyond the measured range, for each unit of

@@ -188,7 +188,7 @@ def _apart_from_all(
 
 
 def _customers(rows: pl.DataFrame) -> pl.Expr:
-    """N · pipeline: the number of requests that wait or think at any time."""
+    """N = clients · pipeline: the number of requests that wait or think at any time."""
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
     return pl.col("clients") * pipeline
 
@@ -226,8 +226,8 @@ def _views(rows: pl.DataFrame, rule: Rule) -> list[InteractiveCheck]:
     checks = _checks(rows, starts, "client", keys, rule)
     seen, starts = grouped(measured_throughout(rows, *_COLUMNS["middleware"], by=["point", *keys]), *keys)
     for check, limits in zip(_checks(seen, starts, "middleware", keys, rule), _limits(seen, starts, rule), strict=True):
-        # The interactive law cannot show these errors: the view's think time contains minus the middleware's response
-        # time, so the two cancel.
+        # The interactive law cannot show these errors. The view's think time is the clients' think and response time
+        # minus the middleware's response time, which cancels in R + Z.
         causes = tuple(
             _REASONS[of](one.residual.estimate)
             for of, one in limits.items()

@@ -192,8 +192,8 @@ class _Curve:
     def light_share(self) -> float:
         """A lower bound of the share of R + Z, at the lightest load, that is not waiting.
 
-        The cycle time is convex in N. So the N − 1 other customers add at most N − 1 times the slope to the next level.
-        At least 1 / X_max of the cycle is service.
+        The cycle time is convex in N. So N − 1 times the slope between the first two levels bounds the time that the
+        other N − 1 customers add. A time of at least 1 / X_max in the cycle is service.
         """
         cycle_ms, next_ms = (float(sample[:, 1].mean()) for sample in self.samples[:2])
         customers, further = (clients * self.pipeline for clients in self.clients[:2])
@@ -245,7 +245,7 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     seed
         Seed of the bootstrap for the interval.
     """
-    # A response time that was rounded to zero is still positive.
+    # A response time may be rounded to zero. Its row is kept if R + Z is positive.
     cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)
     known = observations.filter(
         pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & cycle_ms.is_finite() & (cycle_ms > 0)
