@@ -8,6 +8,7 @@ KneeError                a problem that the user can solve; printed as a message
 ├── FitError             a model cannot be fitted to the measurements       (exit code 2)
 ├── ProgramError         a program that the lab starts is not installed     (exit code 2)
 ├── StorageError         the run folder cannot be written                   (exit code 1)
+├── WorkerError          a worker of a cluster is missing, lost or unfit    (exit code 1)
 └── ProcessError         a started process failed or did not get ready      (exit code 1)
 """
 
@@ -58,6 +59,10 @@ class ProgramError(KneeError):
 
 class StorageError(KneeError):
     """The run folder cannot be written: the disk is full or read-only, or permissions are missing."""
+
+
+class WorkerError(KneeError):
+    """A host of the experiment has no worker in the cluster, or a worker is lost or has other programs."""
 
 
 class ProcessError(KneeError):

@@ -139,7 +139,7 @@ def test_a_closed_lease_can_be_had_again(monkeypatch: pytest.MonkeyPatch) -> Non
     # No other process leases these.
     two = range(1_000_000 + 2 * os.getpid(), 1_000_002 + 2 * os.getpid())
     monkeypatch.setattr("knee.lab.hosts.ports.leasable", lambda: two)
-    monkeypatch.setattr("knee.lab.hosts.ports._is_free", lambda _: True)
+    monkeypatch.setattr("knee.lab.hosts.ports._is_free", lambda *_: True)
     ours, others = Ports(), Ports()
     given_back, kept = ours.lease(), others.lease()
     with pytest.raises(OSError, match=r"every port from .* is in use"):

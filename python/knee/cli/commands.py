@@ -113,11 +113,15 @@ def run_command(
         typer.Option(metavar="DIR", help="Folder for new run folders."),
     ] = Path("runs"),
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Run the hosts on the workers of the Dask scheduler at this address."),
+    ] = None,
 ) -> None:
     """Measure an experiment. Print its knee and the bottleneck, and write the report."""
     from knee.cli import measure
 
-    measure.measure(file, overrides, resume, runs_dir, no_report=no_report)
+    measure.measure(file, overrides, resume, runs_dir, no_report=no_report, cluster=cluster)
 
 
 hosts = typer.Typer(no_args_is_help=True)

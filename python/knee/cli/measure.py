@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,14 +19,24 @@ from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
 from knee.data.reading import EXPERIMENT
 from knee.errors import KneeError, SpecError
+from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.deploy.deployment import links_of
-from knee.lab.hosts import Link
+from knee.lab.hosts import Host, Link
 from knee.lab.hosts.emulated import EmulatedHosts
 from knee.lab.hosts.local import LocalHost
 from knee.lab.hosts.meter import LinkCheck, check_links
 from knee.lab.progress import LiveProgress, PlainProgress, duration
-from knee.lab.run import Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.lab.run import (
+    Lab,
+    Tally,
+    check_elsewhere,
+    check_processors,
+    check_programs,
+    new_manifest,
+    resumed_manifest,
+    tiers_programs,
+)
 from knee.spec.design import Run, runs
 from knee.stats.intervals import Interval, counted, number
 
@@ -35,10 +45,34 @@ _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 
 def measure(
-    file: Path | None, overrides: list[str] | None, resume: Path | None, runs_dir: Path, *, no_report: bool
+    file: Path | None,
+    overrides: list[str] | None,
+    resume: Path | None,
+    runs_dir: Path,
+    *,
+    no_report: bool,
+    cluster: str | None = None,
 ) -> Path:
     """Make the runs of a file, or those that are missing in a run folder, and return the folder. Raises typer.Exit when
-    some failed."""
+    some failed. `cluster` is the address of the scheduler whose workers are the hosts."""
+    with ExitStack() as cleanup:
+        path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup)
+    if not no_report and RunFolder(path).done():
+        _conclude(path)
+    if has_failed:
+        raise typer.Exit(1)
+    return path
+
+
+def _measure(
+    file: Path | None,
+    overrides: list[str] | None,
+    resume: Path | None,
+    runs_dir: Path,
+    cluster: str | None,
+    cleanup: ExitStack,
+) -> tuple[Path, bool]:
+    """The run folder, and whether runs have failed."""
     if (file is None) == (resume is None):
         raise SpecError("expected either an experiment file or --resume RUN")
     if resume is not None and overrides:
@@ -49,8 +83,7 @@ def measure(
         # Read the file once: the folder keeps the measured text, even if the file changes or is a pipe.
         text = spec.read(_found(file))
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
-        host = _host_of(experiment)
-        found = check_programs(experiment)
+        host, found = _host_of(experiment, cluster, cleanup)
         check_processors(experiment, host)
         seed = experiment.measure.seed
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
@@ -61,8 +94,7 @@ def measure(
         assert resume is not None
         begun = Dataset.open(resume)
         experiment = begun.spec
-        host = _host_of(experiment)
-        found = check_programs(experiment)
+        host, found = _host_of(experiment, cluster, cleanup)
         check_processors(experiment, host)
         folder = RunFolder(resume)
         folder.lock()
@@ -74,23 +106,21 @@ def measure(
         checks = checked_links(host, first)
         manifest["links"] = [asdict(check) for check in checks]
         manifest["notes"] += [problem for check in checks for problem in check.problems]
+    if (cluster_now := host.record()) is not None:
+        manifest["cluster"] = cluster_now
     folder.write_manifest(manifest)
     for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
     tally = _make(experiment, folder, manifest, host)
-    if not no_report and folder.done():
-        _conclude(folder.path)
-    if tally.failed:
-        raise typer.Exit(1)
-    return folder.path
+    return folder.path, bool(tally.failed)
 
 
 def check_hosts(file: Path, overrides: list[str]) -> None:
     """Emulate the hosts of a file, and print their links. Raises typer.Exit if a link is not as declared."""
     experiment = spec.parse(spec.read(_found(file)), str(file), spec.parse_overrides(overrides))
-    host = _host_of(experiment)
-    if not isinstance(host, EmulatedHosts):
+    if experiment.measure.hosts != "emulated":
         raise SpecError('measure.hosts: should be "emulated" for a check of links; add --set measure.hosts=emulated')
+    host = EmulatedHosts()
     checks = checked_links(host, list(links_of(experiment.base.system)))
     print("Rates in Mbit/s, times in ms; the declared value is in brackets.")
     print(f"{'host':<14}{'sends':>22}{'receives':>22}{'round trip':>22}")
@@ -161,8 +191,22 @@ def confirm(
     print(f"run folder: {path}")
 
 
-def _host_of(experiment: spec.Spec) -> LocalHost:
-    return EmulatedHosts() if experiment.measure.hosts == "emulated" else LocalHost()
+def _host_of(experiment: spec.Spec, cluster: str | None, cleanup: ExitStack) -> tuple[Host, dict[str, Path]]:
+    """The host, and the programs that it has."""
+    if cluster is None:
+        host = EmulatedHosts() if experiment.measure.hosts == "emulated" else LocalHost()
+        return host, check_programs(experiment)
+    # Only a cluster needs Dask, which takes a second to import.
+    from knee.lab.hosts.cluster import ClusterHost
+
+    check_elsewhere(experiment)
+    cleanup.enter_context(programs.elsewhere())
+    found = check_programs(experiment)
+    workers = ClusterHost(cluster, tiers_programs(found))
+    cleanup.callback(workers.leave)
+    for name, link in links_of(experiment.base.system):
+        workers.place(name, link)
+    return workers, found
 
 
 def _found(file: Path) -> Path:
@@ -171,7 +215,7 @@ def _found(file: Path) -> Path:
     return installed if file.parent == Path() and not file.exists() and installed.is_file() else file
 
 
-def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: LocalHost) -> Tally:
+def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: Host) -> Tally:
     """Make the missing runs, and print the failed ones. Raises typer.Exit if the lab must stop."""
     seed = manifest["seed"]
     commands = manifest["commands"]
@@ -183,8 +227,15 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
     kept = f"finished measurements are kept; continue with `knee run --resume {folder.path}`"
 
+    lost: list[str] = []
+
     def keep_commands(run: Run, started: list[Command]) -> None:
         commands[f"{run.point}-r{run.repetition}"] = {one.process: list(one.argv) for one in started}
+        if (cluster := host.record()) is not None:
+            for one in cluster["lost"][len(lost) :]:
+                print(f"knee: {one}", file=sys.stderr)
+                lost.append(one)
+            manifest["cluster"] = cluster
         folder.write_manifest(manifest)
 
     least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))

@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from knee.errors import ProgramError
 
 _PROFILES = ("release", "fast", "debug")
 _POSTGRESQL = Path("/usr/lib/postgresql")
+_ELSEWHERE = ContextVar("elsewhere", default=False)
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Within the block, a program's path is its name: the machines that run it find it."""
+    token = _ELSEWHERE.set(True)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
 
 
 def find(name: str) -> Path:
@@ -18,6 +32,8 @@ def find(name: str) -> Path:
     Otherwise it covers the interpreter's folder, where the wheel installs programs, and the target folder of a
     checkout. Raises ProgramError.
     """
+    if _ELSEWHERE.get():
+        return Path(name)
     if chosen := os.environ.get("KNEE_BIN_DIR"):
         folders = [Path(chosen)]
     else:
@@ -36,6 +52,8 @@ def find(name: str) -> Path:
 
 def find_foreign(name: str, package: str) -> Path:
     """The path of a program of the distribution. Raises ProgramError that names its Debian package."""
+    if _ELSEWHERE.get():
+        return Path(name)
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if found is None:
         raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install {package}`")

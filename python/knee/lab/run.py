@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,12 +17,12 @@ from typing import Any
 
 from knee import __version__
 from knee.data import Outcome, RunFolder
-from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError
+from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError, WorkerError
 from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.deploy import deployment_of, kv, start_lead_s
 from knee.lab.deploy.deployment import LateStartError, Progress
-from knee.lab.hosts import Host
+from knee.lab.hosts import Host, LostWorkerError
 from knee.lab.scratch import Scratch, keeps_data, needs_scratch, scratch
 from knee.spec import Graph, Spec
 from knee.spec.design import Run
@@ -63,15 +63,15 @@ class Lab:
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
         """Make the runs; a failed run is recorded, and the next one starts. Call this from the main thread. Raises
         StorageError if the folder cannot be written, ProgramError if a program is not installed, ProcessError if the
-        stores' graph cannot be made, and KeyboardInterrupt after the interrupted run is recorded. In each case all
-        processes are stopped and the stores' data are removed.
+        stores' graph cannot be made, WorkerError if a host has no worker, and KeyboardInterrupt after the interrupted
+        run is recorded. In each case all processes are stopped and the stores' data are removed.
         """
         try:
             with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
                 if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
                     self._common = [self._make_graph(graph, room)]
                 return self._make(plan, on_commands, room)
-        except (KeyboardInterrupt, ProcessError, StorageError) as error:
+        except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
             is_interrupted, reasons = _reasons(error)
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
@@ -111,14 +111,14 @@ class Lab:
     def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         try:
             outcome = self._measure(run, started, room)
-        except (KeyboardInterrupt, ProcessError, StorageError) as error:
-            if not any(isinstance(one, KeyboardInterrupt | ProcessError) for one in _chain(error)):
+        except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
+            if not any(isinstance(one, KeyboardInterrupt | ProcessError | WorkerError) for one in _chain(error)):
                 raise
             is_interrupted, reasons = _reasons(error)
             reason = "; ".join(["interrupted"] * is_interrupted + reasons)
             outcome = Outcome("interrupted" if is_interrupted else "failed", reason=reason)
             self._folder.record(run, self._spec, outcome)
-            if is_interrupted or any(isinstance(one, StorageError) for one in _chain(error)):
+            if is_interrupted or any(isinstance(one, StorageError | WorkerError) for one in _chain(error)):
                 raise
             return outcome
         try:
@@ -131,6 +131,7 @@ class Lab:
 
     def _measure(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         lead_s = start_lead_s(run.configuration)
+        failure: KneeError | None = None
         for _ in range(_STARTS_MAX):
             started[:] = self._common
             try:
@@ -143,11 +144,15 @@ class Lab:
                     )
                     return deployment.measure(lead_s, self._progress)
             except LateStartError as late:
-                took_s = late.took_s
-                lead_s = _LEAD_GROWTH * max(lead_s, took_s)
-        raise ProcessError(
-            f"the clients missed the agreed start in {_STARTS_MAX} attempts: connecting took {took_s:.1f} s"
-        )
+                lead_s = _LEAD_GROWTH * max(lead_s, late.took_s)
+                failure = ProcessError(
+                    f"the clients missed the agreed start in {_STARTS_MAX} attempts: "
+                    f"connecting took {late.took_s:.1f} s"
+                )
+            except LostWorkerError as lost:
+                failure = lost
+        assert failure is not None
+        raise failure
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -192,6 +197,16 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     return found
 
 
+def tiers_programs(found: Collection[str]) -> dict[str, list[str]]:
+    """The programs of a worker, by the tier that it has. Clients with the stores populate them."""
+    middlewares = [name for name in found if name == "knee-proxy"]
+    return {
+        "load": ["knee-load"],
+        "middleware": middlewares,
+        "store": [name for name in found if name not in middlewares],
+    }
+
+
 def _find_postgresql(spec: Spec) -> dict[str, Path]:
     """The programs that make, serve and prepare a PostgreSQL cluster; and pgbench, if it is the client."""
     system = spec.base.system
@@ -216,6 +231,17 @@ def check_processors(spec: Spec, host: Host) -> None:
             )
 
 
+def check_elsewhere(spec: Spec) -> None:
+    """Raise SpecError unless the experiment can run on other machines."""
+    remedy = "run it without --cluster"
+    if spec.measure.hosts == "emulated":
+        raise SpecError('measure.hosts: "emulated" excludes --cluster; add --set measure.hosts=local')
+    if needs_scratch(spec):
+        raise SpecError(f"--cluster: stores on disk and graphs need files of this machine; {remedy}")
+    if spec.base.workload.protocol == "queue":
+        raise SpecError(f'--cluster: protocol "queue" runs on one machine only; {remedy}')
+
+
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
     """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
     notes = []
@@ -232,7 +258,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         )
     if spec.wants_links and host.relays is None:
         notes.append(
-            "link_mbit was not emulated: processes on this machine share its loopback interface, "
+            "link_mbit was not emulated: local hosts share a loopback interface, and workers have links of their own, "
             "so results that depend on a link's rate do not answer the experiment's question"
         )
     checkout = Path(__file__).resolve().parents[3]

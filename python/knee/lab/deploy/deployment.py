@@ -20,7 +20,7 @@ from knee.data import Outcome, RunFolder
 from knee.errors import ProcessError
 from knee.lab.command import START_PASSED, Command
 from knee.lab.hosts import Host, Link, Process
-from knee.lab.probe import Probe, Sample
+from knee.lab.probe import Sample
 from knee.lab.scratch import Scratch
 from knee.spec import Configuration, Spec, System
 from knee.spec.design import Run
@@ -194,9 +194,7 @@ class Deployment(ABC):
     def _watch(self, clients: list[Process], servers: list[Process], start_at: int, progress: Progress) -> list[Sample]:
         """Probe and wait until every client has ended; a server that ends before them fails the run."""
         processes = [*clients, *servers]
-        families = {process.command.process for process in processes if process.command.is_family}
-        pids = {process.command.process: process.pid for process in processes}
-        probe = Probe(pids, families, relays=self._host.relays)
+        probe = self._host.probe(processes)
         probe.start()
         # The monotonic clock: a step of the wall clock must not end the run.
         starts = time.monotonic() + start_at - time.time()

@@ -3,7 +3,6 @@ key."""
 
 from __future__ import annotations
 
-import os
 import time
 
 from knee.lab import programs
@@ -91,10 +90,9 @@ def _memcached(process: str, tier: Store, address: str, connections: int) -> Com
         str(programs.find_foreign("memcached", "memcached")),
         *("-l", host, "-p", port, "-U", "0", "-t", str(tier.threads), "-m", str(tier.memory_mb)),
         *("-c", str(max(1024, connections + CONNECTIONS_SPARE))),
+        # memcached needs this flag to run as root, and ignores it otherwise.
+        *("-u", "root"),
     ]
-    if os.geteuid() == 0:
-        # memcached runs as root only with this flag.
-        argv += ["-u", "root"]
     return Command(process, "store", tuple(argv), serves=address)
 
 

@@ -1,8 +1,9 @@
 """Hosts that run processes, behind one protocol. Only this package starts processes, for :mod:`knee.lab.deploy`.
 
 :class:`~knee.lab.hosts.local.LocalHost` runs them on this machine. :class:`~knee.lab.hosts.emulated.EmulatedHosts` does
-so, too, but gives each host of the experiment a network of its own. Both start a command, report its address once it is
-ready, stop it, and leave no process running.
+so, too, but gives each host of the experiment a network of its own. :class:`~knee.lab.hosts.cluster.ClusterHost` runs
+them on the workers of a Dask cluster. All start a command, report its address once it is ready, stop it, and leave no
+process running.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from knee.errors import WorkerError
 from knee.lab.command import Command
 
 
@@ -59,8 +61,22 @@ class Process(Protocol):
         """How the process ended and its last lines on standard error, for a message."""
 
 
+class LostWorkerError(WorkerError):
+    """A worker of a cluster was lost with its processes; another attempt may find a replacement."""
+
+
+class Sampler(Protocol):
+    """Samples the resource use of processes and their machines, from `start` to `stop`."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def stop(self) -> list[dict[str, Any]]:
+        """End, and return all samples (:data:`knee.data.columns.PROBES`)."""
+
+
 class Host(Protocol):
-    """A machine that runs processes, or several emulated ones."""
+    """A machine that runs processes, or several emulated or real ones."""
 
     @property
     def relays(self) -> Mapping[str, int] | None:
@@ -76,14 +92,21 @@ class Host(Protocol):
         Raises ProcessError if it cannot be started.
         """
 
+    def probe(self, processes: Sequence[Process]) -> Sampler:
+        """A sampler of these processes."""
+
     def place(self, name: str, link: Link) -> None:
-        """Add a host of the experiment, such as "store-0". Raises ProcessError if it cannot be emulated."""
+        """Add a host of the experiment, such as "store-0". Raises ProcessError if it cannot be emulated, and
+        WorkerError if no worker can take it."""
 
     def free_address(self, name: str) -> str:
         """A free address of a host of the experiment, for a program that cannot choose a port itself."""
 
     def describe(self) -> dict[str, Any]:
         """The environment of a measurement: kernel, CPU model, CPUs, memory."""
+
+    def record(self) -> dict[str, Any] | None:
+        """The machines of a cluster, for the manifest; None for a host on this machine."""
 
     def filesystem(self, path: Path) -> str | None:
         """The type of a path's file system, such as "ext4"; None if unknown."""

@@ -31,9 +31,10 @@ import psutil
 from knee.data import writing
 from knee.errors import ProcessError, StorageError
 from knee.lab.command import Command
-from knee.lab.hosts import Link, OnLine
+from knee.lab.hosts import Link, OnLine, Process
 from knee.lab.hosts.namespaces import Namespace
 from knee.lab.hosts.ports import Ports
+from knee.lab.probe import Probe
 
 _STDERR_LINES_KEPT = 5
 _STDERR_BYTES_KEPT = 4096
@@ -99,14 +100,24 @@ class LocalProcess:
         while time.monotonic() < deadline:
             if self.poll() is not None:
                 raise ProcessError(f"{self.command.process} ended before it was ready: {self.describe()}")
-            if self.command.serves is None:
-                if self._ready.wait(_POLL_S):
-                    return self._listen
-            elif self._answers(self.command.serves):
-                return self.command.serves
-            else:
-                time.sleep(_POLL_S)
+            if self.is_ready():
+                return self.address
+            self._ready.wait(_POLL_S)
         raise ProcessError(f"{self.command.process} was not ready within {timeout_s:.0f} s: {self.describe()}")
+
+    def is_ready(self) -> bool:
+        """Whether a server answers, or a client has printed that it is ready."""
+        return self._ready.is_set() if self.command.serves is None else self._answers(self.command.serves)
+
+    @property
+    def address(self) -> str | None:
+        """The address of a server that is ready."""
+        return self._listen if self.command.serves is None else self.command.serves
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the process has ended and its output is on disk."""
+        return self.poll() is not None and not any(pump.is_alive() for pump in self._pumps)
 
     def _answers(self, address: str) -> bool:
         answers = partial(_ANSWERS[self.command.asks], address)
@@ -219,11 +230,12 @@ class LocalProcess:
 
 
 class LocalHost:
-    """This machine, without emulation of link rates."""
+    """This machine, without emulation of link rates. Servers listen on `interface`."""
 
-    def __init__(self) -> None:
+    def __init__(self, interface: str = "127.0.0.1") -> None:
         self._processes: list[LocalProcess] = []
-        self._ports = Ports()
+        self._interface = interface
+        self._ports = Ports(interface)
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     @property
@@ -244,13 +256,18 @@ class LocalHost:
         _STARTED.add(process.pid)
         return process
 
+    def probe(self, processes: Sequence[Process]) -> Probe:
+        """See Host."""
+        families = {process.command.process for process in processes if process.command.is_family}
+        return Probe({each.command.process: each.pid for each in processes}, families, relays=self.relays)
+
     def place(self, name: str, link: Link) -> None:
         """See Host. All hosts are this machine."""
 
     def free_address(self, name: str) -> str:
         """See Host. The port is leased until the processes are stopped."""
         try:
-            return f"127.0.0.1:{self._ports.lease()}"
+            return f"{self._interface}:{self._ports.lease()}"
         except OSError as error:
             raise ProcessError(f"no port is free for a server: {error.strerror}") from error
 
@@ -269,6 +286,10 @@ class LocalHost:
             "cpu_count": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         }
+
+    def record(self) -> None:
+        """See Host."""
+        return
 
     def filesystem(self, path: Path) -> str | None:
         """See Host."""

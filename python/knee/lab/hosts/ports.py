@@ -1,4 +1,4 @@
-"""Ports of the loopback interface, for servers that cannot choose a port.
+"""Ports of an interface, for servers that cannot choose a port.
 
 The system may reuse a closed port at once, for another server or for a client's end of a connection. So leased
 ports lie below the system's range. An abstract socket leases each port: no other process can bind it, and it closes
@@ -23,7 +23,8 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Ports:
     """Leased ports: neither the system nor another Knee process uses them until they are closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, interface: str = "127.0.0.1") -> None:
+        self._interface = interface
         self._leases: list[socket.socket] = []
 
     def lease(self) -> int:
@@ -33,7 +34,7 @@ class Ports:
         begin = os.getpid() * 97 % len(ports)
         for step in range(len(ports)):
             port = ports[(begin + step) % len(ports)]
-            if self._bind_name(port) and _is_free(port):
+            if self._bind_name(port) and _is_free(self._interface, port):
                 return port
         raise OSError(errno.EADDRINUSE, f"every port from {ports.start} to {ports.stop - 1} is in use")
 
@@ -67,9 +68,9 @@ def leasable() -> range:
     return range(_FIRST, first)
 
 
-def _is_free(port: int) -> bool:
+def _is_free(interface: str, port: int) -> bool:
     try:
-        socket.create_server(("127.0.0.1", port)).close()
+        socket.create_server((interface, port)).close()
     except OSError:
         return False
     return True

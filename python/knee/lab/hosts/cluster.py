@@ -1,0 +1,300 @@
+"""The workers of a Dask cluster as hosts: each host of the experiment has a worker, and a machine has one worker.
+
+    place   "store-0" takes the worker of that name; otherwise one with the resource "store", or of the name "store".
+            The worker starts an agent (:mod:`knee.lab.hosts.agent`). Its programs are compared with those of the other
+            workers, its clock with this machine's.
+    start   the agent of the command's host starts it, with its own paths of the programs.
+    pull    at most twice a second, every agent reports on its processes. Their output goes to the run folder.
+    close   the agents stop their processes. The next run places its hosts anew.
+    lost    if a worker does not answer, the call raises LostWorkerError. The lab repeats the point; `place` then waits
+            for another worker.
+
+All calls go through the scheduler, from the main thread. So only the scheduler's port must be reachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from knee import __version__
+from knee.errors import KneeError, ProcessError, ProgramError, WorkerError
+from knee.lab.command import Command
+from knee.lab.hosts import Link, LostWorkerError, OnLine, Process
+from knee.lab.hosts import agent as agents
+from knee.lab.hosts.local import LocalHost
+from knee.lab.hosts.remote import Files, RemoteProbe, RemoteProcess, Worker, chosen
+
+try:
+    from distributed import Client
+except ImportError as error:
+    raise ProgramError("--cluster: Dask is not installed; install it with `pip install 'knee[cluster]'`") from error
+
+_PULL_S = 0.5
+_ANSWER_S = 20
+"""Seconds after which a worker without an answer is lost."""
+_JOINING_S, _REPLACEMENT_S = 5, 60
+"""Seconds to wait for a worker at the start, and in place of a lost one."""
+_KILLED_S = 30
+_CLOCK_READINGS = 10
+_CLOCK_OFF_MAX_S = 0.1
+
+
+class ClusterHost:
+    """The workers of the cluster at `address`. `needed` has the names of the programs of each tier. Raises WorkerError
+    without a scheduler.
+    """
+
+    def __init__(self, address: str, needed: Mapping[str, Collection[str]]) -> None:
+        self._here = LocalHost()
+        self._lab = secrets.token_hex(8)
+        self._address = address
+        self._needed = needed
+        try:
+            self._client = Client(address, timeout=_ANSWER_S, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise WorkerError(f"{address}: no scheduler answers: {error}; start one with `dask scheduler`") from error
+        self._workers: dict[str, Worker] = {}
+        """By Dask's address."""
+        self._placed: dict[str, Worker] = {}
+        self._recorded: dict[str, str] = {}
+        """The worker that each host had last."""
+        self._processes: dict[str, RemoteProcess] = {}
+        self._pulled_s = 0.0
+        self.lost: list[str] = []
+        """Why each lost worker was lost."""
+        self._lost_addresses: set[str] = set()
+
+    @property
+    def processors(self) -> int:
+        """See Host."""
+        return self._here.processors
+
+    @property
+    def relays(self) -> None:
+        """See Host."""
+        return
+
+    def place(self, name: str, link: Link) -> None:
+        """See Host."""
+        wait_s = _REPLACEMENT_S if self.lost else _JOINING_S
+        deadline = time.monotonic() + wait_s
+        while True:
+            known = self._known()
+            taken = {host: worker.address for host, worker in self._placed.items()}
+            address = chosen(name, {one: known[one] for one in known if one not in self._lost_addresses}, taken)
+            if address is not None:
+                break
+            if time.monotonic() > deadline:
+                names = ", ".join(sorted(each["name"] for each in known.values())) or "none"
+                raise WorkerError(
+                    f"{name}: no worker of the cluster takes it (workers: {names}); start one with "
+                    f"`dask worker {self._address} --name {name}`"
+                )
+            time.sleep(_PULL_S)
+        if address not in self._workers:
+            self._workers[address] = self._begun(str(known[address]["name"]), address)
+        worker = self._workers[address]
+        self._placed[name] = worker
+        self._recorded[name] = worker.name
+        wanted = set(self._needed[name.rpartition("-")[0]]) - set(worker.programs)
+        if wanted:
+            worker.programs |= self.call(worker, "programs", sorted(wanted))
+            self._compare(worker, wanted)
+
+    def _known(self) -> Mapping[str, Mapping[str, Any]]:
+        """The workers of the scheduler, by address."""
+
+        async def identity() -> Any:
+            # Not Client.scheduler_info(): its answer is at times one of the client's own, without workers.
+            scheduler = self._client.scheduler
+            if scheduler is None:
+                raise OSError("disconnected")
+            return await scheduler.identity(n_workers=-1)
+
+        try:
+            found: Mapping[str, Mapping[str, Any]] = self._client.sync(identity, callback_timeout=_ANSWER_S)["workers"]
+        except (OSError, TimeoutError) as error:
+            raise WorkerError(f"{self._address}: the scheduler is lost; start it and its workers again") from error
+        return {address: {**worker, "name": str(worker["name"])} for address, worker in found.items()}
+
+    def _begun(self, name: str, address: str) -> Worker:
+        """A worker with a new agent. Raises WorkerError if it has another Knee, or a wrong clock."""
+        try:
+            self._run([name], [address], agents.begin, self._lab)
+            met = self._run([name], [address], agents.call, self._lab, "introduce")[0]
+        except ImportError as error:
+            raise WorkerError(
+                f"worker {name}: Knee cannot be imported there: {error}; install 'knee[cluster]' {__version__} there"
+            ) from error
+        if met["knee"] != __version__:
+            raise WorkerError(
+                f"worker {name}: has Knee {met['knee']}, and this machine {__version__}; install the same version"
+            )
+        readings = []
+        for _ in range(_CLOCK_READINGS):
+            before_s = time.time()
+            there_s = self._run([name], [address], agents.call, self._lab, "time_s")[0]
+            after_s = time.time()
+            readings.append(((after_s - before_s) / 2, there_s - (before_s + after_s) / 2))
+        error_s, ahead_s = min(readings)
+        if abs(ahead_s) - error_s > _CLOCK_OFF_MAX_S:
+            raise WorkerError(
+                f"worker {name}: its clock is {ahead_s:+.3f} s from this machine's, so that seconds cannot be "
+                "compared; synchronise the clocks, for example with chrony"
+            )
+        return Worker(name, address, met["boot"], met["host"], ahead_s, error_s)
+
+    def _compare(self, worker: Worker, names: Iterable[str]) -> None:
+        """Raise WorkerError if another worker has another version of a program."""
+        for other in self._workers.values():
+            for name in names:
+                theirs, ours = other.programs.get(name), worker.programs[name]
+                if theirs is not None and theirs["version"] != ours["version"]:
+                    raise WorkerError(
+                        f"{name}: worker {worker.name} has {ours['version']}, and worker {other.name} "
+                        f"{theirs['version']}; install the same version on all workers"
+                    )
+
+    def free_address(self, name: str) -> str:
+        """See Host."""
+        address: str = self.call(self._placed[name], "free_address")
+        return address
+
+    def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> RemoteProcess:
+        """See Host. A command without a host of its own runs with the first load host."""
+        worker = self._placed.get(command.at or command.process) or self._placed["load-0"]
+        process = RemoteProcess(self, worker, command, Files(command, lines, log, on_line))
+        self._processes[command.process] = process
+        return process
+
+    def probe(self, processes: Sequence[Process]) -> RemoteProbe:
+        """See Host."""
+        return RemoteProbe(self, processes)
+
+    def call(self, worker: Worker, method: str, *arguments: Any, timeout_s: float = _ANSWER_S) -> Any:
+        """Call a method of a worker's agent. Raises LostWorkerError without an answer."""
+        self._check([worker])
+        return self._run(
+            [worker.name], [worker.address], agents.call, self._lab, method, *arguments, timeout_s=timeout_s
+        )[0]
+
+    def pull(self, age_s: float) -> None:
+        """Take the reports of all processes, unless the last ones are younger."""
+        if time.monotonic() - self._pulled_s < age_s:
+            return
+        workers = {process.worker.address: process.worker for process in self._processes.values()}
+        self._check(workers.values())
+        answers = self._run([each.name for each in workers.values()], list(workers), agents.call, self._lab, "pull")
+        self._pulled_s = time.monotonic()
+        for reports in answers:
+            for name, report in reports.items():
+                self._processes[name].take(report)
+
+    def _check(self, workers: Iterable[Worker]) -> None:
+        """Raise LostWorkerError if the scheduler has lost a worker: a call of it would wait for a connection."""
+        known = self._known()
+        for worker in workers:
+            if worker.address not in known:
+                self._lose(worker.name, worker.address, "its connection to the scheduler has ended")
+
+    def _lose(self, name: str, address: str, reason: str) -> NoReturn:
+        self._workers.pop(address, None)
+        said = f"worker {name} ({address}) was lost: {reason}"
+        if address not in self._lost_addresses:
+            self._lost_addresses.add(address)
+            self.lost.append(said)
+        raise LostWorkerError(said)
+
+    def _run(
+        self,
+        names: Sequence[str],
+        addresses: Sequence[str],
+        function: Any,
+        *arguments: Any,
+        timeout_s: float = _ANSWER_S,
+    ) -> list[Any]:
+        """Call a function on workers, all at once."""
+
+        async def on(address: str) -> Any:
+            run = self._client.run(function, *arguments, workers=[address], on_error="return")
+            try:
+                return (await asyncio.wait_for(run, timeout_s))[address]
+            except (OSError, TimeoutError) as error:
+                return error
+
+        async def on_all() -> list[Any]:
+            return await asyncio.gather(*map(on, addresses))
+
+        answers: list[Any] = self._client.sync(on_all)
+        for name, address, answer in zip(names, addresses, answers, strict=True):
+            if isinstance(answer, KneeError):
+                raise type(answer)(f"worker {name}: {answer}")
+            if isinstance(answer, OSError | EOFError | TimeoutError):
+                self._lose(name, address, str(answer) or f"no answer within {timeout_s:.0f} s")
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    def describe(self) -> dict[str, Any]:
+        """See Host: the machine of the lab. The record has the workers."""
+        return self._here.describe()
+
+    def record(self) -> dict[str, Any]:
+        """The workers, their hosts, clocks and programs, for the manifest."""
+        return {
+            "scheduler": self._address,
+            "hosts": dict(self._recorded),
+            "workers": {
+                worker.name: {
+                    "address": worker.address,
+                    "clock_ahead_s": round(worker.clock_ahead_s, 6),
+                    "clock_error_s": round(worker.clock_error_s, 6),
+                    "programs": worker.programs,
+                    "host": worker.host,
+                }
+                for worker in self._workers.values()
+            },
+            "lost": self.lost,
+        }
+
+    def filesystem(self, path: Path) -> str | None:
+        """See Host."""
+        return self._here.filesystem(path)
+
+    def output(self, argv: Sequence[str]) -> str | None:
+        """See Host. The version of a program is that of the workers."""
+        for worker in self._workers.values():
+            if argv[0] in worker.programs:
+                return worker.programs[argv[0]]["version"]
+        return self._here.output(argv)
+
+    def close(self, grace_s: float) -> None:
+        """See Host. What a lost worker ran ends with it."""
+        failures = []
+        if self._processes:
+            with suppress(KneeError):
+                self.pull(0)
+        self._processes.clear()
+        self._placed.clear()
+        for worker in list(self._workers.values()):
+            try:
+                self.call(worker, "close", grace_s, timeout_s=grace_s + _KILLED_S)
+            except WorkerError:
+                continue
+            except ProcessError as error:
+                failures.append(str(error))
+        if failures:
+            raise ProcessError("; ".join(failures))
+
+    def leave(self) -> None:
+        """End the agents, and the connection to the cluster."""
+        for worker in list(self._workers.values()):
+            with suppress(WorkerError):
+                self._run([worker.name], [worker.address], agents.end, self._lab)
+        self._client.close()

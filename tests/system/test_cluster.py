@@ -1,0 +1,197 @@
+"""Hosts that are workers of a Dask cluster: each in a network of its own as root, otherwise all on the loopback one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from systems import is_gone, wait_until
+
+from knee.data import Dataset
+from knee.data.observations import observations
+from knee.lab.command import Command
+from knee.lab.hosts import Link
+from knee.lab.hosts.emulated import EmulatedHosts
+from knee.lab.hosts.local import LocalHost, LocalProcess
+
+PATIENCE_S = 120
+REPOSITORY = Path(__file__).resolve().parents[2]
+DASK = str(Path(sys.executable).with_name("dask"))
+IS_ROOT = os.geteuid() == 0
+
+SHORT = (
+    "measure.hosts=local",
+    "measure.seconds=4",
+    "measure.repetitions=1",
+    'workload.set_get=["0:1"]',
+    "workload.keys=200",
+    "middleware.workers=[8]",
+    "load.clients=[6]",
+)
+IMPATIENT = "from knee.lab.hosts import cluster; cluster._REPLACEMENT_S = 2; "
+
+
+class Machines:
+    """A scheduler, a machine of load hosts, one of a middleware and one of a store; and the lab's machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._labs: list[subprocess.Popen[str]] = []
+        self._hosts = EmulatedHosts() if IS_ROOT else LocalHost()
+        for name in ("lab", "scheduler", "load", "middleware-0", "store-0"):
+            self._hosts.place(name, Link())
+        self.scheduler = "tcp://" + self._hosts.free_address("scheduler")
+        host, port = self._interface("scheduler"), self.scheduler.rpartition(":")[2]
+        self._start("scheduler", "scheduler", "--host", host, "--port", port)
+        self.workers = {
+            name: self._start(name, "worker", self.scheduler, "--host", self._interface(name), "--name", name, *more)
+            for name, *more in (
+                ("load", "--resources", "load=3"),
+                ("middleware-0",),
+                ("store-0",),
+            )
+        }
+        for name in self.workers:
+            log = folder / f"{name}.log"
+            wait_until(lambda log=log: "Registered to:" in log.read_text(), f"{name} is registered", PATIENCE_S)
+
+    def _interface(self, name: str) -> str:
+        return self._hosts.placed(name).address if isinstance(self._hosts, EmulatedHosts) else "127.0.0.1"
+
+    def _start(self, name: str, *arguments: str) -> LocalProcess:
+        command = Command(
+            name,
+            "dask",
+            (DASK, *arguments, "--no-dashboard"),
+            environment=(("PYTHONPATH", str(REPOSITORY / "python")),),
+        )
+        return self._hosts.start(command, self._folder / f"{name}.lines", self._folder / f"{name}.log", lambda *_: None)
+
+    def lab(self, *settings: str, before: str = "") -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
+        argv += [str(REPOSITORY / "experiments" / "baseline-one-middleware.toml"), "--cluster", self.scheduler]
+        argv += [part for setting in (*SHORT, *settings) for part in ("--set", setting)]
+        if isinstance(self._hosts, EmulatedHosts):
+            argv = list(self._hosts.placed("lab").namespace.entering(argv))
+        lab = subprocess.Popen(
+            argv,
+            cwd=self._folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._labs.append(lab)
+        return lab
+
+    def wait_for_load(self) -> None:
+        """Wait until the clients have printed a second."""
+        lines = "runs/*/*/points/*/load-0.jsonl"
+        wait_until(
+            lambda: (
+                self._labs[-1].poll() is not None
+                or any(path.stat().st_size > 1000 for path in self._folder.glob(lines))
+            ),
+            "clients run",
+            PATIENCE_S,
+        )
+
+    def programs(self, worker: str) -> list[psutil.Process]:
+        """The programs of a worker."""
+        below = psutil.Process(self.workers[worker].pid).children(recursive=True)
+        return [each for each in below if each.name() in ("memcached", "knee-load", "knee-proxy")]
+
+    def dataset(self) -> Dataset:
+        (path,) = self._folder.glob("runs/*/*")
+        return Dataset.open(path)
+
+    def close(self) -> None:
+        for lab in self._labs:
+            lab.kill()
+            lab.communicate()
+        self._hosts.close(2)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    machines = Machines(tmp_path)
+    yield machines
+    machines.close()
+
+
+def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> None:
+    running = machines.lab()
+    machines.wait_for_load()
+    names = {name: sorted({each.name() for each in machines.programs(name)}) for name in machines.workers}
+    assert names == {"load": ["knee-load"], "middleware-0": ["knee-proxy"], "store-0": ["memcached"]}
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    dataset = machines.dataset()
+    assert observations(dataset)["throughput"][0] > 100
+    cluster = dataset.manifest["cluster"]
+    assert cluster["hosts"] == {
+        "load-0": "load",
+        "load-1": "load",
+        "load-2": "load",
+        "middleware-0": "middleware-0",
+        "store-0": "store-0",
+    }
+    for worker in cluster["workers"].values():
+        # All have one clock, so the error of the measurement is its whole deviation.
+        assert abs(worker["clock_ahead_s"]) <= worker["clock_error_s"] < 1, worker
+    assert dataset.manifest["programs"]["memcached"]["version"].startswith("memcached ")
+    targets = set(dataset.probes["target"])
+    assert targets == {"host", "knee", "load-0", "load-1", "load-2", "middleware-0", "store-0"}
+    assert not any(machines.programs(name) for name in machines.workers)
+
+
+def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
+    running = machines.lab("measure.seconds=6")
+    machines.wait_for_load()
+    (store,) = machines.programs("store-0")
+    # Dask's nanny starts another worker of this name.
+    agent = store.parent()
+    assert agent is not None
+    worker = agent.parent()
+    assert worker is not None
+    worker.kill()
+    wait_until(lambda: is_gone(store) and is_gone(agent), "the store ends with its worker", PATIENCE_S)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    assert "worker store-0 (tcp://" in said
+    dataset = machines.dataset()
+    (lost,) = dataset.manifest["cluster"]["lost"]
+    assert lost.startswith("worker store-0 (tcp://"), lost
+    assert dataset.points["status"].to_list() == ["done"]
+
+
+def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
+    running = machines.lab("measure.seconds=60", before=IMPATIENT)
+    machines.wait_for_load()
+    ended = [each for name in machines.workers for each in machines.programs(name)]
+    for process in reversed([psutil.Process(machines.workers["store-0"].pid), *machines.programs("store-0")]):
+        process.kill()
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, said
+    assert "store-0: no worker of the cluster takes it (workers: load, middleware-0); start one with" in said
+    assert machines.dataset().points["status"].to_list() == ["failed"]
+    wait_until(lambda: all(map(is_gone, ended)), "all programs have ended", PATIENCE_S)
+
+
+def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> None:
+    running = machines.lab("measure.seconds=60")
+    machines.wait_for_load()
+    programs = [each for name in machines.workers for each in machines.programs(name)]
+    agents = [each.parent() for each in programs]
+    assert len(programs) == 5
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130, said
+    assert machines.dataset().points["status"].to_list() == ["interrupted"]
+    assert all(is_gone(each) for each in [*programs, *agents] if each is not None)

@@ -1,0 +1,133 @@
+"""Workers as hosts: which worker takes a host, what their samples add up to, and which experiments they refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from knee import spec
+from knee.errors import SpecError
+from knee.lab import programs
+from knee.lab.command import Command, life, tied
+from knee.lab.hosts.agent import Agent
+from knee.lab.hosts.remote import chosen, summed
+from knee.lab.run import check_elsewhere, tiers_programs
+
+WORKERS: dict[str, dict[str, Any]] = {
+    "a": {"name": "store-0"},
+    "b": {"name": "b", "resources": {"load": 2.0}},
+    "c": {"name": "c", "resources": {"load": 1.0, "store": 1.0}},
+    "d": {"name": "middleware", "resources": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "expected"),
+    [
+        # Its own name comes first.
+        ("store-0", {}, "a"),
+        ("store-1", {"store-0": "a"}, "c"),
+        # The worker with the most room, counted by tier.
+        ("load-0", {"store-1": "c"}, "b"),
+        ("load-1", {"load-0": "b"}, "b"),
+        ("load-2", {"load-0": "b", "load-1": "b"}, "c"),
+        ("load-3", {"load-0": "b", "load-1": "b", "load-2": "c"}, None),
+        # A worker with the name of a tier takes all of its hosts.
+        ("middleware-0", {}, "d"),
+        ("middleware-1", {"middleware-0": "d"}, "d"),
+    ],
+)
+def test_host_takes_the_worker_of_its_name_or_resource(name: str, taken: dict[str, str], expected: str | None) -> None:
+    assert chosen(name, WORKERS, taken) == expected
+    assert chosen(name, {}, taken) is None
+
+
+def test_samples_of_one_machine_count_once_and_of_several_add_up() -> None:
+    def of(target: str, second: int, cpu_s: float) -> dict[str, Any]:
+        return {"second": second, "seconds": 1.0, "target": target, "cpu_user_s": cpu_s, "thread_cpu_max_s": cpu_s}
+
+    here = [of("host", 7, 1.0), of("host", 8, 1.0), of("knee", 7, 0.1), of("load-0", 7, 0.5)]
+    beside = [of("host", 7, 1.0), of("knee", 7, 0.2)]
+    there = [of("host", 7, 2.0), of("knee", 7, 0.3), of("store-0", 7, 0.7)]
+    total = {(one["target"], one["second"]): one for one in summed([("x", here), ("x", beside), ("y", there)])}
+    # Second 8 has no sample of the other machine.
+    assert set(total) == {("host", 7), ("knee", 7), ("load-0", 7), ("store-0", 7)}
+    assert total["host", 7]["cpu_user_s"] == 3.0
+    assert total["host", 7]["seconds"] == 1.0
+    assert total["knee", 7]["cpu_user_s"] == pytest.approx(0.6)
+    assert total["knee", 7]["thread_cpu_max_s"] == 0.3
+
+
+EXPERIMENT = """\
+[experiment]
+name = "x"
+[system]
+load = { clients = 1 }
+middleware = { workers = 1 }
+store = { kind = "memcached" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "expected"),
+    [
+        (EXPERIMENT, ["measure.hosts=emulated"], "--set measure.hosts=local"),
+        (
+            '[experiment]\nname = "x"\n[system]\nload = { clients = 1 }\nstore = { durability = "always" }\n'
+            '[workload]\nprotocol = "kv"\n',
+            [],
+            "stores on disk",
+        ),
+    ],
+)
+def test_experiment_that_needs_this_machine_is_refused(text: str, overrides: list[str], expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
+        check_elsewhere(spec.parse(text, "x.toml", spec.parse_overrides(overrides)))
+    check_elsewhere(spec.parse(EXPERIMENT, "x.toml"))
+
+
+def test_tier_needs_only_its_own_programs() -> None:
+    assert tiers_programs(["knee-load", "knee-proxy", "memcached"]) == {
+        "load": ["knee-load"],
+        "middleware": ["knee-proxy"],
+        "store": ["knee-load", "memcached"],
+    }
+
+
+def test_agent_starts_its_own_program_tied_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bin_dir, folder = tmp_path / "bin", tmp_path / "agent"
+    bin_dir.mkdir()
+    folder.mkdir()
+    program = bin_dir / "knee-load"
+    program.write_text('#!/bin/sh\necho "{\\"type\\":\\"ready\\",\\"listen\\":\\"$*\\"}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("KNEE_BIN_DIR", str(bin_dir))
+    with programs.elsewhere():
+        ours = Command("load-0", "load", (str(programs.find("knee-load")), "memcached", "--tied-to-parent", "1"))
+        theirs = Command("x", "store", (*tied(), str(programs.find_foreign("env", "coreutils"))))
+        assert life()[-2] == "--tied-to-parent"
+    assert ours.argv[0] == "knee-load"
+    agent = Agent("127.0.0.1", folder)
+    try:
+        assert agent.start(ours) > 0
+        assert agent.start(theirs) > 0
+        while not all(report.is_whole for report in agent.pull().values()):
+            time.sleep(0.01)
+        assert (tmp_path / "agent" / "load-0.jsonl").read_text() == (
+            f'{{"type":"ready","listen":"memcached --tied-to-parent {os.getpid()}"}}\n'
+        )
+        assert "KNEE_BIN_DIR=" in (tmp_path / "agent" / "x.jsonl").read_text()
+    finally:
+        agent.close(0)
+    assert list(folder.iterdir()) == []
+
+
+def test_dask_is_imported_for_a_cluster_only() -> None:
+    script = "import sys, knee, knee.cli.commands, knee.cli.measure; sys.exit('distributed' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
