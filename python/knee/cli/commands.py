@@ -241,6 +241,31 @@ def diagnose_command(
     analyse.print_diagnosis(path, renames, generators or (), software or ())
 
 
+@app.command("check")
+def check_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...", help="Output files of a load generator, or folders of them.", show_default=False
+        ),
+    ],
+    tool: Annotated[
+        str | None, typer.Option("--from", metavar="TOOL", help="The tool; by default recognised by its output.")
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Requests in flight, for output that does not name them.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Also write the results as a CSV for other commands.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+) -> None:
+    """Audit a load test of another tool: do its numbers agree, what do they hide, and where is the knee?"""
+    from knee.cli import check
+
+    check.print_check(paths, tool, clients, out, as_json=as_json)
+
+
 @app.command("compare")
 def compare_command(
     paths: Annotated[

@@ -1,0 +1,104 @@
+"""The findings of all results, with the knee and a prediction from their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from knee import fit, verdict
+from knee.check.rules import Finding, findings_of
+from knee.data import csv
+from knee.data.foreign import Result
+from knee.data.measurements import configuration
+from knee.errors import KneeError
+from knee.fit.text import forecast_lines
+from knee.stats.intervals import counted
+from knee.verdict.knee import LEVELS_MIN
+
+_REPETITIONS_MIN = 3
+_FURTHER = 2
+"""The prediction is for this many times the most measured clients."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The checks of all results; `verdict` is None if no result has clients or a rate."""
+
+    results: tuple[Result, ...]
+    checks: tuple[Finding, ...]
+    verdict: verdict.Findings | None
+    predictions: tuple[str, ...]
+
+
+def check(results: Sequence[Result]) -> Findings:
+    """Check every result, and analyse them together as a table."""
+    checks = [finding for result in results for finding in findings_of(result)]
+    closed = [result for result in results if result.clients is not None and not result.is_open]
+    text = table(results)
+    if not text:
+        return Findings(tuple(results), tuple(checks), None, ())
+    checks += _missing(closed)
+    counts = {result.clients for result in closed}
+    if len(counts) < LEVELS_MIN:
+        return Findings(tuple(results), tuple(checks), None, ())
+    measured = csv.parse(text, "the table of these results")
+    predictions: list[str] = []
+    try:
+        asked = {"clients": _FURTHER * max(count for count in counts if count is not None)}
+        for system, forecast in fit.fit_systems(measured.table, configuration(measured), asked):
+            if forecast is not None:
+                predictions += forecast_lines(system, system.forecast(forecast))
+    except KneeError as error:
+        predictions = [f"cannot tell: {error}"]
+    return Findings(tuple(results), tuple(checks), verdict.analyse(measured), tuple(predictions))
+
+
+def table(results: Sequence[Result]) -> str:
+    """The results as a CSV for the other commands; empty if no result has clients or a rate.
+
+    A mean that the tool computed or corrected is replaced by N / X, which is the mean of the requests that it sent.
+    """
+    rows = [row for result in results if (row := _row(result))]
+    columns = [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
+    columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
+    columns += ["throughput", "response_ms"]
+    return pl.DataFrame(rows, infer_schema_length=None).select(columns).write_csv() if rows else ""
+
+
+def _row(result: Result) -> dict[str, object] | None:
+    if result.is_open:
+        # Rates that a tool measured differ in their last digits between repetitions.
+        load = {"rate": None if result.rate is None else float(f"{result.rate:.3g}"), "clients": None}
+    else:
+        load = {"rate": None, "clients": result.clients}
+    if not any(load.values()) or not result.throughput:
+        return None
+    response_ms = result.response_ms
+    if result.clients and (result.computed or result.corrected):
+        response_ms = 1000 * result.clients / result.throughput
+    named = {"tool": result.tool, "operation": result.operation or "all"}
+    return {**named, **load, "throughput": result.throughput, "response_ms": response_ms}
+
+
+def _missing(closed: Sequence[Result]) -> list[Finding]:
+    """What the set of results lacks for a knee with an interval."""
+    groups: dict[tuple[str, str], dict[int | None, int]] = {}
+    for result in closed:
+        counts = groups.setdefault((result.tool, result.operation), {})
+        counts[result.clients] = counts.get(result.clients, 0) + 1
+    found = []
+    for (tool, operation), counts in groups.items():
+        name = " ".join(filter(None, (tool, operation)))
+        if len(counts) < LEVELS_MIN:
+            levels = ", ".join(f"{count}" for count in sorted(count for count in counts if count is not None))
+            what, cause = f"the only numbers of clients are {levels}", "a knee needs a slope and a plateau"
+            remedy = "measure 1, 2, 4, 8, … clients, until throughput stops growing"
+            found.append(Finding("levels", "doubt", name, LEVELS_MIN - len(counts), what, cause, remedy))
+        fewest = min(counts.values())
+        if fewest < _REPETITIONS_MIN:
+            what, cause = f"one level has only {counted(fewest, 'run')}", "chance may explain any difference"
+            remedy = f"measure every level {_REPETITIONS_MIN} times or more"
+            found.append(Finding("repetitions", "doubt", name, _REPETITIONS_MIN - fewest, what, cause, remedy))
+    return found

@@ -1,0 +1,257 @@
+"""What contradicts what within one result.
+
+A closed loop without think time keeps N requests in flight, so N = X · R (Little 1961), whatever the distributions. A
+tool that measures all three can be audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from knee.data.foreign import Result
+from knee.stats.intervals import counted, number
+
+TOLERANCE = 0.05
+"""Allowed deviation of X · R from N: tools divide by times that differ by their start and end."""
+
+INVENTED = "invented latencies"
+_MILD = 1.25
+"""wrk invents some latencies in every run."""
+
+_UNITS = (1e3, 1e6, 1e-3, 1e-6)
+_UNIT_APART = 0.25
+_ACCOUNTED = 0.8
+"""A pause held all clients if it is at least this share of their time outside of median responses."""
+_HIDDEN = 0.5
+"""A percentile hides a pause if it is below this share of what requests with due times would have seen."""
+_ERRORS = 0.01
+_REACHED = 0.95
+_BUSY = 0.9
+_SECONDS_MIN = 10.0
+_REST = 0.1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A result of one rule.
+
+    kind    the rule's name
+    state   `wrong` contradicts a number, `doubt` weakens it, `unknown` names a missing number, `holds` confirms it
+    source  the file
+    figure  how bad it is; the worst of a kind is printed
+    what, cause, remedy
+            the parts of the message
+    """
+
+    kind: str
+    state: Literal["wrong", "doubt", "unknown", "holds"]
+    source: str
+    figure: float
+    what: str
+    cause: str
+    remedy: str = ""
+
+
+def findings_of(result: Result) -> list[Finding]:
+    """The findings of all rules about one result."""
+    rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _short)
+    return [finding for rule in rules for finding in rule(result)]
+
+
+def in_flight(result: Result) -> float | None:
+    """X · R: mean number of requests in flight, and in a closed loop between responses; None if R is unknown."""
+    if result.response_ms is None:
+        return None
+    return result.throughput * (result.response_ms + (result.rest_ms or 0.0)) / 1000
+
+
+def _clients(result: Result) -> Iterator[Finding]:
+    if result.clients is not None and result.declared is not None and result.declared != result.clients:
+        yield Finding(
+            "clients",
+            "wrong",
+            result.source,
+            result.declared / max(result.clients, 1),
+            f"{result.clients} of {result.declared} connections were open",
+            f"the threads of {result.tool} take equal shares, rounded down",
+            "choose a multiple of the threads",
+        )
+
+
+def _law(result: Result) -> Iterator[Finding]:
+    inside, tool = in_flight(result), result.tool
+    if inside is None or result.computed:
+        why = "computed its mean response time from N / X" if result.computed else "printed no mean response time"
+        remedy = {"pgbench": "add -P 1", "ab": "keep the table of connection times"}.get(tool, "record response times")
+        what = "N = X · R was not checked"
+        yield Finding("law", "unknown", result.source, 0, what, f"{tool} {why}, and measured none", remedy)
+        return
+    if result.clients is None:
+        yield Finding(
+            "law",
+            "unknown",
+            result.source,
+            0,
+            "N = X · R was not checked",
+            f"{tool} printed no number of clients; about {number(inside)} requests were in flight",
+            "add --clients, or name the file like c16.txt",
+        )
+        return
+    ratio = inside / result.clients
+    # A request across an end of the run counts on one side only; the last digit of R is rounded.
+    rounding = result.half_digit_ms / result.response_ms if result.response_ms else 0.0
+    ends = result.response_ms / 1000 / result.duration_s if result.response_ms and result.duration_s else 0.0
+    allowed = TOLERANCE + rounding + ends
+    what = f"X · R is {number(inside)} requests in flight, and {counted(result.clients, 'client')} ran"
+    if abs(ratio - 1) <= allowed:
+        what = f"X · R is {number(inside)}, and N is {result.clients} ({ratio - 1:+.1%}, allowed ±{allowed:.0%})"
+        yield Finding("law", "holds", result.source, abs(ratio - 1), what, "throughput and response time agree")
+    else:
+        worse = max(ratio, 1 / ratio) if ratio else float("inf")
+        kind, cause, remedy = _why(result, ratio, allowed)
+        state: Literal["wrong", "doubt"] = "doubt" if kind == INVENTED and worse < _MILD else "wrong"
+        yield Finding(kind, state, result.source, worse, what, cause, remedy)
+
+
+def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
+    """The kind, the cause and the remedy of a violation."""
+    assert result.clients is not None and result.response_ms is not None
+    unit = next((each for each in _UNITS if abs(ratio / each - 1) < _UNIT_APART), None)
+    if unit is not None:
+        times, way = max(unit, 1 / unit), "long" if unit > 1 else "short"
+        return (
+            "unit",
+            f"the response times are about {times:,.0f} times too {way}",
+            "correct their unit, or that of the throughput",
+        )
+    cycle_ms = 1000 * result.clients / result.throughput
+    if ratio > 1 and result.corrected:
+        return (
+            INVENTED,
+            f"after each response longer than two mean cycles (N / X = {number(cycle_ms)} ms), {result.tool} adds "
+            f"latencies of requests that it never sent; the longest took {number(result.max_ms or 0.0)} ms",
+            f"take N / X = {number(cycle_ms)} ms as the mean, and measure percentiles at a constant rate, such as "
+            f"wrk2 -R {0.8 * result.throughput:.0f}",
+        )
+    if result.load_s and result.duration_s and abs(ratio * result.duration_s / result.load_s - 1) <= allowed:
+        return (
+            "duration",
+            f"{result.tool} divides by {result.duration_s:.3g} s, but sent requests for {result.load_s:.3g} s",
+            f"take {result.throughput * result.duration_s / result.load_s:,.0f}/s as the throughput, or measure longer",
+        )
+    if ratio > 1:
+        return (
+            "clients",
+            f"each client had {number(ratio)} requests in flight, by pipelining, or more clients ran",
+            "give the requests in flight (clients × pipeline) with --clients",
+        )
+    return (
+        "outside",
+        f"{1 - ratio:.0%} of the clients' time ({number(cycle_ms * (1 - ratio))} ms a request) is in no response time: "
+        "waiting in the generator, connecting, thinking, or a ramp of clients",
+        "time requests from when they are due, keep connections open, and cut the ramp off",
+    )
+
+
+def _open(result: Result) -> Iterator[Finding]:
+    if result.rate and result.throughput < _REACHED * result.rate:
+        yield Finding(
+            "rate",
+            "wrong",
+            result.source,
+            result.rate / max(result.throughput, 1e-9),
+            f"{number(result.throughput)} of {number(result.rate)} requests/s were answered",
+            "the server, or the generator's limit of clients, holds less than this rate",
+            "report the throughput as the capacity; measure response times below 80% of it",
+        )
+        return
+    inside, median = in_flight(result), result.percentiles_ms.get(50.0)
+    if inside is None:
+        return
+    if result.clients and median and result.throughput * median / 1000 > (1 + TOLERANCE) * result.clients:
+        yield Finding(
+            "rate",
+            "wrong",
+            result.source,
+            inside / result.clients,
+            f"{number(inside)} requests were due and unanswered on average, and {result.clients} connections ran",
+            "the rate exceeds the capacity, so response times grow with the length of the run",
+            "report the throughput as the capacity; measure response times below 80% of it",
+        )
+        return
+    due = "requests kept their rate, and their response times count from when they were due"
+    yield Finding("rate", "holds", result.source, 0, f"X · R is {number(inside)} requests in the system", due)
+
+
+def _pause(result: Result) -> Iterator[Finding]:
+    """Coordinated omission: while the server stands, a closed loop sends nothing, so few latencies show the pause."""
+    clients = result.clients or in_flight(result)
+    if result.is_open or result.corrected or not clients or not result.duration_s or not result.max_ms:
+        return
+    percentile = max((each for each in result.percentiles_ms if each <= 99), default=None)
+    median = result.percentiles_ms.get(50.0, result.response_ms)
+    if percentile is None or median is None:
+        return
+    # N · T is all clients' time; the rest of it is pauses.
+    away_ms = 1000 * result.duration_s - result.throughput * result.duration_s * median / clients
+    # Of requests that are due during a pause of M, the last wait least: (M − w) / T of all wait longer than w.
+    due_ms = result.max_ms - (1 - percentile / 100) * 1000 * result.duration_s
+    shown_ms = result.percentiles_ms[percentile]
+    if away_ms >= _ACCOUNTED * result.max_ms and shown_ms < _HIDDEN * due_ms:
+        yield Finding(
+            "omission",
+            "wrong",
+            result.source,
+            due_ms / max(shown_ms, 1e-9),
+            f"the p{percentile:g} of {number(shown_ms)} ms hides a pause of {number(result.max_ms)} ms",
+            f"coordinated omission: each client sent one request in the pause; requests that are due at a constant "
+            f"rate would have a p{percentile:g} of {number(due_ms)} ms or more",
+            f"measure percentiles at a constant rate, such as wrk2 -R {0.8 * result.throughput:.0f}",
+        )
+
+
+def _errors(result: Result) -> Iterator[Finding]:
+    total = max(result.requests or 0, result.errors)
+    if result.errors:
+        share = result.errors / total
+        yield Finding(
+            "errors",
+            "wrong" if share >= _ERRORS else "doubt",
+            result.source,
+            share,
+            f"{result.errors} of {total} requests failed ({share:.2%})",
+            "errors may be faster than answers, and count in the throughput",
+            "remove their cause, and measure again",
+        )
+
+
+def _generator(result: Result) -> Iterator[Finding]:
+    remedy = "use more generator threads or hosts"
+    if result.generator_busy is not None and result.generator_busy >= _BUSY:
+        what = f"a thread of {result.tool} was {result.generator_busy:.0%} busy"
+        cause = "the generator limits, not the system"
+        yield Finding("generator", "wrong", result.source, result.generator_busy, what, cause, remedy)
+    if result.dropped:
+        share = result.dropped / (result.dropped + (result.requests or 0))
+        what = f"{result.tool} left out {result.dropped} due requests ({share:.0%})"
+        cause = "all its clients were waiting, so response times leave out the wait for a client"
+        yield Finding("generator", "wrong", result.source, share, what, cause, "allow more clients, or lower the rate")
+    if result.response_ms and result.rest_ms and result.rest_ms > _REST * result.response_ms:
+        what = f"clients spent {number(result.rest_ms)} ms between response times of {number(result.response_ms)} ms"
+        cause = "scripts, connecting or thinking, which response times leave out"
+        yield Finding("rest", "doubt", result.source, result.rest_ms / result.response_ms, what, cause)
+
+
+def _short(result: Result) -> Iterator[Finding]:
+    if result.duration_s is not None and result.duration_s < _SECONDS_MIN:
+        yield Finding(
+            "short",
+            "doubt",
+            result.source,
+            1 / max(result.duration_s, 1e-9),
+            f"the run took {number(result.duration_s)} s",
+            "warm-up is part of it, and a pause of a second may be missed",
+            "measure for 30 s or more, after a warm-up",
+        )

@@ -1,0 +1,77 @@
+"""The findings as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+
+from knee.check.findings import Findings
+from knee.check.rules import Finding
+from knee.stats.intervals import counted
+from knee.verdict import words
+
+_LABELS = {"wrong": "Wrong", "doubt": "Doubt", "unknown": "Unknown", "holds": "Holds"}
+
+
+def render_text(found: Findings) -> str:
+    """The findings, one per kind: the worst, and the number of other files with it."""
+    lines = []
+    for state, label in _LABELS.items():
+        lines += _labelled(label, _worst([each for each in found.checks if each.state == state]))
+    lines += _labelled("Knee", _knee(found))
+    lines += _labelled("What if", found.predictions)
+    wrong = {each.source for each in found.checks if each.state == "wrong"}
+    lines.append("")
+    lines.append(
+        f"{len(wrong)} of {counted(len({each.source for each in found.results}), 'file')} "
+        f"{'has' if len(wrong) == 1 else 'have'} a wrong number."
+        if wrong
+        else f"No contradiction in {counted(len(found.results), 'result')}."
+    )
+    return "\n".join(lines)
+
+
+def render_json(found: Findings) -> str:
+    """Results, findings, knees and predictions."""
+    value = {
+        "results": [asdict(each) for each in found.results],
+        "findings": [asdict(each) for each in found.checks],
+        "knees": [{"label": each.label, **asdict(each.knee)} for each in found.verdict.verdicts]
+        if found.verdict
+        else [],
+        "predictions": found.predictions,
+    }
+    # JSON has no NaN.
+    return json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), indent=2)
+
+
+def _worst(findings: Sequence[Finding]) -> list[str]:
+    """The worst finding of each kind, and how many files have one."""
+    kinds: dict[str, list[Finding]] = {}
+    for each in findings:
+        kinds.setdefault(each.kind, []).append(each)
+    return [_sentence(max(some, key=lambda each: each.figure), some) for some in kinds.values()]
+
+
+def _sentence(worst: Finding, some: Sequence[Finding]) -> str:
+    files = len({each.source for each in some})
+    more = f" (the furthest of {files})" if files > 1 else ""
+    remedy = f"; {worst.remedy}" if worst.remedy else ""
+    return f"{PurePath(worst.source).name}{more}: {worst.what}: {worst.cause}{remedy}."
+
+
+def _knee(found: Findings) -> list[str]:
+    if found.verdict is None:
+        return []
+    return [
+        f"{verdict.label}: {line}" if verdict.label else line
+        for verdict in found.verdict.verdicts
+        for line in (*words.knee_lines(verdict), words.confidence(verdict.knee))
+        if line
+    ]
+
+
+def _labelled(label: str, lines: Iterable[str]) -> list[str]:
+    return [f"{label if i == 0 else '':<8} {line}" for i, line in enumerate(lines)]

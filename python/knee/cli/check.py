@@ -1,0 +1,25 @@
+"""`knee check`: audits the results of other load generators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from knee.data import foreign, writing
+
+
+def print_check(
+    paths: Sequence[Path], tool: str | None, clients: int | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Print the findings; with `out`, also write the results as a CSV for the other commands."""
+    from knee import check
+
+    results, guesses = foreign.read(paths, tool, clients)
+    for guess in guesses:
+        print(f"knee: {guess}", file=sys.stderr)
+    if out is not None:
+        with writing(out):
+            out.write_text(check.table(results), encoding="utf-8")
+    found = check.check(results)
+    print(check.render_json(found) if as_json else check.render_text(found))

@@ -1,0 +1,108 @@
+"""Reads what other load generators print. Each reader is a function from a text to its results.
+
+result     what a result holds
+http       wrk, wrk2, hey, ab
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from knee.data.foreign import http
+from knee.data.foreign.result import ForeignError, Result
+from knee.errors import MeasurementsError
+
+__all__ = ["TOOLS", "Result", "read"]
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """A tool's reader, and a pattern that only its output has."""
+
+    read: Callable[[str], list[Result]]
+    mark: str
+
+
+TOOLS = {
+    "wrk2": _Tool(http.wrk2, r"(?m)^  Thread calibration: |Latency Distribution \(HdrHistogram"),
+    "wrk": _Tool(http.wrk, r"(?m)^Running .* test @ "),
+    "hey": _Tool(http.hey, r"(?m)^  Slowest:\s"),
+    "ab": _Tool(http.ab, r"(?m)^This is ApacheBench"),
+}
+"""Readers by the tool's name. A text is of the first tool whose mark it has."""
+
+_WORDS = "(?:c|clients|conns|connections|vus|users)"
+_CLIENTS = rf"(?:^|[^a-z0-9]){_WORDS}[-_=]?(\d+)|(?:^|[^a-z0-9])(\d+)[-_]?{_WORDS}(?![a-z0-9])"
+"""The number of clients in a file's name, such as c16-r1.txt or wrk-16c.txt."""
+
+
+def read(paths: Sequence[Path], tool: str | None = None, clients: int | None = None) -> tuple[list[Result], list[str]]:
+    """The results of files and folders, and the assumptions about them.
+
+    Parameters
+    ----------
+    tool
+        A name of TOOLS; by default the tool is recognised by its output.
+    clients
+        Clients of results without a number; by default it is in the file's name, as in `c16.txt`.
+
+    Raises
+    ------
+    MeasurementsError
+        For a file that cannot be read, or that is no whole result.
+    """
+    if tool is not None and tool not in TOOLS:
+        raise MeasurementsError(f"--from: no tool {tool}: expected {', '.join(TOOLS)}")
+    results: list[Result] = []
+    guesses: dict[str, list[str]] = {}
+    for path in _files(paths):
+        text = _text(path)
+        name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
+        if name is None:
+            raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
+        try:
+            of_file = TOOLS[name].read(text)
+            if not of_file:
+                raise ForeignError("no result")
+        except ForeignError as error:
+            raise MeasurementsError(
+                f"{path}: {error}: not whole output of {name}; repeat the run, or name its tool with --from"
+            ) from None
+        if tool is None:
+            guesses.setdefault(f"written by {name}, by its form (--from names another tool)", []).append(path.name)
+        named = re.search(_CLIENTS, path.stem.lower())
+        for result in of_file:
+            count = result.clients
+            if count is None and not result.is_open:
+                count = clients or (int(named[1] or named[2]) if named else None)
+                if clients is None and named:
+                    guesses.setdefault(f"{count} clients, by its name (--clients sets them)", []).append(path.name)
+            results.append(replace(result, source=str(path), clients=count))
+    return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
+
+
+def _first(names: list[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        below = [each for each in sorted(path.rglob("*")) if each.is_file()] if path.is_dir() else [path]
+        shown = [each for each in below if not each.name.startswith(".")]
+        if not shown:
+            raise MeasurementsError(f"{path}: holds no file; expected results of a load generator")
+        found += shown
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise MeasurementsError(f"{path}: cannot be read: {reason}") from error

@@ -1,0 +1,102 @@
+"""One result of another tool, and the parts that its readers share. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
+
+
+class ForeignError(Exception):
+    """A text is not a whole result of its tool; the message names the missing part."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Means of one run, as the tool printed them.
+
+    throughput     answers per second
+    response_ms    mean response time; None if the tool printed none
+    clients        customers of a closed loop, pipelined requests included; the connections of an open loop
+    declared       the number of clients that the tool printed, if it ran others
+    percentiles_ms response times by percentile
+    max_ms         longest response time
+    duration_s     time by which the tool divided
+    load_s         time during which it sent requests, if that differs
+    rate           requested rate of an open loop
+    is_open        whether requests have due times of their own
+    computed       whether the tool computed the mean from N and X, and so measured none
+    corrected      whether the tool adds response times of requests that it did not send
+    rest_ms        time of a request's cycle outside of its response time, as the tool measured it
+    half_digit_ms  rounding of the mean
+    generator_busy busy share of a thread of the load generator
+    dropped        due requests that the tool left out, for lack of clients
+    """
+
+    tool: str
+    throughput: float
+    response_ms: float | None
+    operation: str = ""
+    source: str = ""
+    clients: int | None = None
+    declared: int | None = None
+    percentiles_ms: Mapping[float, float] = field(default_factory=dict)
+    max_ms: float | None = None
+    duration_s: float | None = None
+    load_s: float | None = None
+    requests: int | None = None
+    errors: int = 0
+    rate: float | None = None
+    is_open: bool = False
+    computed: bool = False
+    corrected: bool = False
+    rest_ms: float | None = None
+    half_digit_ms: float = 0.0
+    generator_busy: float | None = None
+    dropped: int = 0
+
+
+def found(text: str, pattern: str, what: str) -> str:
+    """The first group of a pattern at a line's start, after blanks. Raises ForeignError if no line has it."""
+    if (value := maybe(text, pattern)) is None:
+        raise ForeignError(f"no {what}")
+    return value
+
+
+def maybe(text: str, pattern: str) -> str | None:
+    """Like :func:`found`; None if no line has it."""
+    match = re.search(rf"(?m)^[ \t]*{pattern}", text)
+    return match[1] if match else None
+
+
+def milliseconds(time: str) -> float:
+    """A time with its unit, such as 1.5ms or 2m3.5s."""
+    parts = re.findall(r"([\d.]+)\s*(ns|us|µs|ms|s|m|h)", time)
+    if not parts:
+        raise ForeignError(f"{time!r} is not a time")
+    return sum(float(number) * _MS[unit] for number, unit in parts)
+
+
+def half_digit(number: str) -> float:
+    """Half a unit of the last digit."""
+    return 0.5 * 10.0 ** -len(number.partition(".")[2])
+
+
+def runs(text: str, start: str) -> list[str]:
+    """The parts of a text that begin with a line that matches `start`: a file may hold several runs."""
+    return re.split(rf"(?m)^(?={start})", text)[1:]
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """The JSON object of a text. Raises ForeignError."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ForeignError(f"not whole JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ForeignError("not a JSON object")
+    return value

@@ -1,0 +1,192 @@
+"""Results of other load generators, as recorded (tests/data/foreign/README.md), and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from knee.check import Findings, check, render_json, render_text, table
+from knee.check.rules import Finding, findings_of
+from knee.cli import commands as cli
+from knee.data.foreign import Result, read
+from knee.errors import MeasurementsError
+
+pytestmark = pytest.mark.usefixtures("scriptless")
+
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "foreign"
+SINGLE = sorted(path for path in RECORDED.iterdir() if path.is_file() and path.suffix != ".md")
+
+
+def results(name: str, clients: int | None = None) -> list[Result]:
+    return read([RECORDED / name], clients=clients)[0]
+
+
+def checked(name: str, clients: int | None = None) -> Findings:
+    return check(results(name, clients))
+
+
+def wrong(name: str, clients: int | None = None) -> dict[str, Finding]:
+    return {each.kind: each for each in checked(name, clients).checks if each.state == "wrong"}
+
+
+def kinds(result: Result) -> dict[str, Finding]:
+    return {each.kind: each for each in findings_of(result)}
+
+
+CLOSED = Result("tool", 1000.0, 16.0, clients=16, duration_s=60.0, requests=60_000)
+"""A closed loop that obeys the law."""
+
+
+@pytest.mark.parametrize(
+    ("name", "throughput", "response_ms", "clients", "max_ms", "p99_ms"),
+    [
+        ("wrk.txt", 1360.0, 12.17, 16, 97.9, 40.57),
+        ("wrk-c5.txt", 1354.34, 3.23, 4, 38.61, None),
+        ("wrk-stalled.txt", 1086.93, 98.06, 16, 1050.0, 985.8),
+        ("hey.txt", 1195.8, 13.3, None, 104.0, 48.2),
+        ("ab.txt", 1332.11, 12.0, 16, 57.0, 39.0),
+        ("wrk2.txt", 499.64, 5.36, 16, 74.11, 46.65),
+        ("wrk2-overload.txt", 1482.87, 7730.0, 16, 8440.0, 8420.0),
+    ],
+)
+def test_recorded_result_is_read_in_one_unit(
+    name: str, throughput: float, response_ms: float, clients: int | None, max_ms: float, p99_ms: float | None
+) -> None:
+    (result,) = results(name)
+    assert result.throughput == throughput
+    assert result.response_ms == pytest.approx(response_ms)
+    assert result.clients == clients
+    assert result.max_ms == pytest.approx(max_ms)
+    assert result.percentiles_ms.get(99.0) == (None if p99_ms is None else pytest.approx(p99_ms))
+
+
+@pytest.mark.parametrize("name", ["wrk.txt", "ab.txt", "wrk2.txt", "wrk2-stalled.txt"])
+def test_sound_result_has_nothing_wrong(name: str) -> None:
+    assert not wrong(name)
+    assert any(each.state == "holds" for each in checked(name).checks)
+
+
+@pytest.mark.parametrize("name", ["wrk-stalled.txt", "wrk-stalled-plain.txt"])
+def test_stall_under_wrk_shows_its_invented_latencies(name: str) -> None:
+    found = wrong(name)["invented latencies"]
+    assert "wrk adds latencies of requests that it never sent" in found.cause
+    assert "wrk2 -R" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"), [("hey-stalled.txt", None), ("hey-stalled.txt", 16), ("ab-stalled.txt", None)]
+)
+def test_stall_in_closed_loop_is_coordinated_omission(name: str, clients: int | None) -> None:
+    found = wrong(name, clients)["omission"]
+    assert "the p99 of" in found.what
+    # A second's pause in five is in a fifth of all due requests.
+    assert "p99 of 97" in found.cause
+
+
+def test_rate_beyond_capacity_is_named() -> None:
+    assert "the rate exceeds the capacity" in wrong("wrk2-overload.txt")["rate"].cause
+
+
+def test_connections_that_threads_cannot_share_are_named() -> None:
+    assert wrong("wrk-c5.txt")["clients"].what == "4 of 5 connections were open"
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "says"),
+    [
+        (replace(CLOSED, response_ms=16_000.0), "unit", "about 1,000 times too long"),
+        (replace(CLOSED, response_ms=0.016), "unit", "about 1,000 times too short"),
+        (replace(CLOSED, response_ms=64.0), "clients", "each client had 4.00 requests in flight"),
+        (replace(CLOSED, response_ms=12.0), "outside", "25% of the clients' time (4.00 ms a request)"),
+        (replace(CLOSED, response_ms=12.0, load_s=45.0), "duration", "divides by 60 s, but sent requests for 45 s"),
+        (replace(CLOSED, response_ms=None), "law", "no mean response time"),
+        (replace(CLOSED, computed=True), "law", "computed its mean response time from N / X"),
+        (replace(CLOSED, errors=1200), "errors", "count in the throughput"),
+        (replace(CLOSED, generator_busy=0.97), "generator", "the generator limits"),
+        (replace(CLOSED, duration_s=3.0), "short", "warm-up"),
+        (replace(CLOSED, is_open=True, rate=2000.0), "rate", "holds less than this rate"),
+    ],
+)
+def test_violation_names_its_cause(result: Result, kind: str, says: str) -> None:
+    found = kinds(result)[kind]
+    assert found.state != "holds"
+    assert says in found.cause
+
+
+def test_law_that_holds_says_so_within_the_rounding() -> None:
+    assert kinds(CLOSED)["law"].state == "holds"
+    assert kinds(replace(CLOSED, response_ms=17.5))["clients"].state == "wrong"
+    assert kinds(replace(CLOSED, response_ms=17.5, half_digit_ms=1.0))["law"].state == "holds"
+
+
+def test_levels_give_a_knee_and_a_prediction() -> None:
+    found = checked("levels")
+    assert found.verdict is not None
+    (verdict,) = found.verdict.verdicts
+    # The server has four places.
+    assert verdict.knee.clients is not None and 3 < verdict.knee.clients.estimate < 6
+    assert "At 64 clients: " in found.predictions[0]
+    said = render_text(found)
+    assert "The knee is at" in said and "(the furthest of " in said
+
+
+def test_table_is_a_csv_of_sent_requests() -> None:
+    (result,) = results("wrk-stalled.txt")
+    header, row = table([result]).splitlines()
+    assert header == "clients,throughput,response_ms"
+    # N / X, and not wrk's 98.06 ms.
+    assert row.startswith("16,1086.93,14.72")
+
+
+def test_json_has_results_and_findings() -> None:
+    found = json.loads(render_json(checked("levels")))
+    assert len(found["results"]) == 18 and found["knees"][0]["status"] == "found"
+    assert {"kind", "state", "source", "figure", "what", "cause", "remedy"} == set(found["findings"][0])
+
+
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
+def test_truncated_file_is_refused_by_its_name(path: Path, tmp_path: Path) -> None:
+    text = path.read_text()
+    (tmp_path / path.name).write_text(text[: len(text) // 3])
+    with pytest.raises(MeasurementsError, match=path.name):
+        read([tmp_path / path.name])
+
+
+@pytest.fixture
+def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["knee", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+Knee = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\xff\xfe\x00", b"{}", b"a,b\n1,2\n"])
+def test_foreign_file_ends_with_one_line_and_exit_code_2(content: bytes, knee: Knee, tmp_path: Path) -> None:
+    file = tmp_path / "other.txt"
+    file.write_bytes(content)
+    code, said, why = knee("check", str(file))
+    assert (code, said) == (2, "")
+    assert why.count("\n") == 1 and f"knee: {file}: " in why
+
+
+def test_command_prints_guesses_and_writes_a_table(knee: Knee, tmp_path: Path) -> None:
+    file = tmp_path / "hey-c16.txt"
+    file.write_text((RECORDED / "hey.txt").read_text())
+    code, said, why = knee("check", str(file), "--csv", str(tmp_path / "t.csv"))
+    assert code == 0 and "X · R is 15.9, and N is 16" in said
+    assert "written by hey, by its form" in why and "16 clients, by its name" in why
+    assert (tmp_path / "t.csv").read_text().startswith("clients,throughput,response_ms\n16,1195.8,")
+    assert "no tool curl" in knee("check", str(file), "--from", "curl")[2]
+    assert "not whole output of wrk" in knee("check", str(file), "--from", "wrk")[2]
