@@ -52,23 +52,75 @@ CLOSED = Result("tool", 1000.0, 16.0, clients=16, duration_s=60.0, requests=60_0
         ("ab.txt", 1332.11, 12.0, 16, 57.0, 39.0),
         ("wrk2.txt", 499.64, 5.36, 16, 74.11, 46.65),
         ("wrk2-overload.txt", 1482.87, 7730.0, 16, 8440.0, 8420.0),
+        ("vegeta.txt", 499.88, 2.827, None, 5.866, 4.324),
+        ("vegeta.json", 499.88424963583174, 2.826649, None, 5.866315, 4.324316),
+        ("k6.json", 1454.7306289564506, 5.455992, 8, 78.734646, None),
+        ("locust_stats.csv", 1252.673053097229, 6.157393, None, 223.2934, 17.0),
+        ("memtier.json", 24321.69, 59955 / 97299, 20, 36.863, 7.679),
+        ("memtier.txt", 24321.69, 0.61675, 20, None, 7.679),
+        ("redis-benchmark-pipelined.csv", 387596.91, 1.696, None, 25.359, 13.487),
+        ("pgbench.txt", 27005.121146, 0.286, 8, None, None),
+        ("ycsb.txt", 4012.036108324975, 1.743205, None, 17.855, None),
+        ("sysbench.txt", 6974 / 3.0003, 1.71, 4, 80.25, None),
+        ("fio.json", 58961.346218, 0.271013042, 16, 7.850215, 2.834432),
     ],
 )
 def test_recorded_result_is_read_in_one_unit(
-    name: str, throughput: float, response_ms: float, clients: int | None, max_ms: float, p99_ms: float | None
+    name: str, throughput: float, response_ms: float, clients: int | None, max_ms: float | None, p99_ms: float | None
 ) -> None:
     (result,) = results(name)
     assert result.throughput == throughput
     assert result.response_ms == pytest.approx(response_ms)
     assert result.clients == clients
-    assert result.max_ms == pytest.approx(max_ms)
+    assert result.max_ms == (None if max_ms is None else pytest.approx(max_ms))
     assert result.percentiles_ms.get(99.0) == (None if p99_ms is None else pytest.approx(p99_ms))
 
 
-@pytest.mark.parametrize("name", ["wrk.txt", "ab.txt", "wrk2.txt", "wrk2-stalled.txt"])
+@pytest.mark.parametrize("name", ["wrk.txt", "ab.txt", "k6.json", "pgbench.txt", "sysbench.txt", "fio.json"])
 def test_sound_result_has_nothing_wrong(name: str) -> None:
     assert not wrong(name)
     assert any(each.state == "holds" for each in checked(name).checks)
+
+
+@pytest.mark.parametrize("name", ["wrk2.txt", "wrk2-stalled.txt", "vegeta.json"])
+def test_constant_rate_is_not_accused(name: str) -> None:
+    (result,) = results(name)
+    (of_rate,) = [each for each in findings_of(result) if each.state != "doubt"]
+    assert of_rate.state == "unknown" and of_rate.remedy == "add --rate"
+    (of_rate,) = [each for each in findings_of(replace(result, rate=500.0)) if each.state != "doubt"]
+    assert of_rate.state == "holds"
+
+
+def test_rate_that_was_not_reached_is_named() -> None:
+    assert "1,310 of 2,490 requests/s" in wrong("k6-dropped.json")["rate"].what
+    assert "left out 4731 due requests (47%)" in wrong("k6-dropped.json")["generator"].what
+    (result,), _ = read([RECORDED / "vegeta-overload.json"], rate=3000)
+    assert kinds(result)["rate"].state == "wrong"
+
+
+def test_memtier_that_divides_by_a_longer_time_is_corrected() -> None:
+    found = wrong("memtier.json")["duration"]
+    assert found.cause == "memtier divides by 4 s, but sent requests for 3 s"
+    # 97,299 requests in 3 s.
+    assert "take 32,429/s" in found.remedy
+
+
+def test_pgbench_without_progress_measures_no_mean_and_its_log_does() -> None:
+    assert {each.remedy for each in checked("pgbench-t.txt").checks if each.kind == "law"} == {"add -P 1"}
+    (result,), _ = read(sorted(RECORDED.glob("pgbench_log.*")))
+    assert (result.clients, result.requests, len(result.percentiles_ms)) == (4, 400, 3)
+    (rated,) = results("pgbench-rate.txt")
+    assert rated.is_open and not rated.computed
+
+
+def test_redis_benchmark_has_a_result_for_each_command() -> None:
+    one, two = results("redis-benchmark.csv", 50)
+    assert (one.operation, two.operation) == ("SET", "GET")
+    # The only thread of the generator makes clients wait.
+    assert kinds(one)["outside"].state == "wrong"
+    assert table([one, two]).splitlines()[1] == "SET,50,63331.22,0.537"
+    (pipelined,) = results("redis-benchmark-pipelined.csv", 50)
+    assert "13.1 requests in flight" in kinds(pipelined)["clients"].cause
 
 
 @pytest.mark.parametrize("name", ["wrk-stalled.txt", "wrk-stalled-plain.txt"])
@@ -152,6 +204,7 @@ def test_json_has_results_and_findings() -> None:
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
 def test_truncated_file_is_refused_by_its_name(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
+    # A log of transactions has no end; a line has.
     (tmp_path / path.name).write_text(text[: len(text) // 3])
     with pytest.raises(MeasurementsError, match=path.name):
         read([tmp_path / path.name])

@@ -70,7 +70,8 @@ def table(results: Sequence[Result]) -> str:
 def _row(result: Result) -> dict[str, object] | None:
     if result.is_open:
         # Rates that a tool measured differ in their last digits between repetitions.
-        load = {"rate": None if result.rate is None else float(f"{result.rate:.3g}"), "clients": None}
+        rate = result.rate or result.sent_rate
+        load = {"rate": None if rate is None else float(f"{rate:.3g}"), "clients": None}
     else:
         load = {"rate": None, "clients": result.clients}
     if not any(load.values()) or not result.throughput:

@@ -24,6 +24,8 @@ _UNITS = (1e3, 1e6, 1e-3, 1e-6)
 _UNIT_APART = 0.25
 _ACCOUNTED = 0.8
 """A pause held all clients if it is at least this share of their time outside of median responses."""
+_MOST = 0.5
+"""A pause held all clients for sure if it is at least this share: other long responses explain less."""
 _HIDDEN = 0.5
 """A percentile hides a pause if it is below this share of what requests with due times would have seen."""
 _ERRORS = 0.01
@@ -181,8 +183,13 @@ def _open(result: Result) -> Iterator[Finding]:
             "report the throughput as the capacity; measure response times below 80% of it",
         )
         return
-    due = "requests kept their rate, and their response times count from when they were due"
-    yield Finding("rate", "holds", result.source, 0, f"X · R is {number(inside)} requests in the system", due)
+    what = f"X · R is {number(inside)} requests in the system"
+    if result.rate:
+        yield Finding("rate", "holds", result.source, 0, what, "requests kept their rate")
+    else:
+        sent = result.sent_rate or result.throughput
+        cause = f"{result.tool} printed no requested rate, so it may have fallen behind; it sent {number(sent)}/s"
+        yield Finding("rate", "unknown", result.source, 0, what, cause, "add --rate")
 
 
 def _pause(result: Result) -> Iterator[Finding]:
@@ -200,14 +207,18 @@ def _pause(result: Result) -> Iterator[Finding]:
     due_ms = result.max_ms - (1 - percentile / 100) * 1000 * result.duration_s
     shown_ms = result.percentiles_ms[percentile]
     if away_ms >= _ACCOUNTED * result.max_ms and shown_ms < _HIDDEN * due_ms:
+        is_sure = result.max_ms >= _MOST * away_ms
+        name, verb, proviso = f"p{percentile:g}", "hides", "each client sent one request in it"
+        if not is_sure:
+            verb, proviso = "may hide", "if all clients waited, each sent one request in it"
         yield Finding(
             "omission",
-            "wrong",
+            "wrong" if is_sure else "doubt",
             result.source,
             due_ms / max(shown_ms, 1e-9),
-            f"the p{percentile:g} of {number(shown_ms)} ms hides a pause of {number(result.max_ms)} ms",
-            f"coordinated omission: each client sent one request in the pause; requests that are due at a constant "
-            f"rate would have a p{percentile:g} of {number(due_ms)} ms or more",
+            f"the {name} of {number(shown_ms)} ms {verb} a pause of {number(result.max_ms)} ms",
+            f"coordinated omission: {proviso}; requests that are due at a constant rate would have a {name} of "
+            f"{number(due_ms)} ms or more",
             f"measure percentiles at a constant rate, such as wrk2 -R {0.8 * result.throughput:.0f}",
         )
 

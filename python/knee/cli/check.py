@@ -10,12 +10,12 @@ from knee.data import foreign, writing
 
 
 def print_check(
-    paths: Sequence[Path], tool: str | None, clients: int | None, out: Path | None, *, as_json: bool
+    paths: Sequence[Path], tool: str | None, clients: int | None, rate: float | None, out: Path | None, *, as_json: bool
 ) -> None:
     """Print the findings; with `out`, also write the results as a CSV for the other commands."""
     from knee import check
 
-    results, guesses = foreign.read(paths, tool, clients)
+    results, guesses = foreign.read(paths, tool, clients, rate)
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:

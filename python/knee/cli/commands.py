@@ -255,6 +255,9 @@ def check_command(
     clients: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Requests in flight, for output that does not name them.")
     ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0, metavar="R", help="Requested requests/s, for open loops.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the results as a CSV for other commands.")
     ] = None,
@@ -263,7 +266,7 @@ def check_command(
     """Audit a load test of another tool: do its numbers agree, what do they hide, and where is the knee?"""
     from knee.cli import check
 
-    check.print_check(paths, tool, clients, out, as_json=as_json)
+    check.print_check(paths, tool, clients, rate, out, as_json=as_json)
 
 
 @app.command("compare")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from knee.data.foreign import http
+from knee.data.foreign import http, stores
 from knee.data.foreign.result import ForeignError, Result
 from knee.errors import MeasurementsError
 
@@ -31,6 +31,16 @@ TOOLS = {
     "wrk": _Tool(http.wrk, r"(?m)^Running .* test @ "),
     "hey": _Tool(http.hey, r"(?m)^  Slowest:\s"),
     "ab": _Tool(http.ab, r"(?m)^This is ApacheBench"),
+    "vegeta": _Tool(http.vegeta, r'(?m)^Requests +\[total, rate|\A\s*\{"latencies":'),
+    "k6": _Tool(http.k6, r'"http_req_duration"'),
+    "locust": _Tool(http.locust, r"\AType,Name,Request Count,"),
+    "redis-benchmark": _Tool(stores.redis_benchmark, r'\A"test","rps",'),
+    "memtier": _Tool(stores.memtier, r'"ALL STATS"|(?m:^ALL STATS)'),
+    "pgbench": _Tool(stores.pgbench, r"(?m)^transaction type: "),
+    "pgbench-log": _Tool(stores.pgbench_log, r"\A\d{1,6} \d+ (?:\d+|skipped|failed) \d+ \d{9,} \d{1,6}\b"),
+    "ycsb": _Tool(stores.ycsb, r"(?m)^\[OVERALL\], "),
+    "sysbench": _Tool(stores.sysbench, r"(?m)^sysbench \d"),
+    "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
 }
 """Readers by the tool's name. A text is of the first tool whose mark it has."""
 
@@ -39,7 +49,13 @@ _CLIENTS = rf"(?:^|[^a-z0-9]){_WORDS}[-_=]?(\d+)|(?:^|[^a-z0-9])(\d+)[-_]?{_WORD
 """The number of clients in a file's name, such as c16-r1.txt or wrk-16c.txt."""
 
 
-def read(paths: Sequence[Path], tool: str | None = None, clients: int | None = None) -> tuple[list[Result], list[str]]:
+_BESIDE = ("_stats_history.csv", "_failures.csv", "_exceptions.csv")
+"""Ends of the names that Locust gives to its other tables."""
+
+
+def read(
+    paths: Sequence[Path], tool: str | None = None, clients: int | None = None, rate: float | None = None
+) -> tuple[list[Result], list[str]]:
     """The results of files and folders, and the assumptions about them.
 
     Parameters
@@ -48,6 +64,8 @@ def read(paths: Sequence[Path], tool: str | None = None, clients: int | None = N
         A name of TOOLS; by default the tool is recognised by its output.
     clients
         Clients of results without a number; by default it is in the file's name, as in `c16.txt`.
+    rate
+        Requested rate of open loops, in requests/s.
 
     Raises
     ------
@@ -58,8 +76,8 @@ def read(paths: Sequence[Path], tool: str | None = None, clients: int | None = N
         raise MeasurementsError(f"--from: no tool {tool}: expected {', '.join(TOOLS)}")
     results: list[Result] = []
     guesses: dict[str, list[str]] = {}
-    for path in _files(paths):
-        text = _text(path)
+    for path, *others in _runs(_files(paths)):
+        text = "".join(map(_text, [path, *others]))
         name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
         if name is None:
             raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
@@ -80,7 +98,8 @@ def read(paths: Sequence[Path], tool: str | None = None, clients: int | None = N
                 count = clients or (int(named[1] or named[2]) if named else None)
                 if clients is None and named:
                     guesses.setdefault(f"{count} clients, by its name (--clients sets them)", []).append(path.name)
-            results.append(replace(result, source=str(path), clients=count))
+            asked = (rate if result.is_open else None) or result.rate
+            results.append(replace(result, source=str(path), clients=count, rate=asked))
     return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
 
 
@@ -98,6 +117,17 @@ def _files(paths: Sequence[Path]) -> list[Path]:
             raise MeasurementsError(f"{path}: holds no file; expected results of a load generator")
         found += shown
     return found
+
+
+def _runs(paths: Sequence[Path]) -> list[list[Path]]:
+    """The files of each run: every thread of pgbench writes a log, and Locust writes four tables."""
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        stem = next((path.name.removesuffix(end) for end in _BESIDE if path.name.endswith(end)), None)
+        if stem is not None and path.with_name(f"{stem}_stats.csv") in paths:
+            continue
+        found.setdefault(path.with_name(re.sub(r"^([^.]+\.\d{2,})\.\d+$", r"\1", path.name)), []).append(path)
+    return list(found.values())
 
 
 def _text(path: Path) -> str:

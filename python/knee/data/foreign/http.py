@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 
-from knee.data.foreign.result import ForeignError, Result, found, half_digit, maybe, milliseconds, runs
+from knee.data.foreign.result import (
+    ForeignError,
+    Result,
+    entry,
+    found,
+    half_digit,
+    loaded,
+    maybe,
+    milliseconds,
+    runs,
+)
 
 _TIME = r"[\d.]+(?:us|ms|s|m|h)"
 
@@ -98,3 +110,93 @@ def _ab(run: str) -> Result:
         + int(maybe(run, r"Non-2xx responses:\s+(\d+)") or 0),
         half_digit_ms=0.5,
     )
+
+
+def vegeta(text: str) -> list[Result]:
+    """vegeta: an open loop; `vegeta report` as text or as JSON. It prints the rate at which it sent."""
+    if text.lstrip().startswith("{"):
+        report = loaded(text)
+        times = {name: value / 1e6 for name, value in entry(report, "latencies").items()}
+        rate, throughput, total = (float(entry(report, name)) for name in ("rate", "throughput", "requests"))
+        attack_s, wait_s, success = entry(report, "duration") / 1e9, report.get("wait", 0) / 1e9, report["success"]
+    else:
+        total, rate, throughput = map(float, _listed(text, "Requests").values())
+        duration = _listed(text, "Duration")
+        attack_s, wait_s = (milliseconds(duration[name]) / 1000 for name in ("attack", "wait"))
+        times = {name: milliseconds(time) for name, time in _listed(text, "Latencies").items()}
+        success = float(found(text, r"Success\s+\[ratio\]\s+([\d.]+)%", "line Success")) / 100
+    return [
+        Result(
+            "vegeta",
+            throughput,
+            times["mean"],
+            percentiles_ms={float(name.removesuffix("th")): time for name, time in times.items() if name[0].isdigit()},
+            max_ms=times["max"],
+            duration_s=attack_s + wait_s,
+            requests=int(total),
+            errors=round((1 - success) * total),
+            sent_rate=rate,
+            is_open=True,
+        )
+    ]
+
+
+def _listed(text: str, name: str) -> dict[str, str]:
+    """The values of a line such as `Duration [total, attack] 2s, 1s`, by their names."""
+    names = found(text, rf"{name}\s+\[(.*?)\]", f"line {name}").split(", ")
+    return dict(zip(names, found(text, rf"{name}\s+\[.*?\]\s+(.*)", f"line {name}").split(", "), strict=True))
+
+
+def k6(text: str) -> list[Result]:
+    """k6: the JSON of `--summary-export` or `handleSummary`. A constant number of users is a closed loop."""
+    metrics = {name: each.get("values", each) for name, each in entry(loaded(text), "metrics").items()}
+    requests, times = entry(metrics, "http_reqs"), entry(metrics, "http_req_duration")
+    users, iterations = metrics.get("vus", {}), metrics.get("iterations", {})
+    dropped = int(metrics.get("dropped_iterations", {}).get("count", 0))
+    count, rate = requests["count"], requests["rate"]
+    per_iteration = count / iterations["count"] if iterations.get("count") else 1.0
+    cycle_ms = metrics["iteration_duration"]["avg"] / per_iteration if "iteration_duration" in metrics else None
+    constant = users and users["min"] == users["max"]
+    return [
+        Result(
+            "k6",
+            rate,
+            times["avg"],
+            clients=round(users["max"]) if users and (constant or dropped) else None,
+            percentiles_ms={50.0: times["med"]}
+            | {float(name[2:-1]): time for name, time in times.items() if name.startswith("p(")},
+            max_ms=times["max"],
+            duration_s=count / rate if rate else None,
+            requests=count,
+            errors=round(metrics.get("http_req_failed", {}).get("value", 0) * count),
+            rate=rate * (1 + dropped / iterations["count"]) if dropped else None,
+            is_open=bool(dropped),
+            rest_ms=None if cycle_ms is None or dropped else max(0.0, cycle_ms - times["avg"]),
+            dropped=dropped,
+        )
+    ]
+
+
+def locust(text: str) -> list[Result]:
+    """Locust: the file PREFIX_stats.csv of --csv. It lacks the number of users."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    row = next((row for row in rows if row.get("Name") == "Aggregated"), None)
+    if row is None or None in row.values():
+        raise ForeignError("no whole line Aggregated")
+    rate, count = float(row["Requests/s"]), int(row["Request Count"])
+    return [
+        Result(
+            "locust",
+            rate,
+            float(row["Average Response Time"]),
+            percentiles_ms={
+                float(name[:-1]): float(time)
+                for name, time in row.items()
+                if name.endswith("%") and name != "100%" and time != "N/A"
+            },
+            max_ms=float(row["Max Response Time"]),
+            duration_s=count / rate if rate else None,
+            requests=count,
+            errors=int(row["Failure Count"]),
+        )
+    ]

@@ -28,6 +28,7 @@ class Result:
     duration_s     time by which the tool divided
     load_s         time during which it sent requests, if that differs
     rate           requested rate of an open loop
+    sent_rate      rate at which an open loop sent
     is_open        whether requests have due times of their own
     computed       whether the tool computed the mean from N and X, and so measured none
     corrected      whether the tool adds response times of requests that it did not send
@@ -51,6 +52,7 @@ class Result:
     requests: int | None = None
     errors: int = 0
     rate: float | None = None
+    sent_rate: float | None = None
     is_open: bool = False
     computed: bool = False
     corrected: bool = False
@@ -100,3 +102,10 @@ def loaded(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ForeignError("not a JSON object")
     return value
+
+
+def entry(value: Mapping[str, Any], name: str) -> Any:
+    """An entry of a JSON object. Raises ForeignError without it."""
+    if name not in value:
+        raise ForeignError(f"no entry {name}")
+    return value[name]

@@ -1,0 +1,241 @@
+"""Reads the output of load generators for databases, caches and disks. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+from knee.data.foreign.result import ForeignError, Result, entry, found, half_digit, loaded, maybe, runs
+
+
+def redis_benchmark(text: str) -> list[Result]:
+    """redis-benchmark --csv: a closed loop for each command. The number of clients is not in the output."""
+    rows = [row for row in csv.reader(io.StringIO(text)) if row and row[0] != "test"]
+    header = ("rps", "avg", "min", "p50", "p95", "p99", "max")
+    if not rows or any(len(row) != 1 + len(header) for row in rows):
+        raise ForeignError(f"no rows with {len(header)} numbers")
+    found = []
+    for operation, *cells in rows:
+        values = dict(zip(header, map(float, cells), strict=True))
+        found.append(
+            Result(
+                "redis-benchmark",
+                values["rps"],
+                values["avg"],
+                operation=operation,
+                percentiles_ms={share: values[f"p{share:g}"] for share in (50.0, 95.0, 99.0)},
+                max_ms=values["max"],
+                half_digit_ms=half_digit(cells[1]),
+            )
+        )
+    return found
+
+
+def memtier(text: str) -> list[Result]:
+    """memtier_benchmark: its JSON file, or its text. A closed loop, unless its rate is limited."""
+    if not text.lstrip().startswith("{"):
+        return [_memtier_text(text)]
+    report = loaded(text)
+    settings, stats = entry(report, "configuration"), entry(report, "ALL STATS")
+    totals = entry(stats, "Totals")
+    connections, limit = settings["clients"] * settings["threads"], settings.get("rate_limit", 0)
+    shares = {name: time for name, time in entry(totals, "Percentile Latencies").items() if re.match(r"p\d", name)}
+    return [
+        Result(
+            "memtier",
+            totals["Ops/sec"],
+            # The average of all commands is 0 in some versions.
+            totals["Accumulated Latency"] / max(totals["Count"], 1),
+            clients=connections * settings.get("pipeline", 1),
+            percentiles_ms={float(name[1:]): time for name, time in shares.items()},
+            max_ms=totals.get("Max Latency"),
+            duration_s=entry(stats, "Runtime")["Total duration"] / 1000,
+            load_s=settings.get("test_time") or None,
+            requests=totals["Count"],
+            errors=totals.get("Connection Errors", 0),
+            rate=limit * connections if limit else None,
+            is_open=bool(limit),
+            half_digit_ms=0.0005,
+        )
+    ]
+
+
+def _memtier_text(text: str) -> Result:
+    threads = int(found(text, r"(\d+)\s+Threads", "number of threads"))
+    header = re.split(r"\s{2,}", found(text, r"(Type\s+Ops/sec.*\S)", "header of the table"))
+    cells = found(text, r"(Totals\s.*\S)", "line Totals").split()
+    row = dict(zip(header, cells, strict=False))
+    return Result(
+        "memtier",
+        float(row["Ops/sec"]),
+        float(row["Avg. Latency"]),
+        clients=threads * int(found(text, r"(\d+)\s+Connections per thread", "number of connections")),
+        percentiles_ms={
+            float(name[1:].split()[0]): float(time) for name, time in row.items() if re.match(r"p[\d.]+ Latency", name)
+        },
+        half_digit_ms=half_digit(row["Avg. Latency"]),
+    )
+
+
+def pgbench(text: str) -> list[Result]:
+    """pgbench: its summary. Without -P, -R or -L, its mean is N / X. With -R, response times count the delay."""
+    return [_pgbench(run) for run in runs(text, "transaction type: ")]
+
+
+def _pgbench(run: str) -> Result:
+    mean = found(run, r"latency average = ([\d.]+) ms", "line latency average")
+    tps = float(found(run, r"tps = ([\d.]+) \((?:without|excluding)", "line tps"))
+    done = int(found(run, r"number of transactions actually processed: (\d+)", "number of transactions"))
+    failed = int(maybe(run, r"number of failed transactions: (\d+)") or 0)
+    has_rate = "rate limit schedule lag" in run
+    return Result(
+        "pgbench",
+        tps,
+        float(mean),
+        clients=int(found(run, r"number of clients: (\d+)", "number of clients")),
+        duration_s=done / tps if tps else None,
+        requests=done + failed,
+        errors=failed,
+        is_open=has_rate,
+        computed="latency stddev" not in run and not has_rate,
+        half_digit_ms=half_digit(mean),
+    )
+
+
+def pgbench_log(text: str) -> list[Result]:
+    """pgbench -l: a line per transaction. The files of one run, one for each thread, are read together."""
+    if not text.endswith("\n"):
+        raise ForeignError("no end of the last line")
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    starts, ends, times = [], [], []
+    delayed = False
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = line.split()
+        try:
+            client, transaction, took, _, unix_s, unix_us = map(int, cells[:6])
+        except ValueError:
+            if cells[2:3] in (["skipped"], ["failed"]):
+                continue
+            raise ForeignError(f"line {number} is no transaction") from None
+        delayed = delayed or len(cells) > 6
+        first[client] = min(transaction, first.get(client, transaction))
+        last[client] = max(transaction, last.get(client, transaction))
+        ends.append(unix_s + unix_us / 1e6)
+        starts.append(ends[-1] - took / 1e6)
+        times.append(took / 1e3)
+    if len(times) < 2:
+        raise ForeignError("fewer than two transactions")
+    # With --sampling-rate, the log lacks transactions, but not their numbers.
+    requests = sum(last[client] - first[client] + 1 for client in first)
+    times.sort()
+    duration_s = max(ends) - min(starts)
+    return [
+        Result(
+            "pgbench",
+            requests / duration_s,
+            sum(times) / len(times),
+            clients=len(first),
+            percentiles_ms={share: times[int(share / 100 * len(times))] for share in (50.0, 90.0, 99.0)},
+            max_ms=times[-1],
+            duration_s=duration_s,
+            requests=requests,
+            is_open=delayed,
+        )
+    ]
+
+
+def ycsb(text: str) -> list[Result]:
+    """YCSB: a closed loop of threads, whose number is not in the output. Its runtime has the start of its clients."""
+    values: dict[str, dict[str, float]] = {}
+    for kind, name, value in re.findall(r"(?m)^\[(\S+)\], (\S+), ([\d.]+)$", text):
+        values.setdefault(kind, {})[name] = float(value)
+    overall = entry(values, "OVERALL")
+    kinds = [
+        each
+        for kind, each in values.items()
+        if "AverageLatency(us)" in each and kind != "CLEANUP" and not kind.startswith("Intended")
+    ]
+    requests = sum(each["Operations"] for each in kinds)
+    if not requests or any("99thPercentileLatency(us)" not in each for each in kinds):
+        raise ForeignError("no whole list of an operation")
+    # Percentiles of several operations cannot be merged.
+    shares = {float(share): kinds[0][f"{share}thPercentileLatency(us)"] / 1000 for share in (95, 99)}
+    return [
+        Result(
+            "ycsb",
+            entry(overall, "Throughput(ops/sec)"),
+            sum(each["Operations"] * each["AverageLatency(us)"] for each in kinds) / requests / 1000,
+            percentiles_ms=shares if len(kinds) == 1 else {},
+            max_ms=max(each["MaxLatency(us)"] for each in kinds) / 1000,
+            duration_s=entry(overall, "RunTime(ms)") / 1000,
+            requests=round(requests),
+            errors=round(
+                sum(
+                    value
+                    for each in kinds
+                    for name, value in each.items()
+                    if name.startswith("Return=") and name[7:] != "OK"
+                )
+            ),
+        )
+    ]
+
+
+def sysbench(text: str) -> list[Result]:
+    """sysbench 1.0: a closed loop of threads, unless it has a rate."""
+    return [_sysbench(run) for run in runs(text, r"sysbench \d")]
+
+
+def _sysbench(run: str) -> Result:
+    seconds = float(found(run, r"total time:\s+([\d.]+)s", "line total time"))
+    events = int(found(run, r"total number of events:\s+(\d+)", "number of events"))
+    mean = found(run, r"avg:\s+([\d.]+)", "mean latency")
+    rate = maybe(run, r"Target transaction rate: ([\d.]+)/sec")
+    share = re.search(r"(?m)^\s*(\d+)th percentile:\s+([\d.]+)", run)
+    return Result(
+        "sysbench",
+        events / seconds,
+        float(mean),
+        clients=int(found(run, r"Number of threads: (\d+)", "number of threads")),
+        percentiles_ms={float(share[1]): float(share[2])} if share and float(share[2]) else {},
+        max_ms=float(found(run, r"max:\s+([\d.]+)", "longest latency")),
+        duration_s=seconds,
+        requests=events,
+        errors=int(maybe(run, r"ignored errors:\s+(\d+)") or 0),
+        rate=float(rate) if rate else None,
+        is_open=rate is not None,
+        half_digit_ms=half_digit(mean),
+    )
+
+
+def fio(text: str) -> list[Result]:
+    """fio --output-format=json: a closed loop of jobs × iodepth. Reads and writes of a job are one loop."""
+    report = loaded(text)
+    common = report.get("global options", {})
+    return [_fio(job, {**common, **job.get("job options", {})}) for job in entry(report, "jobs")]
+
+
+def _fio(job: dict[str, Any], options: dict[str, str]) -> Result:
+    ways = [job[way] for way in ("read", "write", "trim") if job.get(way, {}).get("total_ios")]
+    if not ways:
+        raise ForeignError(f"job {job.get('jobname')} made no request")
+    iops = sum(way["iops"] for way in ways)
+    # With group_reporting, the entry sums the time of several jobs.
+    runtime_ms = max(way["runtime"] for way in ways)
+    jobs = max(1, round(job.get("job_runtime", runtime_ms) / runtime_ms))
+    shares = ways[0]["clat_ns"].get("percentile", {}) if len(ways) == 1 else {}
+    return Result(
+        "fio",
+        iops,
+        sum(way["iops"] * way["lat_ns"]["mean"] for way in ways) / iops / 1e6,
+        operation=str(job.get("jobname", "")),
+        clients=jobs * int(options.get("iodepth", 1)),
+        percentiles_ms={float(share): time / 1e6 for share, time in shares.items()},
+        max_ms=max(way["lat_ns"]["max"] for way in ways) / 1e6,
+        duration_s=runtime_ms / 1000,
+        requests=sum(way["total_ios"] for way in ways),
+        generator_busy=(job["usr_cpu"] + job["sys_cpu"]) / 100,
+    )
