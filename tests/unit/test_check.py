@@ -54,6 +54,7 @@ CLOSED = Result("tool", 1000.0, 16.0, clients=16, duration_s=60.0, requests=60_0
         ("wrk2-overload.txt", 1482.87, 7730.0, 16, 8440.0, 8420.0),
         ("vegeta.txt", 499.88, 2.827, None, 5.866, 4.324),
         ("vegeta.json", 499.88424963583174, 2.826649, None, 5.866315, 4.324316),
+        ("oha.json", 1586.6868981533432, 10.0848058, None, 15.900593, 13.141501),
         ("k6.json", 1454.7306289564506, 5.455992, 8, 78.734646, None),
         ("locust_stats.csv", 1252.673053097229, 6.157393, None, 223.2934, 17.0),
         ("memtier.json", 24321.69, 59955 / 97299, 20, 36.863, 7.679),
@@ -111,6 +112,28 @@ def test_pgbench_without_progress_measures_no_mean_and_its_log_does() -> None:
     assert (result.clients, result.requests, len(result.percentiles_ms)) == (4, 400, 3)
     (rated,) = results("pgbench-rate.txt")
     assert rated.is_open and not rated.computed
+
+
+def test_oha_does_not_count_its_deadline_as_errors() -> None:
+    (result,) = results("oha.json", 16)
+    assert (result.requests, result.errors) == (4749, 0)
+    assert kinds(result)["law"].state == "holds"
+    (rated,), _ = read([RECORDED / "oha-rate.json"], rate=3000)
+    assert "1,590 of 3,000 requests/s" in kinds(rated)["rate"].what
+
+
+def test_table_of_knees_columns_is_checked_with_its_think_time(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "workers,clients,think_ms,throughput,response_ms\n8,16,4,1000,12.0\n9,16,4,1000,0.012\n"
+    )
+    one, two = read([tmp_path / "t.csv"])[0]
+    assert kinds(one)["law"].state == "holds" and one.operation == "workers = 8"
+    assert "rest" not in kinds(one)
+    assert "1,000 times too short" in kinds(two)["unit"].cause
+    assert table([one]) == "clients,think_ms,throughput,response_ms\n16,4.0,1000.0,12.0\n"
+    (tmp_path / "t.csv").write_text("clients,throughput,response_ms\n16,1000,x\n")
+    with pytest.raises(MeasurementsError, match=r"t.csv: its table:2: column response_ms: 'x' is not a number"):
+        read([tmp_path / "t.csv"])
 
 
 def test_redis_benchmark_has_a_result_for_each_command() -> None:

@@ -321,3 +321,16 @@ def test_configurations_are_named_where_there_are_several() -> None:
     text = "servers,clients,throughput,response_ms\n1,8,1000.0,8.000\n3,8,1000.0,9.000\n"
     sentence = sentences(laws(text))[0]
     assert "8 clients (servers = 3)" in sentence and "servers = 1" not in sentence
+
+
+def test_response_times_in_another_unit_are_named_as_such() -> None:
+    for times, way in (
+        (1e-3, "1,000 times too short"),
+        (1e3, "1,000 times too long"),
+        (1e-6, "1,000,000 times too short"),
+    ):
+        found = " ".join(
+            sentences(laws(f"clients,throughput,response_ms\n8,1000,{8 * times}\n16,1200,{13.3 * times}\n"))
+        )
+        assert f"Likely cause: the response times are about {way}: correct their unit." in found
+        assert "coordinated omission" not in found

@@ -63,6 +63,7 @@ def table(results: Sequence[Result]) -> str:
     rows = [row for result in results if (row := _row(result))]
     columns = [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
     columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
+    columns += ["think_ms"] * any(row["think_ms"] for row in rows)
     columns += ["throughput", "response_ms"]
     return pl.DataFrame(rows, infer_schema_length=None).select(columns).write_csv() if rows else ""
 
@@ -71,10 +72,10 @@ def _row(result: Result) -> dict[str, object] | None:
     if result.is_open:
         # Rates that a tool measured differ in their last digits between repetitions.
         rate = result.rate or result.sent_rate
-        load = {"rate": None if rate is None else float(f"{rate:.3g}"), "clients": None}
+        load = {"rate": None if rate is None else float(f"{rate:.3g}"), "clients": None, "think_ms": None}
     else:
-        load = {"rate": None, "clients": result.clients}
-    if not any(load.values()) or not result.throughput:
+        load = {"rate": None, "clients": result.clients, "think_ms": result.rest_ms or 0.0}
+    if not (load["rate"] or load["clients"]) or not result.throughput:
         return None
     response_ms = result.response_ms
     if result.clients and (result.computed or result.corrected):
@@ -96,10 +97,10 @@ def _missing(closed: Sequence[Result]) -> list[Finding]:
             levels = ", ".join(f"{count}" for count in sorted(count for count in counts if count is not None))
             what, cause = f"the only numbers of clients are {levels}", "a knee needs a slope and a plateau"
             remedy = "measure 1, 2, 4, 8, … clients, until throughput stops growing"
-            found.append(Finding("levels", "doubt", name, LEVELS_MIN - len(counts), what, cause, remedy))
+            found.append(Finding("levels", "doubt", LEVELS_MIN - len(counts), what, cause, remedy, name))
         fewest = min(counts.values())
         if fewest < _REPETITIONS_MIN:
             what, cause = f"one level has only {counted(fewest, 'run')}", "chance may explain any difference"
             remedy = f"measure every level {_REPETITIONS_MIN} times or more"
-            found.append(Finding("repetitions", "doubt", name, _REPETITIONS_MIN - fewest, what, cause, remedy))
+            found.append(Finding("repetitions", "doubt", _REPETITIONS_MIN - fewest, what, cause, remedy, name))
     return found

@@ -7,10 +7,11 @@ tool that measures all three can be audited.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from knee.data.foreign import Result
+from knee.laws.causes import wrong_unit
 from knee.stats.intervals import counted, number
 
 TOLERANCE = 0.05
@@ -20,8 +21,6 @@ INVENTED = "invented latencies"
 _MILD = 1.25
 """wrk invents some latencies in every run."""
 
-_UNITS = (1e3, 1e6, 1e-3, 1e-6)
-_UNIT_APART = 0.25
 _ACCOUNTED = 0.8
 """A pause held all clients if it is at least this share of their time outside of median responses."""
 _MOST = 0.5
@@ -35,31 +34,34 @@ _SECONDS_MIN = 10.0
 _REST = 0.1
 
 
+State = Literal["wrong", "doubt", "unknown", "holds"]
+
+
 @dataclass(frozen=True)
 class Finding:
     """A result of one rule.
 
     kind    the rule's name
     state   `wrong` contradicts a number, `doubt` weakens it, `unknown` names a missing number, `holds` confirms it
-    source  the file
     figure  how bad it is; the worst of a kind is printed
     what, cause, remedy
             the parts of the message
+    source  the file, or the tool and the operation
     """
 
     kind: str
-    state: Literal["wrong", "doubt", "unknown", "holds"]
-    source: str
+    state: State
     figure: float
     what: str
     cause: str
     remedy: str = ""
+    source: str = ""
 
 
 def findings_of(result: Result) -> list[Finding]:
     """The findings of all rules about one result."""
     rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _short)
-    return [finding for rule in rules for finding in rule(result)]
+    return [replace(finding, source=result.source) for rule in rules for finding in rule(result)]
 
 
 def in_flight(result: Result) -> float | None:
@@ -74,7 +76,6 @@ def _clients(result: Result) -> Iterator[Finding]:
         yield Finding(
             "clients",
             "wrong",
-            result.source,
             result.declared / max(result.clients, 1),
             f"{result.clients} of {result.declared} connections were open",
             f"the threads of {result.tool} take equal shares, rounded down",
@@ -88,13 +89,12 @@ def _law(result: Result) -> Iterator[Finding]:
         why = "computed its mean response time from N / X" if result.computed else "printed no mean response time"
         remedy = {"pgbench": "add -P 1", "ab": "keep the table of connection times"}.get(tool, "record response times")
         what = "N = X · R was not checked"
-        yield Finding("law", "unknown", result.source, 0, what, f"{tool} {why}, and measured none", remedy)
+        yield Finding("law", "unknown", 0, what, f"{tool} {why}, and measured none", remedy)
         return
     if result.clients is None:
         yield Finding(
             "law",
             "unknown",
-            result.source,
             0,
             "N = X · R was not checked",
             f"{tool} printed no number of clients; about {number(inside)} requests were in flight",
@@ -109,26 +109,22 @@ def _law(result: Result) -> Iterator[Finding]:
     what = f"X · R is {number(inside)} requests in flight, and {counted(result.clients, 'client')} ran"
     if abs(ratio - 1) <= allowed:
         what = f"X · R is {number(inside)}, and N is {result.clients} ({ratio - 1:+.1%}, allowed ±{allowed:.0%})"
-        yield Finding("law", "holds", result.source, abs(ratio - 1), what, "throughput and response time agree")
+        yield Finding("law", "holds", abs(ratio - 1), what, "throughput and response time agree")
     else:
         worse = max(ratio, 1 / ratio) if ratio else float("inf")
         kind, cause, remedy = _why(result, ratio, allowed)
-        state: Literal["wrong", "doubt"] = "doubt" if kind == INVENTED and worse < _MILD else "wrong"
-        yield Finding(kind, state, result.source, worse, what, cause, remedy)
+        state: State = "doubt" if kind == INVENTED and worse < _MILD else "wrong"
+        yield Finding(kind, state, worse, what, cause, remedy)
 
 
 def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
     """The kind, the cause and the remedy of a violation."""
     assert result.clients is not None and result.response_ms is not None
-    unit = next((each for each in _UNITS if abs(ratio / each - 1) < _UNIT_APART), None)
-    if unit is not None:
-        times, way = max(unit, 1 / unit), "long" if unit > 1 else "short"
-        return (
-            "unit",
-            f"the response times are about {times:,.0f} times too {way}",
-            "correct their unit, or that of the throughput",
-        )
     cycle_ms = 1000 * result.clients / result.throughput
+    expected_ms = cycle_ms - (result.rest_ms or 0.0)
+    if unit := wrong_unit(result.response_ms / expected_ms if expected_ms > 0 else 1.0):
+        cause, _, remedy = unit.partition(": ")
+        return "unit", cause, remedy
     if ratio > 1 and result.corrected:
         return (
             INVENTED,
@@ -162,7 +158,6 @@ def _open(result: Result) -> Iterator[Finding]:
         yield Finding(
             "rate",
             "wrong",
-            result.source,
             result.rate / max(result.throughput, 1e-9),
             f"{number(result.throughput)} of {number(result.rate)} requests/s were answered",
             "the server, or the generator's limit of clients, holds less than this rate",
@@ -176,7 +171,6 @@ def _open(result: Result) -> Iterator[Finding]:
         yield Finding(
             "rate",
             "wrong",
-            result.source,
             inside / result.clients,
             f"{number(inside)} requests were due and unanswered on average, and {result.clients} connections ran",
             "the rate exceeds the capacity, so response times grow with the length of the run",
@@ -185,11 +179,11 @@ def _open(result: Result) -> Iterator[Finding]:
         return
     what = f"X · R is {number(inside)} requests in the system"
     if result.rate:
-        yield Finding("rate", "holds", result.source, 0, what, "requests kept their rate")
+        yield Finding("rate", "holds", 0, what, "requests kept their rate")
     else:
         sent = result.sent_rate or result.throughput
         cause = f"{result.tool} printed no requested rate, so it may have fallen behind; it sent {number(sent)}/s"
-        yield Finding("rate", "unknown", result.source, 0, what, cause, "add --rate")
+        yield Finding("rate", "unknown", 0, what, cause, "add --rate")
 
 
 def _pause(result: Result) -> Iterator[Finding]:
@@ -214,7 +208,6 @@ def _pause(result: Result) -> Iterator[Finding]:
         yield Finding(
             "omission",
             "wrong" if is_sure else "doubt",
-            result.source,
             due_ms / max(shown_ms, 1e-9),
             f"the {name} of {number(shown_ms)} ms {verb} a pause of {number(result.max_ms)} ms",
             f"coordinated omission: {proviso}; requests that are due at a constant rate would have a {name} of "
@@ -230,7 +223,6 @@ def _errors(result: Result) -> Iterator[Finding]:
         yield Finding(
             "errors",
             "wrong" if share >= _ERRORS else "doubt",
-            result.source,
             share,
             f"{result.errors} of {total} requests failed ({share:.2%})",
             "errors may be faster than answers, and count in the throughput",
@@ -243,16 +235,18 @@ def _generator(result: Result) -> Iterator[Finding]:
     if result.generator_busy is not None and result.generator_busy >= _BUSY:
         what = f"a thread of {result.tool} was {result.generator_busy:.0%} busy"
         cause = "the generator limits, not the system"
-        yield Finding("generator", "wrong", result.source, result.generator_busy, what, cause, remedy)
+        yield Finding("generator", "wrong", result.generator_busy, what, cause, remedy)
     if result.dropped:
         share = result.dropped / (result.dropped + (result.requests or 0))
         what = f"{result.tool} left out {result.dropped} due requests ({share:.0%})"
         cause = "all its clients were waiting, so response times leave out the wait for a client"
-        yield Finding("generator", "wrong", result.source, share, what, cause, "allow more clients, or lower the rate")
-    if result.response_ms and result.rest_ms and result.rest_ms > _REST * result.response_ms:
+        yield Finding("generator", "wrong", share, what, cause, "allow more clients, or lower the rate")
+    # A table declares its think time.
+    is_measured = result.tool != "csv"
+    if is_measured and result.response_ms and result.rest_ms and result.rest_ms > _REST * result.response_ms:
         what = f"clients spent {number(result.rest_ms)} ms between response times of {number(result.response_ms)} ms"
         cause = "scripts, connecting or thinking, which response times leave out"
-        yield Finding("rest", "doubt", result.source, result.rest_ms / result.response_ms, what, cause)
+        yield Finding("rest", "doubt", result.rest_ms / result.response_ms, what, cause)
 
 
 def _short(result: Result) -> Iterator[Finding]:
@@ -260,7 +254,6 @@ def _short(result: Result) -> Iterator[Finding]:
         yield Finding(
             "short",
             "doubt",
-            result.source,
             1 / max(result.duration_s, 1e-9),
             f"the run took {number(result.duration_s)} s",
             "warm-up is part of it, and a pause of a second may be missed",

@@ -256,7 +256,7 @@ def check_command(
         int | None, typer.Option(min=1, metavar="N", help="Requests in flight, for output that does not name them.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, metavar="R", help="Requested requests/s, for open loops.")
+        float | None, typer.Option(min=0, metavar="R", help="Requested requests/s: the load was an open loop.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the results as a CSV for other commands.")

@@ -17,6 +17,12 @@ MIX = "the types do not occur as often as the visits declare"
 SUM = "the types do not add up to the rows for all requests: a type is missing, or the rows count it differently"
 
 
+UNITS = (1e3, 1e6, 1e-3, 1e-6)
+"""Factors between seconds, milliseconds, microseconds and nanoseconds."""
+UNIT_APART = 0.25
+"""A factor is a unit's if it is at most this share away: no other cause comes as close to 1000."""
+
+
 @dataclass(frozen=True)
 class Traces:
     """Evidence in a point's repetitions on the cause of a violation. A value is None if a repetition lacks it.
@@ -94,6 +100,15 @@ def traces(runs: pl.DataFrame) -> dict[int, Traces]:
     return {row.pop("point"): Traces(**row, pipelined=pipelined) for row in found.iter_rows(named=True)}
 
 
+def wrong_unit(times: float) -> str:
+    """The cause of response times that are `times` too long, if that is a factor between two units; empty otherwise."""
+    for factor in UNITS:
+        if times > 0 and abs(times / factor - 1) < UNIT_APART:
+            way = "long" if factor > 1 else "short"
+            return f"the response times are about {max(factor, 1 / factor):,.0f} times too {way}: correct their unit"
+    return ""
+
+
 def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
     """Likely causes of a violation of the interactive law for all requests at a point.
 
@@ -102,6 +117,8 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
     cause: an error counts as an answer, with its response time.
     """
     few = throughput_residual > 0
+    if unit := wrong_unit(1 / (1 + left.missing_ms / (1000 * left.response_s)) if left.response_s > 0 else 1.0):
+        return (unit,)
     # If outages explain half of the residual, they also explain a drift.
     if few and left.unexplained == 0 and left.unserved >= throughput_residual / 2:
         return (_outage(left),)

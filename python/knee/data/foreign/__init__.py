@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from knee.data.foreign import http, stores
+from knee.data.foreign import http, stores, table
 from knee.data.foreign.result import ForeignError, Result
 from knee.errors import MeasurementsError
 
@@ -32,6 +32,7 @@ TOOLS = {
     "hey": _Tool(http.hey, r"(?m)^  Slowest:\s"),
     "ab": _Tool(http.ab, r"(?m)^This is ApacheBench"),
     "vegeta": _Tool(http.vegeta, r'(?m)^Requests +\[total, rate|\A\s*\{"latencies":'),
+    "oha": _Tool(http.oha, r'"requestsPerSec"'),
     "k6": _Tool(http.k6, r'"http_req_duration"'),
     "locust": _Tool(http.locust, r"\AType,Name,Request Count,"),
     "redis-benchmark": _Tool(stores.redis_benchmark, r'\A"test","rps",'),
@@ -41,6 +42,7 @@ TOOLS = {
     "ycsb": _Tool(stores.ycsb, r"(?m)^\[OVERALL\], "),
     "sysbench": _Tool(stores.sysbench, r"(?m)^sysbench \d"),
     "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
+    "csv": _Tool(table.table, r"\A(?=[^\n]*,)[^\n]*\bthroughput\b"),
 }
 """Readers by the tool's name. A text is of the first tool whose mark it has."""
 
@@ -65,7 +67,7 @@ def read(
     clients
         Clients of results without a number; by default it is in the file's name, as in `c16.txt`.
     rate
-        Requested rate of open loops, in requests/s.
+        Requested rate in requests/s; it makes every result one of an open loop.
 
     Raises
     ------
@@ -89,6 +91,8 @@ def read(
             raise MeasurementsError(
                 f"{path}: {error}: not whole output of {name}; repeat the run, or name its tool with --from"
             ) from None
+        except MeasurementsError as error:
+            raise MeasurementsError(f"{path}: {error}") from None
         if tool is None:
             guesses.setdefault(f"written by {name}, by its form (--from names another tool)", []).append(path.name)
         named = re.search(_CLIENTS, path.stem.lower())
@@ -98,8 +102,9 @@ def read(
                 count = clients or (int(named[1] or named[2]) if named else None)
                 if clients is None and named:
                     guesses.setdefault(f"{count} clients, by its name (--clients sets them)", []).append(path.name)
-            asked = (rate if result.is_open else None) or result.rate
-            results.append(replace(result, source=str(path), clients=count, rate=asked))
+            if rate is not None:
+                result = replace(result, is_open=True, rate=rate)
+            results.append(replace(result, source=str(path), clients=count))
     return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
 
 

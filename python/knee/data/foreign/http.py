@@ -200,3 +200,26 @@ def locust(text: str) -> list[Result]:
             errors=int(row["Failure Count"]),
         )
     ]
+
+
+def oha(text: str) -> list[Result]:
+    """oha --output-format json: a closed loop, unless it has a rate. Neither clients nor rate are in the output."""
+    report = loaded(text)
+    summary, times, codes = (
+        entry(report, name) for name in ("summary", "latencyPercentiles", "statusCodeDistribution")
+    )
+    answers, good = sum(codes.values()), sum(count for code, count in codes.items() if code[0] in "23")
+    # At the end of the run, oha aborts a request of each client.
+    failed = sum(count for error, count in report["errorDistribution"].items() if error != "aborted due to deadline")
+    return [
+        Result(
+            "oha",
+            summary["requestsPerSec"],
+            1000 * summary["average"],
+            percentiles_ms={float(name[1:]): 1000 * time for name, time in times.items() if time is not None},
+            max_ms=1000 * summary["slowest"],
+            duration_s=summary["total"],
+            requests=answers + failed,
+            errors=answers - good + failed,
+        )
+    ]
