@@ -130,6 +130,7 @@ pub(crate) fn read_segments(
         directory,
         segment_bytes,
         promises,
+        must_be_there,
         reached: manifest.reached,
         kept: Vec::new(),
         blank: Vec::new(),
@@ -247,6 +248,8 @@ struct Reading<'a> {
     directory: &'a Directory,
     segment_bytes: usize,
     promises: bool,
+    /// Up to here, the log was on the disk.
+    must_be_there: Option<Location>,
     reached: Reached,
     kept: Vec<Part>,
     /// Segments without records, after the end of the log.
@@ -330,7 +333,9 @@ impl Reading<'_> {
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
         let mut cut_at = SegmentId::MAX;
-        if end.scan.seal.is_none() {
+        // A seal would hide that the end is missing, if this repair is interrupted.
+        let is_lost_end = Some(Location::new(end.id, end.scan.end)) < self.must_be_there;
+        if end.scan.seal.is_none() && !is_lost_end {
             let sealed = end.seal(self.reached.last);
             sealed.map_err(|error| DirectoryError::Io(end.path.clone(), error))?;
             cut_at = end.id;

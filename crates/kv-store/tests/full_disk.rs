@@ -415,3 +415,58 @@ fn full_disk_takes_the_keys_of_its_segments() {
 fn store_opens_on_a_full_disk() {
     on_a_disk("opens", opens);
 }
+
+/// Another process takes each block as soon as it is free.
+fn deletes_beside_a_neighbour(path: &Path) {
+    let store = open(path, 1 << 30);
+    let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
+    let mut items = Items::new(store.clone());
+    let keys = (0..)
+        .find(|key: &u32| {
+            let refused = put(&mut items, *key, &[1; 200]).is_err();
+            store.sync(store.last()).expect("the disk takes it");
+            refused
+        })
+        .expect("small");
+    let mut neighbour = taken_but(path, 0);
+    for round in 0..keys {
+        let key = (u64::from(round) * 7919 % u64::from(keys)) as u32;
+        let removed = items.update(&key.to_le_bytes(), 1, |_| (Change::Remove, ())).0;
+        store.sync(store.last()).expect("the disk takes it");
+        assert!(removed.is_ok(), "delete {round} of {keys}: {removed:?} {:?}", store.figures());
+        while neighbour.write_all(&[1; 4096]).is_ok() {}
+    }
+    assert_eq!(store.keys(), 0);
+    drop(keeper);
+}
+
+#[test]
+fn full_disk_takes_deletes_beside_a_neighbour_that_takes_all_space() {
+    on_a_disk("neighbour", deletes_beside_a_neighbour);
+}
+
+/// An older version made no lists for spares, and a power cut may take them.
+fn opens_without_lists(path: &Path) {
+    let store = open(path, 1 << 30);
+    let mut items = Items::new(store.clone());
+    for key in 0..2000 {
+        put(&mut items, key, &[1; 20]).expect("room");
+    }
+    drop((items, store));
+    let entries = fs::read_dir(path).expect("readable");
+    let mut lists: Vec<_> = entries
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "keys"))
+        .collect();
+    lists.sort();
+    for list in &lists[lists.len() - 2..] {
+        fs::remove_file(list).expect("it is there");
+    }
+    let _filler = taken_but(path, 0);
+    open(path, 1 << 30);
+}
+
+#[test]
+fn store_whose_spares_have_no_lists_opens_on_a_full_disk() {
+    on_a_disk("no-lists", opens_without_lists);
+}

@@ -570,3 +570,59 @@ fn deleted_key_is_forgotten_beside_damaged_ones() {
         assert!(scanned.is_err() || keys == expected, "{scanned:?}: {keys:?}");
     }
 }
+
+/// A store whose newest value is damaged at the end of the log.
+fn with_a_missing_end(name: &str) -> Directory {
+    let directory = Directory::new(name);
+    let store = open(&directory.0).expect("opens");
+    for value in [b"old", b"new"] {
+        set(&store, b"key", value);
+        store.sync(store.last()).expect("the disk takes it");
+        store.write_out().expect("the disk takes it");
+    }
+    let crashed = directory.copy();
+    let segment = crashed.segments().remove(0);
+    let bytes = fs::read(&segment).expect("readable");
+    let at = bytes.windows(6).position(|bytes| bytes == b"keynew").expect("it is in there");
+    let file = fs::File::options().write(true).open(&segment).expect("writable");
+    file.write_all_at(b"z", at as u64).expect("writable");
+    crashed
+}
+
+#[test]
+fn killed_repair_keeps_the_evidence_of_a_missing_end() {
+    let crashed = with_a_missing_end("killed-end");
+    let path = crashed.0.clone();
+    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let mut killed = None;
+    let mut copy = |opening: Opening| {
+        if opening.pass == Pass::Restore {
+            killed.get_or_insert_with(|| crashed.copy());
+        }
+    };
+    let one = options(Consistency::Linearizable);
+    Store::open_and_tell(one, &at, 1 << 26, &mut copy).expect("opens");
+    let killed = killed.expect("there was a second pass");
+    open(&killed.0).map(drop).expect_err("the end is missing");
+    let (store, report) = repaired(&killed);
+    assert_eq!(value(&store, b"key"), None, "{report:?}");
+}
+
+#[test]
+fn failed_repair_keeps_the_evidence_of_a_missing_end() {
+    let crashed = with_a_missing_end("failed-end");
+    // The report cannot be written: a directory has the name of today's file.
+    for day in 0..2 {
+        let date = std::process::Command::new("date")
+            .args(["-u", "+%F", "-d", &format!("+{day} day")])
+            .output()
+            .expect("date runs");
+        let date = String::from_utf8(date.stdout).expect("text");
+        fs::create_dir(crashed.0.join(format!("REPAIR-{}.txt", date.trim()))).expect("made");
+    }
+    let path = crashed.0.clone();
+    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let failed = Store::open(options(Consistency::Linearizable), &at, 1 << 26).map(drop);
+    failed.expect_err("the report cannot be written");
+    open(&crashed.0).map(drop).expect_err("the end is missing");
+}

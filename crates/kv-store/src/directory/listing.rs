@@ -23,13 +23,19 @@ impl Directory {
         self.path.join(format!("{id:08}.keys"))
     }
 
-    /// Reserves the space for the keys of a segment. Overwrites earlier keys: a crash may have kept them, but not their
-    /// records. The file keeps its blocks: a full disk may have no others.
+    /// Reserves the space for the keys of a segment, if the disk has it: without the list, a repair is less precise.
+    /// Overwrites earlier keys: a crash may have kept them, but not their records. The file keeps its blocks: a full disk
+    /// may have no others.
     pub(super) fn new_keys(&self, id: SegmentId, made: Made) -> io::Result<Keys> {
         let path = self.keys_file(id);
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
-        reserve(&file, file_bytes_max(made.bytes))?;
-        file.write_all_at(&vec![0; file.metadata()?.len() as usize], 0)?;
+        let earlier = file.metadata()?.len() as usize;
+        let _ = reserve(&file, file_bytes_max(made.bytes));
+        if earlier > 0 {
+            file.write_all_at(&vec![0; earlier], 0)?;
+            // A power cut must not bring the earlier keys back.
+            file.sync_data()?;
+        }
         Ok(Keys::new(file, made.salt))
     }
 

@@ -58,7 +58,7 @@ async fn wrong_request_is_refused_with_the_reason() {
     let error = bulk_put(&mut client, vec![idle]).await.err();
     failed.push((error, Code::InvalidArgument, "change 0 has no action"));
     let error = client.scan(scan("b", "a", "")).await.err();
-    failed.push((error, Code::InvalidArgument, "the range is inverted: its start 'b' is behind"));
+    failed.push((error, Code::InvalidArgument, "the range is inverted: its start 'b' is after"));
     let error = client.atomic_scan(scan("b", "a", "")).await.err();
     failed.push((error, Code::InvalidArgument, "the range is inverted"));
     let error = client.scan(scan("", "", "size >")).await.err();
