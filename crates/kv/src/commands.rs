@@ -153,18 +153,18 @@ impl<E: Engine> Commands<E> {
         }
     }
 
-    /// Whether the next value that the request gets is longer than a page.
+    /// Whether one of the values that the request still gets is longer than a page.
     pub(crate) fn is_long(&mut self, request: &Request<'_>, done: &Progress, now: Second) -> bool {
         let mut key = std::mem::take(&mut self.key);
-        let next = match request {
-            Request::Get(get) => get.keys().nth(done.keys),
-            Request::MetaGet(meta) if meta.has(b'v') => Some(meta.key_bytes(&mut key)),
-            _ => None,
-        };
         let length = |item: Option<Item<'_>>| item.map_or(0, |item| item.value.len());
-        let long = next.is_some_and(|next| {
-            self.engine.get(next, now, length).is_ok_and(|length| length > SHORT_VALUE_BYTES)
-        });
+        let mut is_long = |key: &[u8]| {
+            self.engine.get(key, now, length).is_ok_and(|length| length > SHORT_VALUE_BYTES)
+        };
+        let long = match request {
+            Request::Get(get) => get.keys().skip(done.keys).any(is_long),
+            Request::MetaGet(meta) if meta.has(b'v') => is_long(meta.key_bytes(&mut key)),
+            _ => false,
+        };
         self.key = key;
         long
     }

@@ -149,6 +149,8 @@ impl MemcachedServer {
                 + LINE_BYTES_MAX,
             buffered_bytes_max: settings.buffered_bytes_max,
             connections_max: settings.connections_max,
+            request_bytes_max: limits.value_bytes_max.max(limits.retrieval_line_bytes_max)
+                + LINE_BYTES_MAX,
             refusal: b"ERROR Too many open connections\r\n",
             idle_timeout: settings.idle_timeout,
             ..Config::default()

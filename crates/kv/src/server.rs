@@ -127,7 +127,7 @@ impl<E: Engine> Server<E> {
             return 0;
         }
         self.commands.connections = io.accepted();
-        let roomy = io.has_room_for_answers();
+        let roomy = io.has_room_for_long_answers();
         let mut budget = if roomy { OUTPUT_BYTES_MAX } else { SHORT_ANSWER_BYTES };
         let mut start = 0;
         while start < input.len() {

@@ -40,8 +40,8 @@ impl Client {
             barrier: false,
             paused: false,
             ending: Ending::Open,
-            // Before the first reply, take few requests.
-            reply_bytes: ANSWER_BYTES_MAX / 4,
+            // Before the first reply, take one request.
+            reply_bytes: ANSWER_BYTES_MAX,
         }
     }
 

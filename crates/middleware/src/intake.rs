@@ -83,6 +83,10 @@ impl Proxy {
             self.hold(io, conn);
             return 0;
         }
+        if !io.has_room_for_answer(conn) {
+            io.wait_for_room(conn);
+            return 0;
+        }
         let pipelined = self.config.mode == Mode::Pipelined;
         let draining = self.is_draining();
         let limits = self.config.limits;
@@ -248,7 +252,7 @@ impl Proxy {
         }
         loop {
             while let Some(&lane) = self.idle.last() {
-                if !self.shared.is_empty() && !io.has_room_for_answers() {
+                if !self.shared.is_empty() && !io.may_answer() {
                     return self.shared.publish_idle(self.thread, self.idle.len());
                 }
                 let Some(job) = self.shared.take() else { break };
@@ -351,10 +355,9 @@ impl Proxy {
         }
     }
 
-    /// Whether clients have room for answers, and all servers can take more requests. Otherwise, and until every server
-    /// was tried, clients are held back.
-    fn has_room(&self, io: &mut Io) -> bool {
-        if self.is_starting() || !io.has_room_for_answers() {
+    /// Whether all servers can take more requests. Otherwise, and until every server was tried, clients are held back.
+    fn has_room(&self, io: &Io) -> bool {
+        if self.is_starting() {
             return false;
         }
         if self.config.mode != Mode::Pipelined {

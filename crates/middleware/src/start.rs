@@ -51,6 +51,11 @@ pub fn start(
         output_high_water_bytes: OUTPUT_HIGH_WATER_BYTES,
         output_low_water_bytes: OUTPUT_LOW_WATER_BYTES,
         buffered_bytes_max: config.buffered_bytes_max,
+        request_bytes_max: config
+            .limits
+            .value_bytes_max
+            .max(config.limits.retrieval_line_bytes_max)
+            + config.limits.line_bytes_max,
         connections_max: config.connections_max,
         refusal: REFUSAL,
         idle_timeout: config.idle_timeout,

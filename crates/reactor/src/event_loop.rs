@@ -155,7 +155,12 @@ impl<H: Handler> EventLoop<H> {
                 match key {
                     SWEEP => self.close_idle(),
                     GRACE_OVER => self.io.stop(),
-                    ROOM => self.io.on_room_timer(),
+                    ROOM => {
+                        self.io.on_room_timer();
+                        for conn in std::mem::take(&mut self.io.drained) {
+                            self.handler.on_drained(&mut self.io, conn);
+                        }
+                    }
                     ACCEPT_AGAIN => {
                         self.accept_rests = false;
                         self.accept();
@@ -370,9 +375,9 @@ impl<H: Handler> EventLoop<H> {
         if consumed < scratch.len() {
             let mut rest = self.io.pool.take();
             rest.extend_from_slice(&scratch[consumed..]);
-            self.keep(conn, rest, 0);
+            self.keep(conn, rest, 0, consumed > 0);
         } else {
-            self.io.count_input(conn.index);
+            self.io.count_input(conn.index, true);
         }
     }
 
@@ -380,12 +385,13 @@ impl<H: Handler> EventLoop<H> {
         let Some(connection) = self.io.get_mut(conn) else { return };
         let input = std::mem::take(&mut connection.input);
         let mut consumed = std::mem::take(&mut connection.consumed);
-        consumed += self.show(conn, &input[consumed..]);
+        let shown = self.show(conn, &input[consumed..]);
+        consumed += shown;
         if consumed == input.len() {
             self.io.pool.give(input);
-            self.io.count_input(conn.index);
+            self.io.count_input(conn.index, true);
         } else {
-            self.keep(conn, input, consumed);
+            self.keep(conn, input, consumed, shown > 0);
         }
     }
 
@@ -403,7 +409,7 @@ impl<H: Handler> EventLoop<H> {
     }
 
     /// Keeps the input behind its first `consumed` bytes.
-    fn keep(&mut self, conn: ConnId, mut input: Vec<u8>, mut consumed: usize) {
+    fn keep(&mut self, conn: ConnId, mut input: Vec<u8>, mut consumed: usize, progressed: bool) {
         let bytes_max = self.io.config.input_bytes_max;
         let Some(connection) = self.io.get_mut(conn) else { return };
         let rest = input.len() - consumed;
@@ -420,7 +426,7 @@ impl<H: Handler> EventLoop<H> {
         if rest > bytes_max && !connection.paused {
             self.io.close_because(conn, Close::Overflow);
         } else if needed > FREE_BYTES || connection.request_bytes > 0 {
-            self.io.count_input(conn.index);
+            self.io.count_input(conn.index, progressed);
         }
     }
 

@@ -90,7 +90,7 @@ impl Group {
             threads: Vec::new(),
             accepted: AtomicUsize::new(0),
             shutdown: AtomicBool::new(false),
-            room: Room::new(config.buffered_bytes_max),
+            room: Room::new(config.buffered_bytes_max, config.request_bytes_max),
         };
         for _ in 0..threads {
             let poll = Poll::new()?;
@@ -124,6 +124,7 @@ impl Group {
                 next_thread: threads - 1,
                 stopping: false,
                 holding: Holding::default(),
+                drained: Vec::new(),
                 shared: Arc::clone(&shutdown.shared),
                 thread,
             };

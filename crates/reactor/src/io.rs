@@ -39,6 +39,8 @@ pub struct Config {
     pub buffered_bytes_max: usize,
     /// Largest number of accepted connections of the whole group; further ones are refused.
     pub connections_max: usize,
+    /// Longest request of an accepted connection. The memory has room for six of them in any case.
+    pub request_bytes_max: usize,
     /// The text that a refused connection gets before it is closed.
     pub refusal: &'static [u8],
     /// An accepted connection without traffic in either direction for this time is closed.
@@ -56,6 +58,7 @@ impl Default for Config {
             output_low_water_bytes: 256 * 1024,
             buffered_bytes_max: usize::MAX,
             connections_max: 16 * 1024,
+            request_bytes_max: 4 * 1024 * 1024,
             refusal: b"",
             idle_timeout: None,
             shutdown_grace: Duration::from_secs(5),
@@ -134,6 +137,8 @@ pub(crate) struct Connection {
     pub(crate) request_bytes: usize,
     /// Bytes of unsent output that are counted.
     pub(crate) answer_bytes: usize,
+    /// Bytes sent since `holds_since`.
+    pub(crate) sent_since: usize,
     /// When the first of those bytes were counted.
     pub(crate) holds_since: Instant,
     pub(crate) waits_for_room: bool,
@@ -191,6 +196,8 @@ pub struct Io {
     pub(crate) next_thread: usize,
     pub(crate) stopping: bool,
     pub(crate) holding: Holding,
+    /// Connections whose output fell to the low-water mark outside of a batch.
+    pub(crate) drained: Vec<ConnId>,
     pub(crate) shared: std::sync::Arc<Shared>,
     pub(crate) thread: usize,
 }
@@ -469,6 +476,7 @@ impl Io {
             last_active: self.now,
             request_bytes: 0,
             answer_bytes: 0,
+            sent_since: 0,
             holds_since: self.now,
             waits_for_room: false,
             connecting,
@@ -533,6 +541,7 @@ impl Io {
                 Ok(sent) => {
                     connection.last_active = now;
                     connection.output.advance(sent, pool);
+                    connection.sent_since = connection.sent_since.saturating_add(sent);
                     // A short write means that the kernel's buffer is full: an edge will come.
                     connection.writable = sent == asked;
                 }

@@ -1,9 +1,11 @@
 //! Memory for unfinished requests and unread answers: one budget for the threads of a group.
 //!
-//! One half is for requests, the other for answers. A request reserves its length before more of it is read; without
-//! room, its connection waits unread. While the answers fill their half, handlers begin no long answer. If a connection
-//! or a handler waits, the loops close connections that hold memory and stand still.
+//! One third is for requests. A request reserves its length before more of it is read; without room, its connection waits
+//! unread. Two thirds are for answers: beyond the first, connections with unread answers get no further ones, and beyond
+//! the second, none does. If a connection or a handler waits, the loops close connections that hold memory and stand
+//! still.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,13 +23,17 @@ const CHECK: Duration = Duration::from_millis(50);
 const STILL_MAX: Duration = Duration::from_secs(1);
 /// …and hold memory for this long, plus a millisecond per KiB.
 const HOLDING_MAX: Duration = Duration::from_secs(10);
+/// A later check closes no connection.
+const LATE: Duration = Duration::from_millis(250);
+/// Largest number of waiting connections that try again at once.
+const RETRIES_MAX: usize = 64;
 /// After freeing this much in large buffers, a thread gives free memory back to the system.
 const TRIMMED_BYTES_MIN: usize = 8 * 1024 * 1024;
 
 /// The budget of a group.
 #[derive(Debug)]
 pub(crate) struct Room {
-    half: usize,
+    third: usize,
     requests: AtomicUsize,
     answers: AtomicUsize,
     /// Connections that wait for room.
@@ -37,9 +43,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(bytes_max: usize) -> Room {
+    /// The budget has room for at least six of the largest requests, so that two of them can be unfinished.
+    pub(crate) fn new(bytes_max: usize, request_bytes_max: usize) -> Room {
         Room {
-            half: bytes_max / 2,
+            third: (bytes_max / 3).max(2 * request_bytes_max),
             requests: AtomicUsize::new(0),
             answers: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -50,24 +57,15 @@ impl Room {
     /// Whether connections read little at a time.
     pub(crate) fn is_tight(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
-            || self.requests.load(Ordering::Relaxed) > self.half
-    }
-
-    fn is_full_of_answers(&self) -> bool {
-        self.answers.load(Ordering::Relaxed) >= self.half
+            || self.requests.load(Ordering::Relaxed) > self.third
     }
 
     fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-            || self.handler_waits.load(Ordering::Relaxed) && self.is_full_of_answers()
+        self.waiting.load(Ordering::Relaxed) > 0 || self.handler_waits.load(Ordering::Relaxed)
     }
 
-    /// Raises the reservation of a request from `old` to `new` bytes. A request that is alone always has room.
-    fn reserve(&self, old: usize, new: usize) -> bool {
-        let raised = |held: usize| {
-            let after = held - old + new;
-            (after <= self.half || held == old).then_some(after)
-        };
+    fn reserve(&self, bytes: usize) -> bool {
+        let raised = |held: usize| Some(held + bytes).filter(|&after| after <= self.third);
         self.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raised).is_ok()
     }
 }
@@ -86,10 +84,12 @@ fn replace(sum: &AtomicUsize, old: usize, new: usize) {
 pub(crate) struct Holding {
     /// Counted bytes of this thread's connections.
     bytes: usize,
-    /// Connections that wait for room.
-    waiting: Vec<ConnId>,
+    /// Connections that wait for room, longest waiting first.
+    waiting: VecDeque<ConnId>,
     /// The time of the next check.
     due: Option<Instant>,
+    /// The earliest time of the next look for connections that stand still.
+    look: Option<Instant>,
     /// Bytes of long answers that the batch has written.
     pub(crate) batch_bytes: usize,
 }
@@ -108,54 +108,77 @@ impl Connection {
 }
 
 impl Io {
-    /// Whether the loop may read more of the connection's request. If not, the connection waits for room.
+    /// Whether the loop may read more of the connection's request. If not, the connection waits for room. It holds none
+    /// then: connections that wait for each other would wait for ever.
     pub(crate) fn reserve(&mut self, index: u32) -> bool {
-        let input_bytes_max = self.config.input_bytes_max;
+        let request_bytes_max = self.config.request_bytes_max;
         let Some((conn, connection)) = self.at(index) else { return true };
         if connection.origin != Origin::Accepted {
             return true;
         }
         let rest = connection.input.len() - connection.consumed;
-        let new = rest.max(connection.wanted).min(input_bytes_max);
-        let old = connection.request_bytes;
-        if new <= old.max(FREE_BYTES) {
+        // A line has no known length before its end.
+        let is_line = connection.wanted <= rest + 1;
+        let needed = if is_line { request_bytes_max } else { connection.wanted };
+        let needed = needed.min(request_bytes_max);
+        let held = connection.request_bytes;
+        if rest.max(connection.wanted) <= FREE_BYTES || needed <= held {
             return true;
         }
-        if !self.shared.room.reserve(old, new) {
+        self.set_request_bytes(index, 0);
+        let reserved = self.shared.room.reserve(needed);
+        if reserved {
+            self.hold(index, |connection| connection.request_bytes = needed);
+        } else {
             self.wait_for_room(conn);
-            return false;
         }
-        self.hold(index, |connection| connection.request_bytes = new);
-        true
+        reserved
     }
 
-    /// Counts the kept input of a connection. A rest of at most [`FREE_BYTES`] gives the reservation back; a longer one
-    /// keeps or raises it. During a pause, the input may be whole requests, which count with their length.
-    pub(crate) fn count_input(&mut self, index: u32) {
+    /// Counts the input of a connection after the handler has seen it. A consumed request gives its room back. The next
+    /// one reserves its own, unless a pause holds it back: then its bytes count.
+    pub(crate) fn count_input(&mut self, index: u32, consumed: bool) {
+        let now = self.now;
         let Some((_, connection)) = self.at(index) else { return };
         if connection.origin != Origin::Accepted {
             return;
         }
+        if consumed {
+            connection.holds_since = now;
+        }
         let rest = connection.input.len() - connection.consumed;
-        let old = connection.request_bytes;
         let needed = rest.max(connection.wanted);
-        if connection.paused || needed <= FREE_BYTES {
-            let new = if needed > FREE_BYTES { rest } else { 0 };
-            if new != old {
-                replace(&self.shared.room.requests, old, new);
-                self.hold(index, |connection| connection.request_bytes = new);
-            }
+        if connection.paused {
+            let counted = if rest > FREE_BYTES { rest } else { 0 };
+            self.set_request_bytes(index, counted);
         } else {
+            if consumed || needed <= FREE_BYTES {
+                self.set_request_bytes(index, 0);
+            }
             self.reserve(index);
+        }
+    }
+
+    fn set_request_bytes(&mut self, index: u32, new: usize) {
+        let Some((_, connection)) = self.at(index) else { return };
+        let old = connection.request_bytes;
+        if new != old {
+            replace(&self.shared.room.requests, old, new);
+            self.hold(index, |connection| connection.request_bytes = new);
         }
     }
 
     /// Counts the unsent output of an accepted connection.
     pub(crate) fn count_output(&mut self, index: u32) {
+        let now = self.now;
         let Some((_, connection)) = self.at(index) else { return };
         let long = connection.origin == Origin::Accepted && connection.output.len() > FREE_BYTES;
         let new = if long { connection.output.capacity() } else { 0 };
         let old = connection.answer_bytes;
+        if connection.sent_since >= old {
+            // The peer has read as much as was held.
+            (connection.holds_since, connection.sent_since) = (now, 0);
+        }
         if new != old {
             replace(&self.shared.room.answers, old, new);
             self.hold(index, |connection| connection.answer_bytes = new);
@@ -176,18 +199,35 @@ impl Io {
         }
     }
 
-    /// Whether a handler may begin work that ends in a long answer. If not, a timer ends a
-    /// batch within 5 ms, and the handler can ask again.
-    pub fn has_room_for_answers(&mut self) -> bool {
-        let room = &self.shared.room;
-        let full = room.is_full_of_answers();
-        if full != room.handler_waits.load(Ordering::Relaxed) {
-            room.handler_waits.store(full, Ordering::Relaxed);
+    /// Whether a handler may begin a long answer.
+    #[must_use]
+    pub fn has_room_for_long_answers(&self) -> bool {
+        self.shared.room.answers.load(Ordering::Relaxed) < self.shared.room.third
+    }
+
+    /// Whether a handler may begin an answer of unknown length to `conn`. A connection without unread answers has more
+    /// room.
+    #[must_use]
+    pub fn has_room_for_answer(&self, conn: ConnId) -> bool {
+        let has_read = self.get(conn).is_none_or(|connection| connection.answer_bytes == 0);
+        self.has_room_for_long_answers() || has_read && self.has_room_for_answers()
+    }
+
+    /// Whether a handler may begin any answer of unknown length. If not, a timer ends a batch within 5 ms, and the handler
+    /// can ask again.
+    pub fn may_answer(&mut self) -> bool {
+        let may = self.has_room_for_answers();
+        if may == self.shared.room.handler_waits.load(Ordering::Relaxed) {
+            self.shared.room.handler_waits.store(!may, Ordering::Relaxed);
         }
-        if full {
+        if !may {
             self.check_room(RETRY);
         }
-        !full
+        may
+    }
+
+    fn has_room_for_answers(&self) -> bool {
+        self.shared.room.answers.load(Ordering::Relaxed) < 2 * self.shared.room.third
     }
 
     /// Counts a request that the handler keeps, until [`Io::release_request`]: other long requests wait for room.
@@ -237,7 +277,7 @@ impl Io {
             && !connection.waits_for_room
         {
             connection.waits_for_room = true;
-            self.holding.waiting.push(conn);
+            self.holding.waiting.push_back(conn);
             self.shared.room.waiting.fetch_add(1, Ordering::Relaxed);
             self.check_room(RETRY);
         }
@@ -252,23 +292,20 @@ impl Io {
         }
     }
 
-    /// Closes connections of this thread that hold memory and stand still, if others wait for room. Then lets the
-    /// waiting connections try again.
+    /// Closes connections of this thread that hold memory and stand still, if others wait for room. Then lets waiting
+    /// connections try again.
     pub(crate) fn on_room_timer(&mut self) {
         let now = self.now;
-        if self.holding.due.is_none_or(|due| now < due) {
-            return;
-        }
+        let Some(due) = self.holding.due.filter(|&due| due <= now) else { return };
         self.holding.due = None;
-        if self.shared.room.is_waited_for() && self.holding.bytes > 0 {
-            let open: Vec<ConnId> = self.ids().map(|(conn, _)| conn).collect();
-            for conn in open {
-                if self.get(conn).is_some_and(|connection| connection.stands_still(now)) {
-                    self.close_because(conn, Close::Still);
-                }
-            }
+        // After a pause of the process, input that has arrived may not have been read.
+        let late = now > due + LATE;
+        if !late && self.holding.bytes > 0 && self.holding.look.is_none_or(|look| look <= now) {
+            self.holding.look = Some(now + CHECK);
+            self.close_still_connections();
         }
-        for conn in std::mem::take(&mut self.holding.waiting) {
+        let count = self.holding.waiting.len();
+        for conn in self.holding.waiting.drain(..count.min(RETRIES_MAX)).collect::<Vec<_>>() {
             if let Some(connection) = self.get_mut(conn)
                 && std::mem::take(&mut connection.waits_for_room)
             {
@@ -281,8 +318,32 @@ impl Io {
             self.pool.dropped = 0;
             trim();
         }
-        if self.holding.bytes > 0 {
+        if !self.holding.waiting.is_empty() {
+            self.check_room(RETRY);
+        } else if self.holding.bytes > 0 {
             self.check_room(CHECK);
+        }
+    }
+
+    fn close_still_connections(&mut self) {
+        if !self.shared.room.is_waited_for() {
+            return;
+        }
+        let (now, open) = (self.now, self.ids().map(|(conn, _)| conn).collect::<Vec<_>>());
+        for conn in open {
+            // The kernel announces free room late: not before a third of its buffer is free.
+            if let Some(connection) = self.get_mut(conn)
+                && connection.answer_bytes > 0
+                && !connection.writable
+            {
+                connection.writable = true;
+                if self.flush(conn.index) {
+                    self.drained.push(conn);
+                }
+            }
+            if self.get(conn).is_some_and(|connection| connection.stands_still(now)) {
+                self.close_because(conn, Close::Still);
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ impl Waker {
     }
 }
 
-/// The state of a group. No request touches it.
+/// The state of a group. Only long requests and answers change it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) threads: Vec<Thread>,
