@@ -23,7 +23,7 @@ const CHECK: Duration = Duration::from_millis(50);
 const STILL_MAX: Duration = Duration::from_secs(1);
 /// …and hold memory for this long, plus a millisecond per KiB.
 const HOLDING_MAX: Duration = Duration::from_secs(10);
-/// A later check closes no connection.
+/// After a check that comes later than this, no connection is closed for as long.
 const LATE: Duration = Duration::from_millis(250);
 /// Largest number of waiting connections that try again at once.
 const RETRIES_MAX: usize = 64;
@@ -298,9 +298,11 @@ impl Io {
         let now = self.now;
         let Some(due) = self.holding.due.filter(|&due| due <= now) else { return };
         self.holding.due = None;
-        // After a pause of the process, input that has arrived may not have been read.
-        let late = now > due + LATE;
-        if !late && self.holding.bytes > 0 && self.holding.look.is_none_or(|look| look <= now) {
+        if now > due + LATE {
+            // The process has paused: first read the input that has arrived.
+            self.holding.look = Some(now + LATE);
+        }
+        if self.holding.bytes > 0 && self.holding.look.is_none_or(|look| look <= now) {
             self.holding.look = Some(now + CHECK);
             self.close_still_connections();
         }
