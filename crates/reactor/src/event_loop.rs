@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Poll};
 
-use crate::io::{Close, ConnId, Io, LISTENER, Origin, TIMER, WAKE, receive};
+use crate::hold::ROOM;
+use crate::id::ConnId;
+use crate::io::{Close, Io, LISTENER, Origin, TIMER, WAKE, receive};
 use crate::room::FREE_BYTES;
 
 /// Events taken from the kernel at a time.
@@ -34,7 +36,6 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 const SWEEP: u64 = u64::MAX;
 const GRACE_OVER: u64 = u64::MAX - 1;
 const ACCEPT_AGAIN: u64 = u64::MAX - 2;
-pub(crate) const ROOM: u64 = u64::MAX - 3;
 
 /// The program's callbacks: one value per thread, called by that thread only.
 ///

@@ -10,6 +10,7 @@ use mio::{Interest, Registry, Token};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::buffer::{Output, Pool};
+use crate::id::ConnId;
 use crate::room::{FREE_BYTES, Holding};
 use crate::shared::Shared;
 use crate::timer::Timers;
@@ -63,34 +64,6 @@ impl Default for Config {
             idle_timeout: None,
             shutdown_grace: Duration::from_secs(5),
         }
-    }
-}
-
-/// Names a connection of this loop. An operation on a closed connection's id has no effect, even when its slot serves
-/// another connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-impl ConnId {
-    /// A small integer, unique among open connections, as an index of the handler's own tables.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.index as usize
-    }
-
-    /// The id as one number, for a timer's key or for another thread.
-    #[must_use]
-    pub fn to_u64(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    /// The inverse of [`ConnId::to_u64`].
-    #[must_use]
-    pub fn from_u64(bits: u64) -> ConnId {
-        ConnId { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
