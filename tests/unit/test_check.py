@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -233,6 +235,38 @@ def test_truncated_file_is_refused_by_its_name(path: Path, tmp_path: Path) -> No
         read([tmp_path / path.name])
 
 
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.name)
+def test_damaged_file_is_read_or_refused_in_one_line(path: Path, tmp_path: Path) -> None:
+    text, chance = path.read_text(), random.Random(path.name)
+    numbers = list(re.finditer(r"\d+(\.\d+)?", text))
+    for _ in range(40):
+        number, at = chance.choice(numbers), chance.randrange(len(text))
+        damaged = [
+            text[: number.start()]
+            + chance.choice(["0", "-1", "nan", "null", "1e400", '"x"', "[]"])
+            + text[number.end() :],
+            text[:at] + text[at + chance.randrange(60) :] or "x",
+        ]
+        (tmp_path / path.name).write_text(chance.choice(damaged))
+        try:
+            for result in read([tmp_path / path.name], clients=16)[0]:
+                findings_of(result)
+                table([result])
+        except MeasurementsError as error:
+            assert path.name.partition(".")[0] in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (replace(CLOSED, throughput=0.0, requests=0), "none"),
+        (replace(CLOSED, response_ms=0.0, half_digit_ms=16.0), "law"),
+    ],
+)
+def test_result_without_answers_or_digits_is_not_judged(result: Result, kind: str) -> None:
+    assert kinds(result)[kind].state in ("wrong", "unknown")
+
+
 @pytest.fixture
 def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -264,5 +298,7 @@ def test_command_prints_guesses_and_writes_a_table(knee: Knee, tmp_path: Path) -
     assert code == 0 and "X · R is 15.9, and N is 16" in said
     assert "written by hey, by its form" in why and "16 clients, by its name" in why
     assert (tmp_path / "t.csv").read_text().startswith("clients,throughput,response_ms\n16,1195.8,")
+    nameless = str(RECORDED / "hey.txt")
+    assert "--csv: no result has clients" in knee("check", nameless, "--csv", str(tmp_path / "none.csv"))[2]
     assert "no tool curl" in knee("check", str(file), "--from", "curl")[2]
     assert "not whole output of wrk" in knee("check", str(file), "--from", "wrk")[2]

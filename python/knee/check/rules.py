@@ -27,6 +27,8 @@ _MOST = 0.5
 """A pause held all clients for sure if it is at least this share: other long responses explain less."""
 _HIDDEN = 0.5
 """A percentile hides a pause if it is below this share of what requests with due times would have seen."""
+_ROUNDED = 0.25
+"""A mean with a larger rounding error cannot show a violation."""
 _ERRORS = 0.01
 _REACHED = 0.95
 _BUSY = 0.9
@@ -60,6 +62,10 @@ class Finding:
 
 def findings_of(result: Result) -> list[Finding]:
     """The findings of all rules about one result."""
+    if result.throughput <= 0:
+        what, cause = "the throughput is 0", "no request was answered in the run"
+        remedy = "check the address, and that the server runs"
+        return [Finding("none", "wrong", 1, what, cause, remedy, result.source)]
     rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _short)
     return [replace(finding, source=result.source) for rule in rules for finding in rule(result)]
 
@@ -103,9 +109,16 @@ def _law(result: Result) -> Iterator[Finding]:
         return
     ratio = inside / result.clients
     # A request across an end of the run counts on one side only; the last digit of R is rounded.
-    rounding = result.half_digit_ms / result.response_ms if result.response_ms else 0.0
+    rounding = result.half_digit_ms * result.throughput / 1000 / result.clients
     ends = result.response_ms / 1000 / result.duration_s if result.response_ms and result.duration_s else 0.0
     allowed = TOLERANCE + rounding + ends
+    if rounding > _ROUNDED:
+        what, cause = (
+            "N = X · R was not checked",
+            f"the last digit of the mean response time is {rounding:.0%} of N / X",
+        )
+        yield Finding("law", "unknown", 0, what, cause, "take more digits, or a tool that prints them")
+        return
     what = f"X · R is {number(inside)} requests in flight, and {counted(result.clients, 'client')} ran"
     if abs(ratio - 1) <= allowed:
         what = f"X · R is {number(inside)}, and N is {result.clients} ({ratio - 1:+.1%}, allowed ±{allowed:.0%})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knee.data import foreign, writing
+from knee.errors import MeasurementsError
 
 
 def print_check(
@@ -19,7 +20,9 @@ def print_check(
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:
+        if not (table := check.table(results)):
+            raise MeasurementsError("--csv: no result has clients or a rate; add --clients or --rate")
         with writing(out):
-            out.write_text(check.table(results), encoding="utf-8")
+            out.write_text(table, encoding="utf-8")
     found = check.check(results)
     print(check.render_json(found) if as_json else check.render_text(found))

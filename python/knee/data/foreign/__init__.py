@@ -46,6 +46,9 @@ TOOLS = {
 }
 """Readers by the tool's name. A text is of the first tool whose mark it has."""
 
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Errors of a reader over entries of another type."""
+
 _WORDS = "(?:c|clients|conns|connections|vus|users)"
 _CLIENTS = rf"(?:^|[^a-z0-9]){_WORDS}[-_=]?(\d+)|(?:^|[^a-z0-9])(\d+)[-_]?{_WORDS}(?![a-z0-9])"
 """The number of clients in a file's name, such as c16-r1.txt or wrk-16c.txt."""
@@ -87,9 +90,9 @@ def read(
             of_file = TOOLS[name].read(text)
             if not of_file:
                 raise ForeignError("no result")
-        except ForeignError as error:
+        except (ForeignError, *_UNREADABLE) as error:
             raise MeasurementsError(
-                f"{path}: {error}: not whole output of {name}; repeat the run, or name its tool with --from"
+                f"{path}: {_reason(error)}: not whole output of {name}; repeat the run, or name its tool with --from"
             ) from None
         except MeasurementsError as error:
             raise MeasurementsError(f"{path}: {error}") from None
@@ -106,6 +109,10 @@ def read(
                 result = replace(result, is_open=True, rate=rate)
             results.append(replace(result, source=str(path), clients=count))
     return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ForeignError) else f"an entry is missing or has another type ({error!r})"
 
 
 def _first(names: list[str]) -> str:

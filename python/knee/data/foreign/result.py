@@ -11,6 +11,10 @@ from typing import Any
 _MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
 
 
+_NUMBER_MAX = 1e15
+_TEXTS = ("tool", "operation", "source", "percentiles_ms")
+
+
 class ForeignError(Exception):
     """A text is not a whole result of its tool; the message names the missing part."""
 
@@ -60,6 +64,15 @@ class Result:
     half_digit_ms: float = 0.0
     generator_busy: float | None = None
     dropped: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ForeignError for a value that is no number from 0 to _NUMBER_MAX."""
+        if self.throughput is None or self.clients == 0:
+            raise ForeignError("no clients" if self.clients == 0 else "no throughput")
+        numbers = {name: value for name, value in vars(self).items() if name not in _TEXTS and value is not None}
+        for name, value in [*numbers.items(), *((f"p{share}", time) for share, time in self.percentiles_ms.items())]:
+            if not isinstance(value, int | float) or not 0 <= value <= _NUMBER_MAX:
+                raise ForeignError(f"{name} is {value!r}, not a number from 0 to {_NUMBER_MAX:g}")
 
 
 def found(text: str, pattern: str, what: str) -> str:
