@@ -138,6 +138,18 @@ def test_table_of_knees_columns_is_checked_with_its_think_time(tmp_path: Path) -
         read([tmp_path / "t.csv"])
 
 
+@pytest.mark.parametrize(("early_us", "warm"), [(2000, False), (4000, True)])
+def test_log_with_a_slow_start_has_its_warm_up_named(early_us: int, warm: bool, tmp_path: Path) -> None:
+    now, lines = 0, []
+    for number in range(2000):
+        now += early_us if now < 600_000 else 2000
+        lines.append(f"0 {number} {early_us if now < 600_000 else 2000} 0 1700000000 {now}\n")
+    (tmp_path / "log.77").write_text("".join(lines))
+    (result,), _ = read([tmp_path / "log.77"])
+    assert ("warm-up" in kinds(result)) == warm
+    assert kinds(result)["law"].state == "holds"
+
+
 def test_redis_benchmark_has_a_result_for_each_command() -> None:
     one, two = results("redis-benchmark.csv", 50)
     assert (one.operation, two.operation) == ("SET", "GET")

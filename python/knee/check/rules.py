@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Literal
 
 from knee.data.foreign import Result
@@ -29,6 +30,7 @@ _HIDDEN = 0.5
 """A percentile hides a pause if it is below this share of what requests with due times would have seen."""
 _ROUNDED = 0.25
 """A mean with a larger rounding error cannot show a violation."""
+_WARM_UP = 0.1
 _ERRORS = 0.01
 _REACHED = 0.95
 _BUSY = 0.9
@@ -66,7 +68,7 @@ def findings_of(result: Result) -> list[Finding]:
         what, cause = "the throughput is 0", "no request was answered in the run"
         remedy = "check the address, and that the server runs"
         return [Finding("none", "wrong", 1, what, cause, remedy, result.source)]
-    rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _short)
+    rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _warm_up, _short)
     return [replace(finding, source=result.source) for rule in rules for finding in rule(result)]
 
 
@@ -260,6 +262,19 @@ def _generator(result: Result) -> Iterator[Finding]:
         what = f"clients spent {number(result.rest_ms)} ms between response times of {number(result.response_ms)} ms"
         cause = "scripts, connecting or thinking, which response times leave out"
         yield Finding("rest", "doubt", result.rest_ms / result.response_ms, what, cause)
+
+
+def _warm_up(result: Result) -> Iterator[Finding]:
+    """The first fifth of a run differs from the rest, by more than the rest scatters."""
+    first = len(result.counts) // 5
+    if first < 2:
+        return
+    early, rest = fmean(result.counts[:first]), fmean(result.counts[first:])
+    noise = stdev(result.counts[first:]) * (1 / first + 1 / (len(result.counts) - first)) ** 0.5
+    if abs(early - rest) > max(_WARM_UP * rest, 3 * noise):
+        apart = early / max(rest, 1e-9) - 1
+        what, cause = f"the first fifth of the run is {apart:+.0%} from the rest", "warm-up is part of the means"
+        yield Finding("warm-up", "wrong", abs(apart), what, cause, "cut the warm-up off, or measure longer")
 
 
 def _short(result: Result) -> Iterator[Finding]:

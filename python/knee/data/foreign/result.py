@@ -12,7 +12,7 @@ _MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 
 
 
 _NUMBER_MAX = 1e15
-_TEXTS = ("tool", "operation", "source", "percentiles_ms")
+_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts")
 
 
 class ForeignError(Exception):
@@ -39,6 +39,7 @@ class Result:
     rest_ms        time of a request's cycle outside of its response time, as the tool measured it
     half_digit_ms  rounding of the mean
     generator_busy busy share of a thread of the load generator
+    counts         answers in equal parts of the run, in the order of time
     dropped        due requests that the tool left out, for lack of clients
     """
 
@@ -64,12 +65,13 @@ class Result:
     half_digit_ms: float = 0.0
     generator_busy: float | None = None
     dropped: int = 0
+    counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ForeignError for a value that is no number from 0 to _NUMBER_MAX."""
         if self.throughput is None or self.clients == 0:
             raise ForeignError("no clients" if self.clients == 0 else "no throughput")
-        numbers = {name: value for name, value in vars(self).items() if name not in _TEXTS and value is not None}
+        numbers = {name: value for name, value in vars(self).items() if name not in _NO_NUMBERS and value is not None}
         for name, value in [*numbers.items(), *((f"p{share}", time) for share, time in self.percentiles_ms.items())]:
             if not isinstance(value, int | float) or not 0 <= value <= _NUMBER_MAX:
                 raise ForeignError(f"{name} is {value!r}, not a number from 0 to {_NUMBER_MAX:g}")

@@ -9,6 +9,9 @@ from typing import Any
 
 from knee.data.foreign.result import ForeignError, Result, entry, found, half_digit, loaded, maybe, runs
 
+_PARTS = 20
+"""Parts of a log of transactions."""
+
 
 def redis_benchmark(text: str) -> list[Result]:
     """redis-benchmark --csv: a closed loop for each command. The number of clients is not in the output."""
@@ -55,6 +58,8 @@ def memtier(text: str) -> list[Result]:
             load_s=settings.get("test_time") or None,
             requests=totals["Count"],
             errors=totals.get("Connection Errors", 0),
+            # The last second is not whole.
+            counts=tuple(int(second["Count"]) for second in totals.get("Time-Serie", {}).values())[:-1],
             rate=limit * connections if limit else None,
             is_open=bool(limit),
             half_digit_ms=0.0005,
@@ -132,6 +137,8 @@ def pgbench_log(text: str) -> list[Result]:
     requests = sum(last[client] - first[client] + 1 for client in first)
     times.sort()
     duration_s = max(ends) - min(starts)
+    begin = min(starts)
+    places = [min(_PARTS - 1, int(_PARTS * (end - begin) / duration_s)) for end in ends]
     return [
         Result(
             "pgbench",
@@ -143,6 +150,7 @@ def pgbench_log(text: str) -> list[Result]:
             duration_s=duration_s,
             requests=requests,
             is_open=delayed,
+            counts=tuple(map(places.count, range(_PARTS))),
         )
     ]
 
