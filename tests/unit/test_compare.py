@@ -148,6 +148,40 @@ def test_gate_is_decided_by_the_interval(faster: float, condition: str, state: s
     assert [gate.state for gate in pair_of(table(), table(faster), condition).gates] == [state]
 
 
+def silent(found: Measurements, clients: int = 32) -> Measurements:
+    """The table with a throughput of 0 there, and so no response time."""
+    there = pl.col("clients") == clients
+    return replace(
+        found,
+        table=found.table.with_columns(
+            pl.when(there).then(0.0).otherwise("throughput").alias("throughput"),
+            *(pl.when(~there).then(name).alias(name) for name in ("response_ms", "p99_ms")),
+        ),
+    )
+
+
+def test_system_without_answers_at_a_point_has_no_verdict_and_fails_the_gate() -> None:
+    found = pair_of(table(), silent(table(1.2)), "throughput < -5%", "p99_ms > 10%", "throughput > 5%")
+    assert verdict(found) == "cannot tell: A or B answered nothing at a common point"
+    assert not found.differs and found.points == 2
+    assert [gate.state for gate in found.gates] == ["fails", "cannot tell", "cannot tell"]
+    text = render_text([found])
+    assert "B answered nothing at clients = 32: no ratio includes this" in text
+    assert "throughput < -5%: fails (B answered nothing)" in text and "Overall" not in text
+    assert json.loads(render_json([found]))[0]["silent"] == [[], [{"point": {"clients": 32}, "operation": "all"}]]
+
+
+def test_first_system_without_answers_cannot_tell() -> None:
+    found = pair_of(silent(table()), table(1.2), "throughput < -5%")
+    assert (found.obstacle, found.gates[0].state) == ("no answer", "cannot tell")
+
+
+def test_system_without_any_answer_fails_the_gate() -> None:
+    dead = table(clients=(8,))
+    found = pair_of(dead, silent(dead, 8), "throughput < -5%")
+    assert (found.headline, found.obstacle, found.gates[0].state) == ("throughput", "no answer", "fails")
+
+
 def test_gate_without_repetitions_cannot_tell() -> None:
     found = pair_of(table(repetitions=1), table(0.5, repetitions=1), "throughput < -5%")
     assert found.gates[0].state == "cannot tell"

@@ -12,7 +12,9 @@ from knee.stats.intervals import Interval
 Point = tuple[tuple[str, object], ...]
 """The settings of a point, by name."""
 
-Obstacle = Literal["", "no point in common", "one repetition", "equal repetitions", "incomplete repetitions"]
+Obstacle = Literal[
+    "", "no answer", "no point in common", "one repetition", "equal repetitions", "incomplete repetitions"
+]
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ class Compared:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Whether the data show that a condition holds. `ratio` is the interval that decides."""
+    """Whether the data show that a condition holds. `ratio` is the interval that decides, and `reason` what else."""
 
     condition: str
     state: Literal["fails", "passes", "cannot tell"]
     ratio: Interval
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Pair:
     obstacle      why there is no interval; empty if there is one
     headline      the quantity that the verdict is about
     at_knee       whether `overall` covers the points on both plateaus only, not all points in common
-    points        the number of points that `overall` covers
+    points        the number of points that the headline's overall ratio covers
     overall       the ratio over these points, by quantity
     differs       whether the headline differs over these points
     compared      an entry per point, operation and quantity
@@ -64,6 +67,7 @@ class Pair:
     settings, origin
                   settings, and versions and machines, that differ; `origin` is None if one is unknown, as of a table
     only          points that A, or B, alone has
+    silent        common points and operations at which A, or B, answered nothing in a repetition
     unit          what counts as an observation of the noise
     paired        whether observations of A and B alternate, and are compared pair by pair
     apart         assumed difference between runs (:data:`knee.compare.ratios.RUNS_APART`); 0 if nothing is assumed
@@ -83,6 +87,7 @@ class Pair:
     settings: tuple[Difference, ...]
     origin: tuple[Difference, ...] | None
     only: tuple[tuple[Point, ...], tuple[Point, ...]]
+    silent: tuple[tuple[tuple[Point, str], ...], tuple[tuple[Point, str], ...]]
     unit: Literal["repetition", "run"]
     paired: bool
     apart: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from knee.compare.findings import GateResult
 from knee.compare.ratios import Ratio
 from knee.compare.sides import QUANTITIES
 from knee.errors import MeasurementsError
+from knee.stats.intervals import Interval
 
 _CONDITION = re.compile(r"\s*(\w+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*")
 
@@ -34,8 +36,15 @@ class Gate:
             )
         return cls(text.strip(), found[1], found[2] == ">", bound)
 
-    def judge(self, ratio: Ratio) -> GateResult:
-        """The condition fails the build if the whole interval meets it, and passes if none of the interval does."""
+    def judge(self, ratio: Ratio, silent: tuple[bool, bool] = (False, False)) -> GateResult:
+        """The condition fails the build if the whole interval meets it, and passes if none of the interval does.
+        `silent` is whether A, and B, answered nothing at a point: the ratio lacks it.
+        """
+        if any(silent):
+            reason = f"{' and '.join(name for name, each in zip('AB', silent, strict=True) if each)} answered nothing"
+            falls = self.quantity == "throughput" and not self.above and silent == (False, True)
+            unknown = Interval(math.nan, None, None, ratio.interval.level, 0)
+            return GateResult(self.text, "fails" if falls else "cannot tell", unknown, reason)
         low, high = ratio.interval.low, ratio.interval.high
         if low is None or high is None:
             return GateResult(self.text, "cannot tell", ratio.interval)

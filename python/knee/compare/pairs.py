@@ -61,7 +61,12 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
     # Systems of one run share its conditions, and several runs show their differences.
     assumed = 0.0 if by_run or paired or (a.shared and b.shared) else apart
     opened = is_open_loop(a.table) or is_open_loop(b.table)
-    headline = "throughput" if not opened and any(place[2] == "throughput" for place in places) else "response_ms"
+    measured = a.quantities & b.quantities
+    headline = "throughput" if not opened and "throughput" in measured else "response_ms"
+    silent = _silent(a, keys, shared), _silent(b, keys, shared)
+    # An operation without answers leaves the ratio of all requests valid.
+    whole = any(place[1] == ALL for place in places)
+    dead_a, dead_b = (any(not whole or operation == ALL for _, operation in each) for each in silent)
     knees = {} if opened else _knees(a, b, keys, level)
     plateaus = [point for point in shared if _on_plateaus(point, knees)]
     covered = plateaus or shared
@@ -75,22 +80,25 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
     allowed = 1 - HEADLINE_SHARE * (1 - level)
     pooled = {name: found(allowed if name == headline else level) for name, found in overall.items()}
     p = pooled[headline].p if headline in pooled else None
-    differs = p is not None and p < 1 - allowed
+    differs = p is not None and p < 1 - allowed and not (dead_a or dead_b)
     compared = [_compared(samples, place, level, assumed, paired) for place in places]
     for quantity in pooled:
         chosen = [number for number, one in enumerate(compared) if one.quantity == quantity]
         alpha = (1 - level) * (POINTS_SHARE if quantity == headline and not differs else 1)
         for number, found in zip(chosen, holm([compared[n].ratio.p for n in chosen], alpha), strict=True):
             compared[number] = replace(compared[number], differs=found)
-    if lacking := [gate for gate in gates if gate.quantity not in overall]:
+    if lacking := [gate for gate in gates if gate.quantity not in measured]:
         raise MeasurementsError(f"--fail-if {lacking[0].text!r}: {lacking[0].quantity} was not measured in both")
+    nothing = ratio_of(np.array([]), np.array([]), level, paired=False)
     strict = 1 - (1 - level) / max(1, len(gates))
     return Pair(
         names=(a.name, b.name),
-        obstacle=_obstacle(pooled.get(headline), [one for one in compared if one.quantity == headline]),
+        obstacle="no answer"
+        if dead_a or dead_b
+        else _obstacle(pooled.get(headline), [one for one in compared if one.quantity == headline]),
         headline=headline,
         at_knee=bool(plateaus),
-        points=len(covered),
+        points=len({place[0] for place in places if place[0] in covered and place[2] == headline}),
         overall=pooled,
         differs=differs,
         compared=tuple(compared),
@@ -102,11 +110,15 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         settings=_differences(a.constant, b.constant, keys),
         origin=_differences(a.origin, b.origin, ()) if a.origin and b.origin else None,
         only=(tuple(each for each in own_a if each not in own_b), tuple(each for each in own_b if each not in own_a)),
+        silent=silent,
         unit="run" if by_run else "repetition",
         paired=paired,
         apart=assumed,
         failed=(a.failed, b.failed),
-        gates=tuple(gate.judge(overall[gate.quantity](strict)) for gate in gates),
+        gates=tuple(
+            gate.judge(overall[gate.quantity](strict) if gate.quantity in overall else nothing, (dead_a, dead_b))
+            for gate in gates
+        ),
         level=level,
     )
 
@@ -120,6 +132,14 @@ def _samples(side: Side, keys: Sequence[str], by_run: bool) -> _Samples:
         block = run, 0 if by_run else repetition
         logs.setdefault(place, {}).setdefault(block, []).append(math.log(value))
     return {place: {block: sum(each) / len(each) for block, each in found.items()} for place, found in logs.items()}
+
+
+def _silent(side: Side, keys: Sequence[str], shared: Sequence[Point]) -> tuple[tuple[Point, str], ...]:
+    """The common points, and operations there, without an answer in a repetition."""
+    points = side.points(keys)
+    rows = side.silent.select("run", *RUN, "operation").iter_rows()
+    found = dict.fromkeys((points[run, point, repetition], operation) for run, point, repetition, operation in rows)
+    return tuple(each for each in found if each[0] in shared)
 
 
 def _spans(side: Side, keys: Sequence[str], shared: set[Point], by_run: bool) -> dict[Block, tuple[float, float]]:

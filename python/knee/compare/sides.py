@@ -37,6 +37,7 @@ class Side:
     name      for messages
     table     the observations, with the number of their `run`, from 0
     values    `run, point, repetition, operation, quantity, value`, for values above zero
+    silent    the other rows of throughput: no request was answered well
     factors   columns that distinguish points
     constant  settings that are equal at all points
     origin    versions and machine, by dotted name
@@ -46,6 +47,7 @@ class Side:
     name: str
     table: pl.DataFrame
     values: pl.DataFrame
+    silent: pl.DataFrame
     factors: tuple[str, ...]
     constant: Mapping[str, object]
     origin: Mapping[str, object]
@@ -63,6 +65,11 @@ class Side:
             return 0.0
         asked = float((self.table["throughput"] * self.table["observed_s"]).sum())
         return float(self.table["errors"].sum()) / asked if asked else 0.0
+
+    @property
+    def quantities(self) -> set[str]:
+        """The quantities that were measured."""
+        return {*self.values["quantity"], *self.silent["quantity"]}
 
     def keyed(self, keys: Sequence[str]) -> pl.DataFrame:
         """The observations, with a column for each key: a factor, or a constant setting."""
@@ -88,6 +95,7 @@ def side_of(name: str, sources: Sequence[Dataset | Measurements]) -> Side:
         first,
         table=pl.concat([side.table for side in sides], how="diagonal_relaxed"),
         values=pl.concat([side.values for side in sides]),
+        silent=pl.concat([side.silent for side in sides]),
     )
 
 
@@ -108,6 +116,7 @@ def sides_between(name: str, source: Dataset | Measurements, factor: str) -> lis
                 name=f"{factor} = {level}",
                 table=table.drop(factor),
                 values=whole.values.join(table.select(_KEY), on=_KEY, how="semi"),
+                silent=whole.silent.join(table.select(_KEY), on=_KEY, how="semi"),
                 factors=tuple(each for each in whole.factors if each != factor),
                 constant={**whole.constant, factor: level},
                 shared=True,
@@ -140,12 +149,13 @@ def _side(name: str, source: Dataset | Measurements, run: int) -> Side:
     if not isinstance(source, Measurements):
         values.append(_operations(source, table))
         origin = dict(_flat({name: source.manifest.get(name) for name in _ORIGIN}))
+    found_values = pl.concat(values).filter(pl.col("value").is_finite()).select(pl.lit(run).alias("run"), pl.all())
+    above = pl.col("value") > 0
     return Side(
         name,
         table.with_columns(pl.lit(run).alias("run")),
-        pl.concat(values)
-        .filter(pl.col("value").is_finite() & (pl.col("value") > 0))
-        .select(pl.lit(run).alias("run"), pl.all()),
+        found_values.filter(above),
+        found_values.filter(~above & (pl.col("quantity") == "throughput")),
         tuple(_RENAMED.get(name, name) for name in found.factors if name != "request_type"),
         {_RENAMED.get(name, name): value for name, value in found.constant.items()},
         origin,
@@ -160,7 +170,7 @@ def _operations(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     names = set()
     for point, repetition, op, count, errors in requests(dataset).iter_rows():
         names.add(op)
-        if (point, repetition) in seconds:
+        if count and (point, repetition) in seconds:
             rows.append((point, repetition, op, "throughput", (count - errors) / seconds[point, repetition]))
     for (point, repetition, op), one in _of_clients(histograms).items():
         times = {"p50_ms": one.percentile(50), "p99_ms": one.percentile(99)}

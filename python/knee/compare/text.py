@@ -17,6 +17,7 @@ from knee.verdict.knee import PLATEAU
 
 _WORDS = {"throughput": ("serves", "more", "less"), "response_ms": ("takes", "longer", "shorter")}
 _OBSTACLES = {
+    "no answer": "A or B answered nothing at a common point",
     "no point in common": "no point has the same settings in both",
     "one repetition": "one repetition; repeat at least 3 times",
     "equal repetitions": "all repetitions are equal, so the noise is unknown",
@@ -78,6 +79,11 @@ def notes(pair: Pair) -> list[str]:
     if failed:
         found.append(f"requests failed ({', '.join(failed)}): throughput leaves them out, response times include them")
     found += [
+        f"{name} answered nothing at {listed([_label(*each) for each in places], '; ')}: no ratio includes this"
+        for name, places in zip("AB", pair.silent, strict=True)
+        if places
+    ]
+    found += [
         f"only {name} has {counted(len(points), 'point')}: {listed([_label(point) for point in points], '; ')}"
         for name, points in zip("AB", pair.only, strict=True)
         if points
@@ -107,6 +113,9 @@ def render_json(pairs: Sequence[Pair]) -> str:
     found = [{"verdict": verdict(pair), "power": power(pair), "notes": notes(pair), **asdict(pair)} for pair in pairs]
     for pair in found:
         pair["only"] = [[dict(point) for point in points] for points in pair["only"]]
+        pair["silent"] = [
+            [{"point": dict(point), "operation": operation} for point, operation in places] for places in pair["silent"]
+        ]
         pair["knees"] = [{"point": dict(at), "a": a, "b": b} for at, a, b in pair["knees"]]
         for one in pair["compared"]:
             one["point"] = dict(one["point"])
@@ -120,7 +129,7 @@ def _lines(pair: Pair) -> list[str]:
     facts += [
         ("Overall", f"{name} {change_of(found.interval)} ({_signed_ends(found.interval)})")
         for name, found in pair.overall.items()
-        if found.interval.low is not None
+        if found.interval.low is not None and pair.obstacle != "no answer"
     ]
     facts += [("Changed", line) for line in _differing(pair)] + [("Note", line) for line in notes(pair)]
     facts += [("Gate", line) for line in _gates(pair)]
@@ -182,7 +191,7 @@ def _differing(pair: Pair) -> list[str]:
 
 def _gates(pair: Pair) -> list[str]:
     return [
-        f"{gate.condition}: {gate.state}"
+        f"{gate.condition}: {gate.state}{f' ({gate.reason})' if gate.reason else ''}"
         + ("" if gate.ratio.low is None else f" ({change_of(gate.ratio)}, {_signed_ends(gate.ratio)})")
         for gate in pair.gates
     ]
