@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -129,7 +129,7 @@ def pair(rng: np.random.Generator, noise: Noise, design: Design, slower: float, 
             factor = (1.0, slower)[number % 2]
             found = measured(rng, noise, (factor,), each, shuffled=True, start=1000 * number)
             runs[number % 2].append(found)
-        sides = [side_of("A", runs[0]), side_of("B", runs[1])]
+        sides = [replace(side_of(name, each), timed=True) for name, each in zip("AB", runs, strict=True)]
     return compare(*sides, apart=RUNS_APART)
 
 

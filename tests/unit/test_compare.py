@@ -209,7 +209,7 @@ def test_run_folders_are_compared_at_the_knee_with_stages_and_percentiles() -> N
     assert {"throughput", "response_ms", "p50_ms", "p99_ms", "queueing_ms", "service_ms"} == set(found.overall)
     assert found.overall["service_ms"].interval.estimate == pytest.approx(0.8, rel=0.02)
     assert found.origin == () or found.origin is None
-    assert "separate runs" in render_text([found])
+    assert "measured separately" in render_text([found])
 
 
 def test_levels_of_a_factor_are_compared_without_a_spread_between_runs() -> None:
@@ -237,13 +237,45 @@ def test_runs_that_alternate_are_paired_and_separate_ones_are_not() -> None:
         return replace(found, table=found.table.with_columns(times.alias("run_order")))
 
     def runs(*starts: float) -> Side:
-        return side_of("x", [run(start, 1 + start / 1e5) for start in starts])
+        return replace(side_of("x", [run(start, 1 + start / 1e5) for start in starts]), timed=True)
 
     alternating = compare(runs(0, 200, 400), runs(100, 300, 500))
     assert (alternating.unit, alternating.paired, alternating.apart) == ("run", True, 0)
     apart = compare(runs(0, 100, 200), runs(300, 400, 500))
     assert (apart.unit, apart.paired) == ("run", False)
     assert compare(runs(0), runs(100)).apart == 1
+
+
+def test_orders_of_separate_tables_do_not_compare() -> None:
+    rows = [f"8,{r + 1},{r + 1},{800 * NOISE[r]}" for r in range(4)]
+    a, b = (parse("\n".join(["clients,repetition,run_order,throughput", *rows]), name) for name in "ab")
+    found = pair_of(a, b)
+    assert (found.paired, found.apart) == (False, 1)
+
+
+def merged(order: Callable[[int, int], str]) -> list[Side]:
+    """Both systems in one table; `order` of a system's repetition is the end of its row."""
+    rows = [f"{'ab'[s]},8,{r + 1},{800 * NOISE[(r + s) % 4]}{order(s, r)}" for s in range(2) for r in range(4)]
+    header = "system,clients,repetition,throughput" + (",run_order" if order(0, 0) else "")
+    return sides_between("t", parse("\n".join([header, *rows]), "t"), "system")
+
+
+def test_systems_of_one_table_share_its_conditions_if_measured_in_turn() -> None:
+    in_turn, in_succession, unknown = (
+        compare(*merged(order))
+        for order in (lambda s, r: f",{2 * r + s}", lambda s, r: f",{4 * s + r}", lambda _s, _r: "")
+    )
+    assert (in_turn.paired, in_turn.apart, in_turn.ordered) == (True, 0, True)
+    assert (in_succession.paired, in_succession.apart) == (False, 1)
+    assert (unknown.paired, unknown.apart, unknown.ordered) == (False, 0, False)
+    assert "add a column run_order" in render_text([unknown])
+    assert "run_order" not in render_text([in_turn, in_succession])
+
+
+def test_column_errors_of_a_table_has_no_known_meaning() -> None:
+    rows = [f"8,{r + 1},{800 * NOISE[r]},{r}" for r in range(4)]
+    found = parse("\n".join(["clients,repetition,throughput,errors", *rows]), "t")
+    assert verdict(pair_of(found, found)) and pair_of(found, found).failed == (0, 0)
 
 
 def test_runs_of_one_side_with_different_settings_are_refused() -> None:

@@ -70,6 +70,7 @@ class Pair:
     silent        common points and operations at which A, or B, answered nothing in a repetition
     unit          what counts as an observation of the noise
     paired        whether observations of A and B alternate, and are compared pair by pair
+    ordered       whether it is known that systems of one source were measured in turn; True for separate sources
     apart         assumed difference between runs (:data:`knee.compare.ratios.RUNS_APART`); 0 if nothing is assumed
     failed        failed share of the requests of A and of B
     level         confidence level of the verdict
@@ -90,6 +91,7 @@ class Pair:
     silent: tuple[tuple[tuple[Point, str], ...], tuple[tuple[Point, str], ...]]
     unit: Literal["repetition", "run"]
     paired: bool
+    ordered: bool
     apart: float
     failed: tuple[float, float]
     gates: tuple[GateResult, ...]

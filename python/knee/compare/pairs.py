@@ -57,9 +57,11 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         (place for place in samples[0] if place in samples[1]),
         key=lambda place: (shared.index(place[0]), place[1] != ALL, place[1], QUANTITIES.index(place[2])),
     )
-    paired = _alternate(*(_spans(side, keys, set(shared), by_run) for side in (a, b)))
+    spans = [_spans(side, keys, set(shared), by_run) for side in (a, b)]
+    together = a.shared and b.shared and _overlap(*spans)
+    paired = (together or (a.timed and b.timed)) and _alternate(*spans)
     # Systems of one run share its conditions, and several runs show their differences.
-    assumed = 0.0 if by_run or paired or (a.shared and b.shared) else apart
+    assumed = 0.0 if by_run or paired or together else apart
     opened = is_open_loop(a.table) or is_open_loop(b.table)
     measured = a.quantities & b.quantities
     headline = "throughput" if not opened and "throughput" in measured else "response_ms"
@@ -112,6 +114,7 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         only=(tuple(each for each in own_a if each not in own_b), tuple(each for each in own_b if each not in own_a)),
         silent=silent,
         unit="run" if by_run else "repetition",
+        ordered=not together or all(spans),
         paired=paired,
         apart=assumed,
         failed=(a.failed, b.failed),
@@ -162,6 +165,16 @@ def _alternate(a: Mapping[Block, tuple[float, float]], b: Mapping[Block, tuple[f
         return False
     pairs = [(min(a[block][0], b[block][0]), max(a[block][1], b[block][1])) for block in sorted(a)]
     return all(earlier[1] < later[0] for earlier, later in pairwise(pairs))
+
+
+def _overlap(a: Mapping[Block, tuple[float, float]], b: Mapping[Block, tuple[float, float]]) -> bool:
+    """Whether each was measured before the end of the other; True if times are unknown."""
+    if not a or not b:
+        return True
+    (first_a, last_a), (first_b, last_b) = (
+        (min(start for start, _ in each.values()), max(end for _, end in each.values())) for each in (a, b)
+    )
+    return first_a <= last_b and first_b <= last_a
 
 
 def _arrays(a: Mapping[Block, float], b: Mapping[Block, float], paired: bool) -> tuple[Floats, Floats]:

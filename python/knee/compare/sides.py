@@ -16,6 +16,7 @@ from knee.errors import MeasurementsError
 from knee.laws.foreign import ALL as ALL_TYPES
 from knee.verdict.distributions import ALL, Merged, merged
 from knee.verdict.failures import requests
+from knee.verdict.levels import has_errors
 from knee.verdict.outcomes import OUTCOMES
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Side:
     constant  settings that are equal at all points
     origin    versions and machine, by dotted name
     shared    whether the run has another system as well: they differ by the level of a factor
+    timed     whether `run_order` is the time of each start, as in run folders, so that it compares with other runs
     """
 
     name: str
@@ -52,6 +54,7 @@ class Side:
     constant: Mapping[str, object]
     origin: Mapping[str, object]
     shared: bool = False
+    timed: bool = False
 
     @property
     def runs(self) -> int:
@@ -61,7 +64,7 @@ class Side:
     @property
     def failed(self) -> float:
         """Failed share of the requests; 0 if unknown."""
-        if "errors" not in self.table.columns:
+        if not has_errors(self.table):
             return 0.0
         asked = float((self.table["throughput"] * self.table["observed_s"]).sum())
         return float(self.table["errors"].sum()) / asked if asked else 0.0
@@ -133,7 +136,7 @@ def _side(name: str, source: Dataset | Measurements, run: int) -> Side:
         kind = pl.col("request_type")
         operation = pl.when(kind.str.to_lowercase().is_in(list(ALL_TYPES))).then(pl.lit(ALL)).otherwise(kind)
     good = pl.col("throughput")
-    if "errors" in table.columns:
+    if has_errors(table):
         good -= pl.col("errors").fill_null(0) / pl.col("observed_s")
     values = [
         table.select(
@@ -159,6 +162,7 @@ def _side(name: str, source: Dataset | Measurements, run: int) -> Side:
         tuple(_RENAMED.get(name, name) for name in found.factors if name != "request_type"),
         {_RENAMED.get(name, name): value for name, value in found.constant.items()},
         origin,
+        timed=not isinstance(source, Measurements),
     )
 
 

@@ -70,10 +70,15 @@ def power(pair: Pair) -> str:
 def notes(pair: Pair) -> list[str]:
     """Assumptions, and reasons to distrust the comparison."""
     found = []
+    if not pair.ordered and not pair.obstacle:
+        found.append(
+            "the order of the rows in time is unknown: A and B are assumed to be measured in turn; add a column "
+            "run_order"
+        )
     if pair.apart and not pair.obstacle:
         found.append(
-            f"A and B are separate runs: two runs of one system are assumed to differ by {pair.apart:g} times the "
-            "standard deviation of repetitions; alternate several runs of both, or measure both in one run"
+            f"A and B were measured separately: two runs of one system are assumed to differ by {pair.apart:g} times "
+            "the standard deviation of repetitions; alternate several runs of both, or measure both in one run"
         )
     failed = [f"{name} {percent(share)}" for name, share in zip("AB", pair.failed, strict=True) if share > PLATEAU]
     if failed:

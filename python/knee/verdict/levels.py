@@ -140,7 +140,7 @@ def unit_of(table: pl.DataFrame, factors: Sequence[str]) -> str | None:
     of a request, throughputs compare in keys/s; None if the table has no number of keys."""
     if _KEYS.isdisjoint(factors):
         return REQUESTS
-    return KEYS if _has_errors(table) and "items" in table.columns else None
+    return KEYS if has_errors(table) and "items" in table.columns else None
 
 
 def in_unit(rows: pl.DataFrame, unit: str | None) -> pl.DataFrame:
@@ -159,20 +159,20 @@ def sample(of_level: pl.DataFrame, response: str) -> Floats:
     """The response in each repetition; throughput excludes failed requests. A throughput of 0 counts."""
     known = of_level.filter(pl.col(response).is_finite())
     if response == "throughput":
-        failed = pl.col("errors") / pl.col("observed_s") if _has_errors(known) else pl.lit(0.0)
+        failed = pl.col("errors") / pl.col("observed_s") if has_errors(known) else pl.lit(0.0)
         return known.select((pl.col(response) - failed.fill_null(0.0)).clip(lower_bound=0.0)).to_series().to_numpy()
     return known.filter(pl.col(response) > 0)[response].to_numpy()
 
 
 def share_failed(of_level: pl.DataFrame) -> float:
     """The failed share of the answered requests at a level; 0 if unknown."""
-    if not _has_errors(of_level):
+    if not has_errors(of_level):
         return 0.0
     requests = of_level.select((pl.col("throughput") * pl.col("observed_s")).sum()).item()
     return float(of_level["errors"].sum()) / requests if requests else 0.0
 
 
-def _has_errors(rows: pl.DataFrame) -> bool:
+def has_errors(rows: pl.DataFrame) -> bool:
     """Whether the rows are from a run folder; in a table, a column `errors` may have another meaning."""
     return {"throughput", "observed_s", "errors", "load_total"} <= set(rows.columns)
 
