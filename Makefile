@@ -112,9 +112,9 @@ soak: build test-build $(VENV)/dev
 	KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	KNEE_SOAK=300 cargo test --locked -p knee-bin --test main servers::chaos -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-middleware --test main racing -- --nocapture
-	env -u KNEE_MEMCACHED KNEE_SOAK=2400 \
+	env -u KNEE_MEMCACHED KNEE_SOAK=20000 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
-	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=2400 \
+	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=20000 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test main histories:: -- --nocapture
