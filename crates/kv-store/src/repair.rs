@@ -24,8 +24,7 @@ use super::types::{Consistency, Unwritable};
 type Hidden = Vec<(Vec<u8>, SlotId)>;
 
 /// The last line of a list of doubtful keys.
-pub const UNNAMED: &str =
-    "other keys: missing here, if all their records are lost; no record names them";
+pub const UNNAMED: &str = "other keys: absent, if all their records are lost; no record names them";
 
 /// Known versions of a key in a report.
 const KNOWN_MAX: usize = 10;
