@@ -108,8 +108,8 @@ soak: build test-build $(VENV)/dev
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main full_disk::
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts
-	KNEE_SOAK=400 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
-	KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
+	env -u KNEE_MEMCACHED KNEE_SOAK=400 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
+	env -u KNEE_MEMCACHED KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	KNEE_SOAK=300 cargo test --locked -p knee-bin --test main servers::chaos -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-middleware --test main racing -- --nocapture
 	env -u KNEE_MEMCACHED KNEE_SOAK=20000 \
