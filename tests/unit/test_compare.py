@@ -125,6 +125,44 @@ def test_no_common_point_says_so() -> None:
     assert verdict(found) == "cannot tell: no point has the same settings in both"
 
 
+@pytest.mark.parametrize(
+    ("columns", "a", "b"),
+    [("clients", "8", "64"), ("rate", "100", "200"), ("clients,think_ms", "8,0", "8,100"), ("pipeline", "1", "4")],
+)
+def test_tables_of_different_constant_loads_have_no_common_point(columns: str, a: str, b: str) -> None:
+    def of(load: str) -> Measurements:
+        rows = [f"{load},{r + 1},{800 * NOISE[r]},{NOISE[r]}" for r in range(4)]
+        return parse("\n".join([f"{columns},repetition,throughput,response_ms", *rows]), "t")
+
+    found = pair_of(of(a), of(b))
+    assert found.obstacle == "no point in common"
+    assert len(found.only[0]) == len(found.only[1]) == 1
+    assert pair_of(of(a), of(a)).points == 1
+
+
+def test_table_without_pipeline_matches_a_pipeline_of_one() -> None:
+    plain = table()
+    piped = replace(plain, table=plain.table.with_columns(pl.lit(1).alias("pipeline")))
+    assert pair_of(plain, piped).points == 3
+
+
+def test_configuration_without_a_knee_is_covered_at_all_its_points() -> None:
+    def of(lost: float) -> Measurements:
+        lines = ["order,clients,repetition,throughput,response_ms"]
+        for order, most in (("a", 4000.0), ("b", 1e9)):
+            for clients in (4, 8, 16, 32, 64, 96):
+                for r in range(4):
+                    rate = min(200.0 * clients, most) * NOISE[(r + clients // 4) % 4] * (lost if order == "b" else 1)
+                    lines.append(f"{order},{clients},{r + 1},{rate:.3f},{1000 * clients / rate:.6f}")
+        return parse("\n".join(lines), "t")
+
+    found = pair_of(of(1), of(0.5), "throughput < -5%")
+    assert found.kneeless == ((("order", "b"),),) and not found.at_knee
+    assert found.gates[0].state == "fails" and verdict(found).startswith("B serves ")
+    assert "all common points where A and B have none: order = b" in render_text([found])
+    assert json.loads(render_json([found]))[0]["kneeless"] == [{"order": "b"}]
+
+
 def test_difference_at_one_point_only_is_named() -> None:
     other = table()
     there = pl.when(pl.col("clients") == 8).then(2.0).when(pl.col("clients") == 16).then(0.5).otherwise(1.0)

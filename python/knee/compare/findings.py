@@ -59,6 +59,8 @@ class Pair:
     obstacle      why there is no interval; empty if there is one
     headline      the quantity that the verdict is about
     at_knee       whether `overall` covers the points on both plateaus only, not all points in common
+    kneeless      configurations without a common plateau, of which `overall` covers all common points; empty if no
+                  configuration has one
     points        the number of points that the headline's overall ratio covers
     overall       the ratio over these points, by quantity
     differs       whether the headline differs over these points
@@ -80,6 +82,7 @@ class Pair:
     obstacle: Obstacle
     headline: str
     at_knee: bool
+    kneeless: tuple[Point, ...]
     points: int
     overall: Mapping[str, Ratio]
     differs: bool

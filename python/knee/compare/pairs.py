@@ -14,7 +14,7 @@ import polars as pl
 from knee.compare.findings import Compared, Difference, Obstacle, Pair, Point
 from knee.compare.gates import Gate
 from knee.compare.ratios import RUNS_APART, Ratio, holm, ratio_of
-from knee.compare.sides import QUANTITIES, Side
+from knee.compare.sides import LOADS, QUANTITIES, Side
 from knee.data.measurements import is_open_loop
 from knee.data.trim import RUN
 from knee.errors import MeasurementsError
@@ -49,6 +49,7 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         If a gate is about a quantity that was not measured.
     """
     keys = list(dict.fromkeys([*a.factors, *b.factors]))
+    keys += _loads(a, b, keys)
     own_a, own_b = (list(dict.fromkeys(side.points(keys).values())) for side in (a, b))
     shared = [point for point in own_a if point in own_b]
     by_run = a.runs > 1 and b.runs > 1
@@ -71,7 +72,9 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
     dead_a, dead_b = (any(not whole or operation == ALL for _, operation in each) for each in silent)
     knees = {} if opened else _knees(a, b, keys, level)
     plateaus = [point for point in shared if _on_plateaus(point, knees)]
-    covered = plateaus or shared
+    saturated = {_configuration(point) for point in plateaus}
+    unsaturated = dict.fromkeys(_configuration(point) for point in shared if _configuration(point) not in saturated)
+    covered = [point for point in shared if point in plateaus or _configuration(point) in unsaturated]
     overall = {
         quantity: _overall(
             samples, [place for place in places if place[0] in covered and place[2] == quantity], assumed, paired
@@ -99,7 +102,8 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         if dead_a or dead_b
         else _obstacle(pooled.get(headline), [one for one in compared if one.quantity == headline]),
         headline=headline,
-        at_knee=bool(plateaus),
+        at_knee=bool(plateaus) and not unsaturated,
+        kneeless=tuple(unsaturated) if plateaus else (),
         points=len({place[0] for place in places if place[0] in covered and place[2] == headline}),
         overall=pooled,
         differs=differs,
@@ -124,6 +128,25 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
         ),
         level=level,
     )
+
+
+def _loads(a: Side, b: Side, keys: Sequence[str]) -> list[str]:
+    """The known columns of tables that describe the load, and differ between A and B at points of equal `keys`. The
+    settings of run folders have other names.
+    """
+    columns = {name for side in (a, b) if not side.timed for name in side.table.columns}.difference(keys)
+    return [name for name in LOADS if name in columns and _differs(a, b, keys, name)]
+
+
+def _differs(a: Side, b: Side, keys: Sequence[str], name: str) -> bool:
+    """False if repetitions of a point differ in it."""
+    levels: tuple[dict[tuple[object, ...], set[object]], ...] = {}, {}
+    for side, found in zip((a, b), levels, strict=True):
+        kind = ["request_type"] if "request_type" in side.table.columns else []
+        for *at, level in side.keyed([*keys, name]).select(*keys, *kind, name).iter_rows():
+            found.setdefault(tuple(at), set()).add(level)
+    settled = all(len(each) == 1 for found in levels for each in found.values())
+    return settled and any(levels[0][at] != levels[1][at] for at in levels[0].keys() & levels[1].keys())
 
 
 def _samples(side: Side, keys: Sequence[str], by_run: bool) -> _Samples:
@@ -228,10 +251,14 @@ def _knees(a: Side, b: Side, keys: Sequence[str], level: float) -> dict[Point, t
 
 def _on_plateaus(point: Point, knees: Mapping[Point, tuple[Knee, Knee]]) -> bool:
     """Whether throughput is at its most there, in both systems."""
-    both = knees.get(tuple(each for each in point if each[0] != "clients"))
+    both = knees.get(_configuration(point))
     clients = dict(point).get("clients")
     saturated = ("found", "saturated from the start")
     return both is not None and all(knee.status in saturated and clients in knee.plateau for knee in both)
+
+
+def _configuration(point: Point) -> Point:
+    return tuple(each for each in point if each[0] != "clients")
 
 
 def _differences(a: Mapping[str, object], b: Mapping[str, object], keys: Sequence[str]) -> tuple[Difference, ...]:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 QUANTITIES = ("throughput", "response_ms", "p50_ms", "p99_ms", "queueing_ms", "service_ms")
 """What is compared, if it was measured; the last two are stages of the middleware."""
 
+LOADS = ("clients", "rate", "pipeline", "think_ms")
+"""Known columns of a table that describe the load."""
+
+_DEFAULTS = {"pipeline": 1}
 _ORIGIN = ("knee", "git", "python", "host", "programs", "links_emulated")
 _KEY = ["run", *RUN]
 _RENAMED = {CLIENTS: "clients"}
@@ -76,7 +80,11 @@ class Side:
 
     def keyed(self, keys: Sequence[str]) -> pl.DataFrame:
         """The observations, with a column for each key: a factor, or a constant setting."""
-        constant = [pl.lit(self.constant.get(name)).alias(name) for name in keys if name not in self.table.columns]
+        constant = [
+            pl.lit(self.constant.get(name, _DEFAULTS.get(name))).alias(name)
+            for name in keys
+            if name not in self.table.columns
+        ]
         return self.table.with_columns(constant)
 
     def points(self, keys: Sequence[str]) -> dict[tuple[int, int, int], Point]:

@@ -70,6 +70,9 @@ def power(pair: Pair) -> str:
 def notes(pair: Pair) -> list[str]:
     """Assumptions, and reasons to distrust the comparison."""
     found = []
+    if pair.kneeless:
+        configurations = listed([_label(each) for each in pair.kneeless], "; ")
+        found.append(f"the verdict covers plateaus, and all common points where A and B have none: {configurations}")
     if not pair.ordered and not pair.obstacle:
         found.append(
             "the order of the rows in time is unknown: A and B are assumed to be measured in turn; add a column "
@@ -121,6 +124,7 @@ def render_json(pairs: Sequence[Pair]) -> str:
         pair["silent"] = [
             [{"point": dict(point), "operation": operation} for point, operation in places] for places in pair["silent"]
         ]
+        pair["kneeless"] = [dict(point) for point in pair["kneeless"]]
         pair["knees"] = [{"point": dict(at), "a": a, "b": b} for at, a, b in pair["knees"]]
         for one in pair["compared"]:
             one["point"] = dict(one["point"])
