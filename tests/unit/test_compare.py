@@ -16,12 +16,14 @@ from synthetic import CLIENTS, System, open_loop, synthetic_dataset
 
 from knee.cli import commands as cli
 from knee.compare import Gate, Pair, Side, compare, render_json, render_markdown, render_text, side_of, sides_between
-from knee.compare.ratios import holm, ratio_of, repetitions_for
-from knee.compare.text import power, verdict
+from knee.compare.ratios import Ratio, holm, ratio_of, repetitions_for
+from knee.compare.text import _cell, power, verdict
+from knee.data import Dataset
 from knee.data.csv import parse
 from knee.data.measurements import Measurements
 from knee.data.reading import MANIFEST, run_folders
 from knee.errors import MeasurementsError
+from knee.stats.intervals import Interval
 
 HEADER = "clients,repetition,throughput,response_ms,p99_ms"
 NOISE = (1.0, 1.01, 0.99, 1.005)
@@ -100,11 +102,61 @@ def test_slower_system_serves_less() -> None:
     assert verdict(pair_of(table(), table(0.8))).startswith("B serves 20.0% less over 3 points (")
 
 
+def turned(found: Measurements) -> Measurements:
+    """The same values in the reverse order of the repetitions."""
+    return replace(found, table=found.table.with_columns((5 - pl.col("repetition")).alias("repetition")))
+
+
 def test_equal_systems_cannot_be_told_apart() -> None:
-    found = pair_of(table(), table())
+    found = pair_of(table(), turned(table()))
     assert verdict(found).startswith("cannot tell A and B apart: throughput +0.0% over 3 points (")
     assert not found.different
     assert "would be found with a probability of 80% (4 repetitions each, not paired)" in power(found)
+
+
+def test_table_compared_with_itself_is_equal() -> None:
+    found = pair_of(table(), table())
+    assert verdict(found) == "A and B are equal in every repetition" and power(found) == ""
+
+
+def test_large_difference_keeps_its_mark_and_its_interval() -> None:
+    text = render_text([pair_of(table(), table(150))])
+    row = next(line for line in text.splitlines() if line.startswith("clients = 8"))
+    assert "*" in row and "+14900.0 ± ?" not in row
+
+
+def test_vague_difference_keeps_its_mark() -> None:
+    interval = Interval(3.0, 1.01, 8.9, 0.95, 3)
+    assert _cell(Ratio(interval, 0.04, None, None), differs=True) == "+200.0 ± ?*"
+
+
+def test_origins_of_several_runs_are_merged() -> None:
+    def run(version: str) -> Dataset:
+        found = synthetic_dataset(System())
+        found.manifest = {**found.manifest, "knee": version}
+        return found
+
+    assert side_of("x", [run("1"), run("2"), run("1")]).origin["knee"] == "1 and 2"
+    assert side_of("x", [run("1"), run("1")]).origin["knee"] == "1"
+
+
+def test_gate_without_a_common_point_says_so() -> None:
+    with pytest.raises(MeasurementsError, match=r"a\.csv and b\.csv have no point in common"):
+        pair_of(table(clients=(8, 16)), table(clients=(32, 64)), "throughput < -5%")
+
+
+def test_markdown_escapes_its_own_marks() -> None:
+    def of(faster: float) -> Measurements:
+        found = table(faster)
+        return replace(found, table=found.table.with_columns(kind=pl.lit("a|<b>")), factors=("kind", *found.factors))
+
+    text = render_markdown([pair_of(of(1), of(1.2), "throughput < -5%")])
+    assert "| kind = a\\|&lt;b>, clients = 8 |" in text and "* throughput &lt; -5%: passes" in text
+
+
+def test_command_with_two_forms_is_refused(knee: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv")
+    assert knee(path, path, "--json", "--markdown")[0] == 2
 
 
 def test_one_repetition_asks_for_three() -> None:

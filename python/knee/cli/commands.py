@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from knee import __version__
-from knee.errors import KneeError
+from knee.errors import KneeError, MeasurementsError
 
 _INTERRUPTED = 130
 
@@ -306,6 +306,8 @@ def compare_command(
     """Compare systems: what differs, by how much, and whether chance explains it."""
     from knee.cli import compare
 
+    if as_json and as_markdown:
+        raise MeasurementsError("--json and --markdown: two forms of the output; pass one of them")
     form = "json" if as_json else "markdown" if as_markdown else "text"
     compare.print_comparison(paths, renames, factor, conditions or (), level, apart, form)  # type: ignore[arg-type]
 

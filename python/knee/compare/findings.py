@@ -13,7 +13,13 @@ Point = tuple[tuple[str, object], ...]
 """The settings of a point, by name."""
 
 Obstacle = Literal[
-    "", "no answer", "no point in common", "one repetition", "equal repetitions", "incomplete repetitions"
+    "",
+    "no answer",
+    "no point in common",
+    "one repetition",
+    "equal measurements",
+    "equal repetitions",
+    "incomplete repetitions",
 ]
 
 
@@ -59,8 +65,8 @@ class Pair:
     obstacle      why there is no interval; empty if there is one
     headline      the quantity that the verdict is about
     at_knee       whether `overall` covers the points on both plateaus only, not all points in common
-    kneeless      configurations without a common plateau, of which `overall` covers all common points; empty if no
-                  configuration has one
+    kneeless      configurations without a common plateau: `overall` covers all their common points; empty if no
+                  configuration has a plateau
     points        the number of points that the headline's overall ratio covers
     overall       the ratio over these points, by quantity
     differs       whether the headline differs over these points

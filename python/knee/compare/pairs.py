@@ -94,13 +94,19 @@ def compare(a: Side, b: Side, *, gates: Sequence[Gate] = (), level: float = LEVE
             compared[number] = replace(compared[number], differs=found)
     if lacking := [gate for gate in gates if gate.quantity not in measured]:
         raise MeasurementsError(f"--fail-if {lacking[0].text!r}: {lacking[0].quantity} was not measured in both")
+    if gates and not shared:
+        raise MeasurementsError(f"--fail-if {gates[0].text!r}: {a.name} and {b.name} have no point in common")
     nothing = ratio_of(np.array([]), np.array([]), level, paired=False)
     strict = 1 - (1 - level) / max(1, len(gates))
     return Pair(
         names=(a.name, b.name),
         obstacle="no answer"
         if dead_a or dead_b
-        else _obstacle(pooled.get(headline), [one for one in compared if one.quantity == headline]),
+        else _obstacle(
+            pooled.get(headline),
+            [one for one in compared if one.quantity == headline],
+            equal=all(samples[0][place] == samples[1][place] for place in places),
+        ),
         headline=headline,
         at_knee=bool(plateaus) and not unsaturated,
         kneeless=tuple(unsaturated) if plateaus else (),
@@ -266,11 +272,13 @@ def _differences(a: Mapping[str, object], b: Mapping[str, object], keys: Sequenc
     return tuple(Difference(name, a.get(name), b.get(name)) for name in names if a.get(name) != b.get(name))
 
 
-def _obstacle(headline: Ratio | None, compared: Sequence[Compared]) -> Obstacle:
+def _obstacle(headline: Ratio | None, compared: Sequence[Compared], *, equal: bool) -> Obstacle:
     if headline is None or not compared:
         return "no point in common"
-    if headline.interval.low is not None:
-        return ""
     if all(one.ratio.interval.repetitions < 2 for one in compared):
         return "one repetition"
+    if equal and headline.interval.repetitions > 1:
+        return "equal measurements"
+    if headline.interval.low is not None:
+        return ""
     return "incomplete repetitions" if headline.interval.repetitions < 2 else "equal repetitions"

@@ -104,10 +104,21 @@ def side_of(name: str, sources: Sequence[Dataset | Measurements]) -> Side:
             )
     return replace(
         first,
+        origin=_common([side.origin for side in sides]),
         table=pl.concat([side.table for side in sides], how="diagonal_relaxed"),
         values=pl.concat([side.values for side in sides]),
         silent=pl.concat([side.silent for side in sides]),
     )
+
+
+def _common(origins: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    """The origin of several runs: where these differ, all values as text."""
+    found: dict[str, object] = {}
+    for name in dict.fromkeys(name for origin in origins for name in origin):
+        values = [origin.get(name) for origin in origins]
+        same = all(value == values[0] for value in values)
+        found[name] = values[0] if same else " and ".join(dict.fromkeys(map(str, values)))
+    return found
 
 
 def sides_between(name: str, source: Dataset | Measurements, factor: str) -> list[Side]:

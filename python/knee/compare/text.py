@@ -25,11 +25,13 @@ _OBSTACLES = {
 }
 _MARK = "*"
 _WIDE = 1.0
-"""Half width above which the table shows no interval."""
+"""Relative half width above which the table shows no interval."""
 
 
 def verdict(pair: Pair) -> str:
     """The verdict in one sentence."""
+    if pair.obstacle == "equal measurements":
+        return "A and B are equal in every repetition"
     if pair.obstacle:
         return f"cannot tell: {_OBSTACLES[pair.obstacle]}"
     found = pair.overall[pair.headline].interval
@@ -110,8 +112,11 @@ def render_markdown(pairs: Sequence[Pair]) -> str:
     for pair in pairs:
         head, *rows = _table(pair)
         table = [_row(head), _row(["---"] * len(head)), *map(_row, rows)] if rows else []
-        facts = [f"* {line}" for line in (power(pair), *_knees(pair), *_differing(pair), *notes(pair), *_gates(pair))]
-        lines = [f"**{_sentence(pair)}**", "", f"A = `{pair.names[0]}`, B = `{pair.names[1]}`", "", *table]
+        facts = [
+            f"* {_escaped(line)}"
+            for line in (power(pair), *_knees(pair), *_differing(pair), *notes(pair), *_gates(pair))
+        ]
+        lines = [f"**{_escaped(_sentence(pair))}**", "", f"A = `{pair.names[0]}`, B = `{pair.names[1]}`", "", *table]
         parts.append("\n".join([*lines, "", *(line for line in facts if line != "* ")]))
     return "\n\n".join(parts)
 
@@ -181,9 +186,10 @@ def _table(pair: Pair) -> list[list[str]]:
 def _cell(ratio: Ratio, differs: bool) -> str:
     interval = ratio.interval
     change = change_of(interval).removesuffix("%")
-    if interval.half_width is None or interval.half_width > _WIDE:
-        return f"{change} ± ? "
-    return f"{change} ± {100 * interval.half_width:.1f}{_MARK if differs else ' '}"
+    mark = _MARK if differs else " "
+    if interval.half_width is None or interval.half_width > _WIDE * interval.estimate:
+        return f"{change} ± ?{mark}"
+    return f"{change} ± {100 * interval.half_width:.1f}{mark}"
 
 
 def _knees(pair: Pair) -> list[str]:
@@ -230,4 +236,8 @@ def _signed_ends(ratio: Interval) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(_escaped, cells))} |"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
