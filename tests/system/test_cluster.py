@@ -41,10 +41,10 @@ class Machines:
     """A scheduler, a machine of load hosts, one of a middleware and one of a store; and the lab's machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._labs: list[subprocess.Popen[str]] = []
         self._hosts = EmulatedHosts() if IS_ROOT else LocalHost()
-        for name in ("lab", "scheduler", "load", "middleware-0", "store-0"):
+        for name in ("lab", "scheduler", "clients", "middleware-0", "store-0"):
             self._hosts.place(name, Link())
         self.scheduler = "tcp://" + self._hosts.free_address("scheduler")
         host, port = self._interface("scheduler"), self.scheduler.rpartition(":")[2]
@@ -52,7 +52,7 @@ class Machines:
         self.workers = {
             name: self._start(name, "worker", self.scheduler, "--host", self._interface(name), "--name", name, *more)
             for name, *more in (
-                ("load", "--resources", "load=3"),
+                ("clients", "--resources", "load=3"),
                 ("middleware-0",),
                 ("store-0",),
             )
@@ -71,7 +71,7 @@ class Machines:
             (DASK, *arguments, "--no-dashboard"),
             environment=(("PYTHONPATH", str(REPOSITORY / "python")),),
         )
-        return self._hosts.start(command, self._folder / f"{name}.lines", self._folder / f"{name}.log", lambda *_: None)
+        return self._hosts.start(command, self.folder / f"{name}.lines", self.folder / f"{name}.log", lambda *_: None)
 
     def lab(self, *settings: str, before: str = "") -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
@@ -81,7 +81,7 @@ class Machines:
             argv = list(self._hosts.placed("lab").namespace.entering(argv))
         lab = subprocess.Popen(
             argv,
-            cwd=self._folder,
+            cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY / "python")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -95,8 +95,7 @@ class Machines:
         lines = "runs/*/*/points/*/load-0.jsonl"
         wait_until(
             lambda: (
-                self._labs[-1].poll() is not None
-                or any(path.stat().st_size > 1000 for path in self._folder.glob(lines))
+                self._labs[-1].poll() is not None or any(path.stat().st_size > 1000 for path in self.folder.glob(lines))
             ),
             "clients run",
             PATIENCE_S,
@@ -108,7 +107,7 @@ class Machines:
         return [each for each in below if each.name() in ("memcached", "knee-load", "knee-proxy")]
 
     def dataset(self) -> Dataset:
-        (path,) = self._folder.glob("runs/*/*")
+        (path,) = self.folder.glob("runs/*/*")
         return Dataset.open(path)
 
     def close(self) -> None:
@@ -129,16 +128,16 @@ def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> 
     running = machines.lab()
     machines.wait_for_load()
     names = {name: sorted({each.name() for each in machines.programs(name)}) for name in machines.workers}
-    assert names == {"load": ["knee-load"], "middleware-0": ["knee-proxy"], "store-0": ["memcached"]}
+    assert names == {"clients": ["knee-load"], "middleware-0": ["knee-proxy"], "store-0": ["memcached"]}
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, said
     dataset = machines.dataset()
     assert observations(dataset)["throughput"][0] > 100
     cluster = dataset.manifest["cluster"]
     assert cluster["hosts"] == {
-        "load-0": "load",
-        "load-1": "load",
-        "load-2": "load",
+        "load-0": "clients",
+        "load-1": "clients",
+        "load-2": "clients",
         "middleware-0": "middleware-0",
         "store-0": "store-0",
     }
@@ -179,7 +178,7 @@ def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
         process.kill()
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1, said
-    assert "store-0: no worker of the cluster takes it (workers: load, middleware-0); start one with" in said
+    assert "store-0: no worker of the cluster takes it (workers: clients, middleware-0); start one with" in said
     assert machines.dataset().points["status"].to_list() == ["failed"]
     wait_until(lambda: all(map(is_gone, ended)), "all programs have ended", PATIENCE_S)
 
@@ -195,3 +194,11 @@ def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> Non
     assert running.returncode == 130, said
     assert machines.dataset().points["status"].to_list() == ["interrupted"]
     assert all(is_gone(each) for each in [*programs, *agents] if each is not None)
+
+
+def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machines: Machines) -> None:
+    running = machines.lab("middleware.hosts=[1, 2]", before=IMPATIENT.replace("_REPLACEMENT_S", "_JOINING_S"))
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, said
+    assert "middleware-1: no worker of the cluster takes it" in said
+    assert not list(machines.folder.glob("runs/*/*"))

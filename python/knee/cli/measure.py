@@ -204,8 +204,10 @@ def _host_of(experiment: spec.Spec, cluster: str | None, cleanup: ExitStack) -> 
     found = check_programs(experiment)
     workers = ClusterHost(cluster, tiers_programs(found))
     cleanup.callback(workers.leave)
-    for name, link in links_of(experiment.base.system):
+    # Factors may change the numbers of hosts.
+    for name, link in dict(each for run in runs(experiment, 0) for each in links_of(run.configuration.system)).items():
         workers.place(name, link)
+    workers.close(0)
     return workers, found
 
 
