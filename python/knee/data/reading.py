@@ -75,6 +75,13 @@ class Dataset:
         factors = {name: factor_type(levels) for name, levels in self.spec.factors.items()}
         return self._table("points", pl.Schema({**POINTS, **factors}))
 
+    @property
+    def has_machines(self) -> bool:
+        """Whether the hosts were on several machines, so that the probes' host is a sum over these."""
+        parts = [self.manifest, *self.manifest.get("resumed", ())]
+        workers = [each for part in parts for each in part.get("cluster", {}).get("workers", {}).values()]
+        return len({each.get("boot", each["address"]) for each in workers}) > 1
+
     def setting(self, name: str) -> pl.Expr:
         """A setting at each point: the level of its factor, or the value in the experiment file; null without its
         tier."""

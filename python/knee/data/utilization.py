@@ -38,7 +38,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     second, as reported by the process, or by the probes if the process does not report it or other threads work for its
     tier (:mod:`knee.data.threads`). "CPU share": CPU time of a store with a limited share of the host's processors,
     over that share. "sending link", "receiving link": bytes on an emulated host's link, over its rate. "host CPU": CPU
-    time of all processes, over the time of all cores less stolen time.
+    time of all processes, over the time of all cores less stolen time; absent for several machines.
     """
     stations = trimmed(dataset, "stations")
     probes = trimmed(dataset, "probes")
@@ -71,7 +71,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .select(*RUN, pl.lit("store").alias("role"), "process", pl.col("utilization").alias("CPU share"))
     )
     host = (
-        probes.filter(pl.col("target") == "host")
+        probes.filter(pl.col("target") == "host", not dataset.has_machines)
         .group_by(RUN)
         .agg(
             (

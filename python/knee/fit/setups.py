@@ -81,8 +81,8 @@ def layered_systems(
     Raises
     ------
     FitError
-        If the run is not a closed loop, lacks processor times, or has fewer than three client counts; for a level that
-        was not measured; for more than `systems_max` configurations.
+        If the run is not a closed loop, was on several machines, lacks processor times, or has fewer than three client
+        counts; for a level that was not measured; for more than `systems_max` configurations.
     """
     if (found_between := neighbours(dataset, asked)) is not None:
         name, low, high, place = found_between
@@ -101,6 +101,8 @@ def layered_systems(
         if [label for label, _ in first] != [label for label, _ in second]:
             raise FitError(f"{name}: {low} and {high} were measured in different configurations")
         return [(label, between(one, other, place)) for (label, one), (_, other) in zip(first, second, strict=True)]
+    if dataset.has_machines:
+        raise FitError("the hosts were several machines, but the model has the processors of one")
     table = with_demands(dataset, observations(dataset))
     if has_quantiles:
         table = with_quantiles(dataset, table)

@@ -199,7 +199,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
     filled = (pl.col("_cpu_s") >= SATURATED * pl.col("_capacity_s")) & (share >= OUTSIDERS_DECISIVE)
     return (
         trimmed(dataset, "probes")
-        .filter(pl.col("target") == "host")
+        .filter(pl.col("target") == "host", not dataset.has_machines)
         .group_by(RUN)
         .agg(
             (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"),

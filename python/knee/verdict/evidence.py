@@ -123,7 +123,9 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
         parts += _stores_unmeasured(dataset)
     if "middleware" in seen and not dataset.points.filter(dataset.setting("middleware.combine") > 1).is_empty():
         parts.append("the use of the connections to the database (combined requests share them)")
-    if "host" not in seen:
+    if dataset.has_machines:
+        parts += ["the processors of each machine", "the network between the machines"]
+    elif "host" not in seen:
         parts.append("the host's CPU")
     if dataset.spec.wants_links and not dataset.manifest.get("links_emulated"):
         parts.append("the use of the links (link_mbit was not emulated)")

@@ -253,6 +253,7 @@ class ClusterHost:
             "workers": {
                 worker.name: {
                     "address": worker.address,
+                    "boot": worker.boot,
                     "clock_ahead_s": round(worker.clock_ahead_s, 6),
                     "clock_error_s": round(worker.clock_error_s, 6),
                     "programs": worker.programs,
