@@ -56,6 +56,16 @@ def test_crossing_near_last_level_is_doubted() -> None:
     assert "but the interval reaches the end of the measured values" in words.crossing(found)
 
 
+def test_lines_that_are_equal_above_rarely_cross_for_sure() -> None:
+    naming = of(table(0.0)).naming
+    tables = (table(0.02, seed=seed, lines=(SHARDED, [2.0, 4.5, 5.0, 5.5])) for seed in range(60))
+    found = [crossing(csv.parse(text, "lines.csv").table, naming) for text in tables]
+    inside = [each for each in found if each is not None and each.is_inside]
+    assert sum(each.is_sure for each in inside) <= 4
+    doubted = next(each for each in inside if not each.is_sure)
+    assert "but may be equal on one side of it" in words.crossing(doubted)
+
+
 def test_crossing_without_repetitions_has_no_interval() -> None:
     assert "with one repetition the error is unknown" in words.crossing(of(table(0.0, repetitions=1)).crossing)
 

@@ -18,7 +18,9 @@ class Crossing:
 
     at        interpolated between levels, with its interval, which ends at the first or the last level at most
     before    the line with the shorter response time before it; `after` is the other one
-    is_sure   whether the interval lies within the levels: otherwise the lines may not cross there
+    is_sure   whether the lines surely cross: the interval lies within the levels, and the lines differ on either side
+    is_inside
+              whether the interval lies within the levels
     """
 
     axis: str
@@ -26,6 +28,7 @@ class Crossing:
     before: str
     after: str
     is_sure: bool
+    is_inside: bool
 
 
 def crossing(table: pl.DataFrame, naming: Naming, level: float = LEVEL, seed: int = 0) -> Crossing | None:
@@ -52,8 +55,26 @@ def crossing(table: pl.DataFrame, naming: Naming, level: float = LEVEL, seed: in
 
     at = pooled_bootstrap(compared, crossings, level=level, seed=seed)
     before, after = naming.labels if signs[0] < 0 else naming.labels[::-1]
-    is_sure = at.low is not None and at.high is not None and levels[0] < at.low and at.high < levels[-1]
-    return Crossing(naming.axis.title, at, before, after, is_sure)
+    if at.low is None or at.high is None or not (levels[0] < at.low and at.high < levels[-1]):
+        return Crossing(naming.axis.title, at, before, after, is_sure=False, is_inside=False)
+    sides = (
+        _ratio(compared, [place for place, each in enumerate(levels) if is_there(each)], level, seed)
+        for is_there in (at.low.__gt__, at.high.__lt__)
+    )
+    signed = [signs[0] * end for side in sides for end in (side.low, side.high) if end is not None]
+    is_sure = len(signed) == 4 and min(signed[:2]) > 0 and max(signed[2:]) < 0
+    return Crossing(naming.axis.title, at, before, after, is_sure, is_inside=True)
+
+
+def _ratio(compared: Sequence[Floats], places: Sequence[int], level: float, seed: int) -> Interval:
+    """The logarithm of one line's mean over the other's, averaged over levels: their ratio beside a crossing."""
+    half = len(compared) // 2
+
+    def average(drawn: Sequence[Floats]) -> Floats:
+        means = [np.log(each.mean(axis=1)[:, 0]) for each in drawn]
+        return np.asarray(np.mean([means[place] - means[half + place] for place in places], axis=0))
+
+    return pooled_bootstrap(compared, average, level=level, seed=seed)
 
 
 def _differences(samples: Sequence[Floats], axis: int = 0) -> list[Floats]:

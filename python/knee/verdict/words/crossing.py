@@ -18,6 +18,11 @@ def crossing(found: Crossing | None) -> str:
     interval = f"{at.level:.0%} interval: {number(low)} to {number(high)}"
     if found.is_sure:
         return f"The response times cross {place} ({interval}). {sides}"
+    if found.is_inside:
+        return (
+            f"Cannot tell whether the response times cross. Their means do {place}, but may be equal on one side of "
+            f"it ({interval}). Measure more values or more repetitions."
+        )
     return (
         f"Cannot tell whether the response times cross. Their means do {place}, but the interval reaches the end of "
         f"the measured values ({interval})."
