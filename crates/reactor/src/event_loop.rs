@@ -307,7 +307,10 @@ impl<H: Handler> EventLoop<H> {
                 self.deliver(conn);
                 continue;
             }
-            if !connection.readable || !self.io.reserve(index) {
+            if !connection.readable {
+                return;
+            }
+            if connection.has_long_input() && !self.io.reserve(index) {
                 return;
             }
             let tight = self.io.shared.room.is_tight();
@@ -378,7 +381,7 @@ impl<H: Handler> EventLoop<H> {
             rest.extend_from_slice(&scratch[consumed..]);
             self.keep(conn, rest, 0, consumed > 0);
         } else {
-            self.io.count_input(conn.index, true);
+            self.count_consumed(conn);
         }
     }
 
@@ -390,9 +393,16 @@ impl<H: Handler> EventLoop<H> {
         consumed += shown;
         if consumed == input.len() {
             self.io.pool.give(input);
-            self.io.count_input(conn.index, true);
+            self.count_consumed(conn);
         } else {
             self.keep(conn, input, consumed, shown > 0);
+        }
+    }
+
+    /// Counts the input of a connection after all of it was consumed.
+    fn count_consumed(&mut self, conn: ConnId) {
+        if self.io.get(conn).is_some_and(|connection| connection.has_long_input()) {
+            self.io.count_input(conn.index, true);
         }
     }
 

@@ -27,6 +27,11 @@ const RETRIES_MAX: usize = 64;
 const TRIMMED_BYTES_MIN: usize = 8 * 1024 * 1024;
 
 impl Connection {
+    /// Whether the connection's input counts, or has to be counted.
+    pub(crate) fn has_long_input(&self) -> bool {
+        self.request_bytes > 0 || self.wanted.max(self.input.len() - self.consumed) > FREE_BYTES
+    }
+
     /// Whether the connection holds memory until its peer acts, and for too long.
     fn stands_still(&self, now: Instant) -> bool {
         let reads = self.request_bytes > 0 && !(self.paused || self.waits_for_room);
