@@ -170,6 +170,22 @@ def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     assert dataset.points["status"].to_list() == ["done"]
 
 
+def test_worker_of_an_ended_agent_starts_another(machines: Machines) -> None:
+    running = machines.lab("measure.seconds=6")
+    machines.wait_for_load()
+    (store,) = machines.programs("store-0")
+    agent = store.parent()
+    assert agent is not None
+    agent.kill()
+    wait_until(lambda: is_gone(store), "the store ends with its agent", PATIENCE_S)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    cluster = machines.dataset().manifest["cluster"]
+    assert cluster["lost"] == [
+        f"worker store-0 ({cluster['workers']['store-0']['address']}) was lost: its agent has ended"
+    ]
+
+
 def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
     running = machines.lab("measure.seconds=60", before=IMPATIENT)
     machines.wait_for_load()

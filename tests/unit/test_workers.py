@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from knee import spec
-from knee.errors import SpecError
+from knee.errors import ProcessError, SpecError
 from knee.lab import programs
 from knee.lab.command import Command, life, tied
-from knee.lab.hosts.agent import Agent
+from knee.lab.hosts.agent import Agent, _Child
 from knee.lab.hosts.remote import chosen, summed
 from knee.lab.run import check_elsewhere, tiers_programs
 
@@ -46,6 +46,12 @@ WORKERS: dict[str, dict[str, Any]] = {
 def test_host_takes_the_worker_of_its_name_or_resource(name: str, taken: dict[str, str], expected: str | None) -> None:
     assert chosen(name, WORKERS, taken) == expected
     assert chosen(name, {}, taken) is None
+
+
+def test_host_keeps_its_worker_while_there_is_room() -> None:
+    assert chosen("load-0", WORKERS, {}, "c") == "c"
+    assert chosen("load-1", WORKERS, {"load-0": "c"}, "c") == "b"
+    assert chosen("store-0", WORKERS, {}, "c") == "a"
 
 
 def test_samples_of_one_machine_count_once_and_of_several_add_up() -> None:
@@ -131,3 +137,14 @@ def test_agent_starts_its_own_program_tied_to_itself(tmp_path: Path, monkeypatch
 def test_dask_is_imported_for_a_cluster_only() -> None:
     script = "import sys, knee, knee.cli.commands, knee.cli.measure; sys.exit('distributed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_agent_answers_a_failed_call_and_goes_on() -> None:
+    child = _Child("127.0.0.1")
+    try:
+        answer = child.call("stop", ("store-0", 0.0))
+        assert isinstance(answer, ProcessError)
+        assert str(answer) == "stop: KeyError('store-0')"
+        assert child.call("pull", ()) == {}
+    finally:
+        child.close()

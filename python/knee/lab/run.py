@@ -142,7 +142,12 @@ class Lab:
                     deployment = deployment_of(run.configuration)(
                         self._spec, self._seed, self._folder, self._host, run, started, room, cleanup
                     )
-                    return deployment.measure(lead_s, self._progress)
+                    try:
+                        return deployment.measure(lead_s, self._progress)
+                    except ProcessError:
+                        # A program fails, too, if another one ends with its worker.
+                        self._host.check()
+                        raise
             except LateStartError as late:
                 lead_s = _LEAD_GROWTH * max(lead_s, late.took_s)
                 failure = ProcessError(
@@ -150,6 +155,8 @@ class Lab:
                     f"connecting took {late.took_s:.1f} s"
                 )
             except LostWorkerError as lost:
+                if _reasons(lost)[0]:
+                    raise
                 failure = lost
         assert failure is not None
         raise failure

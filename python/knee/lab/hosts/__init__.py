@@ -114,6 +114,9 @@ class Host(Protocol):
     def output(self, argv: Sequence[str]) -> str | None:
         """The output of a short program, such as its version; None if it fails."""
 
+    def check(self) -> None:
+        """Raise LostWorkerError if a worker of a cluster was lost."""
+
     def close(self, grace_s: float) -> None:
         """Stop every running process, the last started first, and kill their descendants. An interrupt ends the grace
         period. Raises ProcessError if a process does not end, or its output is not written.

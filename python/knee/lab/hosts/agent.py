@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from knee import __version__
-from knee.errors import KneeError
+from knee.errors import KneeError, ProcessError
 from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.hosts.local import LocalHost, LocalProcess
@@ -34,7 +35,7 @@ from knee.lab.probe import Probe, Sample
 if TYPE_CHECKING:
     from distributed import Worker
 
-_LEASE_S = 300
+_LEASE_S = 60
 _CHUNK_BYTES = 1 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -181,6 +182,8 @@ def main(interface: str) -> None:
                     answer = getattr(agent, method)(*arguments)
                 except KneeError as error:
                     answer = error
+                except Exception as error:
+                    answer = ProcessError(f"{method}: {error!r}")
                 pickle.dump(answer, answers)
                 answers.flush()
         except (EOFError, BrokenPipeError):
@@ -212,9 +215,11 @@ class _Child:
 
     def close(self) -> None:
         """End the agent."""
-        assert self._popen.stdin is not None
-        self._popen.stdin.close()
+        assert self._popen.stdin is not None and self._popen.stdout is not None
+        with suppress(OSError):
+            self._popen.stdin.close()
         self._popen.wait()
+        self._popen.stdout.close()
 
 
 _CHILDREN: dict[str, _Child] = {}
@@ -223,6 +228,7 @@ _CHILDREN: dict[str, _Child] = {}
 
 async def begin(lab: str, dask_worker: Worker) -> None:
     """Start the agent of a lab, on the interface that the worker uses. Dask calls this on the worker."""
+    await end(lab)
     interface = urlsplit(dask_worker.address).hostname
     assert interface is not None
     _CHILDREN[lab] = _Child(interface)
@@ -230,10 +236,13 @@ async def begin(lab: str, dask_worker: Worker) -> None:
 
 async def call(lab: str, method: str, *arguments: Any) -> Any:
     """Call a method of a lab's agent. Dask calls this on the worker. A KneeError is returned, not raised: Dask would
-    log it. Raises OSError without an agent."""
+    log it. Raises EOFError without an agent."""
     if (child := _CHILDREN.get(lab)) is None:
-        raise OSError("its agent has ended")
-    return await asyncio.to_thread(child.call, method, arguments)
+        raise EOFError("its agent has ended")
+    try:
+        return await asyncio.to_thread(child.call, method, arguments)
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
+        raise EOFError("its agent has ended") from error
 
 
 async def end(lab: str) -> None:

@@ -7,7 +7,7 @@
     pull    at most twice a second, every agent reports on its processes. Their output goes to the run folder.
     close   the agents stop their processes. The next run places its hosts anew.
     lost    if a worker does not answer, the call raises LostWorkerError. The lab repeats the point; `place` then waits
-            for another worker.
+            for another worker. If only the agent has ended, the worker starts a new one.
 
 All calls go through the scheduler, from the main thread. So only the scheduler's port must be reachable.
 """
@@ -41,6 +41,7 @@ _ANSWER_S = 20
 _JOINING_S, _REPLACEMENT_S = 5, 60
 """Seconds to wait for a worker at the start, and in place of a lost one."""
 _KILLED_S = 30
+_ENDED_S = 2
 _CLOCK_READINGS = 10
 _CLOCK_OFF_MAX_S = 0.1
 
@@ -60,7 +61,9 @@ class ClusterHost:
         except (OSError, ValueError) as error:
             raise WorkerError(f"{address}: no scheduler answers: {error}; start one with `dask scheduler`") from error
         self._workers: dict[str, Worker] = {}
-        """By Dask's address."""
+        """Those with an agent, by Dask's address."""
+        self._met: dict[str, Worker] = {}
+        """All that ever had an agent, by Dask's address."""
         self._placed: dict[str, Worker] = {}
         self._recorded: dict[str, str] = {}
         """The worker that each host had last."""
@@ -68,7 +71,8 @@ class ClusterHost:
         self._pulled_s = 0.0
         self.lost: list[str] = []
         """Why each lost worker was lost."""
-        self._lost_addresses: set[str] = set()
+        self._lost_workers: dict[str, str] = {}
+        """Names of the lost workers, by Dask's address. Their agents may still run."""
 
     @property
     def processors(self) -> int:
@@ -87,7 +91,8 @@ class ClusterHost:
         while True:
             known = self._known()
             taken = {host: worker.address for host, worker in self._placed.items()}
-            address = chosen(name, {one: known[one] for one in known if one not in self._lost_addresses}, taken)
+            left = {one: known[one] for one in known if one not in self._lost_workers}
+            address = chosen(name, left, taken, self._recorded.get(name))
             if address is not None:
                 break
             if time.monotonic() > deadline:
@@ -96,9 +101,12 @@ class ClusterHost:
                     f"{name}: no worker of the cluster takes it (workers: {names}); start one with "
                     f"`dask worker {self._address} --name {name}`"
                 )
+            with suppress(LostWorkerError):
+                self.pull(_PULL_S)
             time.sleep(_PULL_S)
         if address not in self._workers:
-            self._workers[address] = self._begun(str(known[address]["name"]), address)
+            worker = self._begun(str(known[address]["name"]), address)
+            self._workers[address] = self._met[address] = worker
         worker = self._workers[address]
         self._placed[name] = worker
         self._recorded[name] = worker.name
@@ -152,7 +160,7 @@ class ClusterHost:
 
     def _compare(self, worker: Worker, names: Iterable[str]) -> None:
         """Raise WorkerError if another worker has another version of a program."""
-        for other in self._workers.values():
+        for other in self._met.values():
             for name in names:
                 theirs, ours = other.programs.get(name), worker.programs[name]
                 if theirs is not None and theirs["version"] != ours["version"]:
@@ -185,16 +193,19 @@ class ClusterHost:
         )[0]
 
     def pull(self, age_s: float) -> None:
-        """Take the reports of all processes, unless the last ones are younger."""
+        """Take the reports of all processes, unless the last ones are younger. An agent without a process is called,
+        too, so that its lease does not end."""
         if time.monotonic() - self._pulled_s < age_s:
             return
-        workers = {process.worker.address: process.worker for process in self._processes.values()}
+        workers = self._workers | {each.worker.address: each.worker for each in self._processes.values()}
         self._check(workers.values())
         answers = self._run([each.name for each in workers.values()], list(workers), agents.call, self._lab, "pull")
         self._pulled_s = time.monotonic()
         for reports in answers:
             for name, report in reports.items():
-                self._processes[name].take(report)
+                # An interrupt may come between a start and its answer.
+                if (process := self._processes.get(name)) is not None:
+                    process.take(report)
 
     def _check(self, workers: Iterable[Worker]) -> None:
         """Raise LostWorkerError if the scheduler has lost a worker: a call of it would wait for a connection."""
@@ -203,12 +214,13 @@ class ClusterHost:
             if worker.address not in known:
                 self._lose(worker.name, worker.address, "its connection to the scheduler has ended")
 
-    def _lose(self, name: str, address: str, reason: str) -> NoReturn:
+    def _lose(self, name: str, address: str, reason: str, *, only_agent: bool = False) -> NoReturn:
         self._workers.pop(address, None)
         said = f"worker {name} ({address}) was lost: {reason}"
-        if address not in self._lost_addresses:
-            self._lost_addresses.add(address)
+        if address not in self._lost_workers and said not in self.lost:
             self.lost.append(said)
+        if not only_agent:
+            self._lost_workers[address] = name
         raise LostWorkerError(said)
 
     def _run(
@@ -222,6 +234,8 @@ class ClusterHost:
         """Call a function on workers, all at once."""
 
         async def on(address: str) -> Any:
+            if self._client.scheduler is None:
+                return OSError("disconnected")
             run = self._client.run(function, *arguments, workers=[address], on_error="return")
             try:
                 return (await asyncio.wait_for(run, timeout_s))[address]
@@ -235,8 +249,9 @@ class ClusterHost:
         for name, address, answer in zip(names, addresses, answers, strict=True):
             if isinstance(answer, KneeError):
                 raise type(answer)(f"worker {name}: {answer}")
-            if isinstance(answer, OSError | EOFError | TimeoutError):
-                self._lose(name, address, str(answer) or f"no answer within {timeout_s:.0f} s")
+            if isinstance(answer, OSError | EOFError):
+                reason = str(answer) or f"no answer within {timeout_s:.0f} s"
+                self._lose(name, address, reason, only_agent=isinstance(answer, EOFError))
             if isinstance(answer, Exception):
                 raise answer
         return answers
@@ -259,10 +274,14 @@ class ClusterHost:
                     "programs": worker.programs,
                     "host": worker.host,
                 }
-                for worker in self._workers.values()
+                for worker in self._met.values()
             },
             "lost": self.lost,
         }
+
+    def check(self) -> None:
+        """See Host."""
+        self.pull(0)
 
     def filesystem(self, path: Path) -> str | None:
         """See Host."""
@@ -270,7 +289,7 @@ class ClusterHost:
 
     def output(self, argv: Sequence[str]) -> str | None:
         """See Host. The version of a program is that of the workers."""
-        for worker in self._workers.values():
+        for worker in self._met.values():
             if argv[0] in worker.programs:
                 return worker.programs[argv[0]]["version"]
         return self._here.output(argv)
@@ -290,12 +309,24 @@ class ClusterHost:
                 continue
             except ProcessError as error:
                 failures.append(str(error))
+        self._end_lost()
         if failures:
             raise ProcessError("; ".join(failures))
 
+    def _end_lost(self) -> None:
+        """End agents of lost workers that are still connected: their programs would disturb a repeat."""
+        with suppress(KneeError):
+            for address in self._known().keys() & self._lost_workers.keys():
+                with suppress(Exception):
+                    name = self._lost_workers[address]
+                    self._run([name], [address], agents.end, self._lab, timeout_s=_ENDED_S)
+
     def leave(self) -> None:
         """End the agents, and the connection to the cluster."""
-        for worker in list(self._workers.values()):
-            with suppress(WorkerError):
-                self._run([worker.name], [worker.address], agents.end, self._lab)
-        self._client.close()
+        try:
+            for worker in list(self._workers.values()):
+                with suppress(WorkerError):
+                    self._run([worker.name], [worker.address], agents.end, self._lab)
+            self._end_lost()
+        finally:
+            self._client.close()

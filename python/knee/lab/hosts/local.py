@@ -291,6 +291,9 @@ class LocalHost:
         """See Host."""
         return
 
+    def check(self) -> None:
+        """See Host."""
+
     def filesystem(self, path: Path) -> str | None:
         """See Host."""
         above = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}

@@ -42,7 +42,9 @@ class Worker:
     programs: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
 
-def chosen(name: str, workers: Mapping[str, Mapping[str, Any]], taken: Mapping[str, str]) -> str | None:
+def chosen(
+    name: str, workers: Mapping[str, Mapping[str, Any]], taken: Mapping[str, str], last: str | None = None
+) -> str | None:
     """The address of the worker for a host, None without one.
 
     Parameters
@@ -53,6 +55,8 @@ def chosen(name: str, workers: Mapping[str, Mapping[str, Any]], taken: Mapping[s
         By address, with `name` and `resources`.
     taken
         The addresses of the hosts that are placed. A resource "store=2" has room for two stores.
+    last
+        The name of the worker that the host had before: it keeps it if there is room.
     """
     tier = name.rpartition("-")[0]
     named = {worker["name"]: address for address, worker in workers.items()}
@@ -63,7 +67,7 @@ def chosen(name: str, workers: Mapping[str, Mapping[str, Any]], taken: Mapping[s
         address: (worker.get("resources") or {}).get(tier, 0) - of_tier.count(address)
         for address, worker in workers.items()
     }
-    roomiest = max(room, key=lambda address: room[address], default=None)
+    roomiest = max(room, key=lambda one: (room[one] >= 1 and workers[one]["name"] == last, room[one]), default=None)
     return roomiest if roomiest is not None and room[roomiest] >= 1 else named.get(tier)
 
 
