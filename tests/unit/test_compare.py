@@ -140,6 +140,14 @@ def test_origins_of_several_runs_are_merged() -> None:
     assert side_of("x", [run("1"), run("1")]).origin["knee"] == "1"
 
 
+def test_origin_of_a_cluster_is_the_machine_of_each_host() -> None:
+    found = synthetic_dataset(System())
+    workers = {"w": {"address": "tcp://x:1", "host": {"name": "alpha"}}}
+    found.manifest = {**found.manifest, "cluster": {"hosts": {"store-0": "w"}, "workers": workers}}
+    origin = side_of("x", [found]).origin
+    assert {name: origin[name] for name in origin if name.startswith("cluster")} == {"cluster.store-0.name": "alpha"}
+
+
 def test_gate_without_a_common_point_says_so() -> None:
     with pytest.raises(MeasurementsError, match=r"a\.csv and b\.csv have no point in common"):
         pair_of(table(clients=(8, 16)), table(clients=(32, 64)), "throughput < -5%")

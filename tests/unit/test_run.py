@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from io import StringIO
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import typer
@@ -22,7 +22,17 @@ from knee.lab.deploy.deployment import Deployment, LateStartError, Progress, Thr
 from knee.lab.deploy.stores import populating_s
 from knee.lab.hosts.local import LocalHost
 from knee.lab.progress import LiveProgress, PlainProgress, duration, name_of
-from knee.lab.run import PROVENANCE, Lab, Tally, check_processors, check_programs, new_manifest, resumed_manifest
+from knee.lab.run import (
+    PROVENANCE,
+    Lab,
+    Tally,
+    check_processors,
+    check_programs,
+    check_resumable,
+    new_manifest,
+    note_cluster,
+    resumed_manifest,
+)
 from knee.spec.design import Run, runs
 
 TEXT = """\
@@ -168,6 +178,27 @@ def test_a_resumed_manifest_has_what_differs() -> None:
     del begun["seed"]
     with pytest.raises(DatasetError, match="has no seed"):
         resumed_manifest(begun, now)
+
+
+def test_resumed_run_on_a_cluster_names_machines_that_differ() -> None:
+    def record(**names: str) -> dict[str, Any]:
+        return {
+            "hosts": {each: each for each in names},
+            "workers": {k: {"host": {"name": v}} for k, v in names.items()},
+        }
+
+    manifest: dict[str, Any] = {"notes": []}
+    note_cluster(manifest, first := record(load="a", store="b"))
+    manifest["resumed"] = [{}]
+    for _ in range(2):
+        note_cluster(manifest, later := record(load="a", store="c"))
+    assert manifest["notes"] == ["resumed with other machines for store; the manifest has both"]
+    assert (manifest["cluster"], manifest["resumed"]) == (first, [{"cluster": later}])
+    check_resumable(manifest, "tcp://x")
+    with pytest.raises(DatasetError, match=r"began on a cluster: .*resume it with --cluster"):
+        check_resumable(manifest, None)
+    with pytest.raises(DatasetError, match=r"began on this machine: .*resume it without --cluster"):
+        check_resumable({}, "tcp://x")
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,11 @@ def print_prediction(
     if slo is not None and sought is None and not asked:
         raise SpecError("--slo: needs a setting, such as --set load.clients=1000 or --seek load.clients")
     source = opened(path, renames)
+    if measured and isinstance(source, Dataset) and "cluster" in source.manifest:
+        raise SpecError(
+            "predict: the run was measured on a cluster; "
+            "measure the settings with `knee run FILE --cluster ADDRESS --set …`"
+        )
     simulator = None
     if simulated or about_quantiles:
         simulator = fit.Simulator(

@@ -33,7 +33,9 @@ from knee.lab.run import (
     check_elsewhere,
     check_processors,
     check_programs,
+    check_resumable,
     new_manifest,
+    note_cluster,
     resumed_manifest,
     tiers_programs,
 )
@@ -93,6 +95,7 @@ def _measure(
     else:
         assert resume is not None
         begun = Dataset.open(resume)
+        check_resumable(begun.manifest, cluster)
         experiment = begun.spec
         host, found = _host_of(experiment, cluster, cleanup)
         check_processors(experiment, host)
@@ -107,7 +110,7 @@ def _measure(
         manifest["links"] = [asdict(check) for check in checks]
         manifest["notes"] += [problem for check in checks for problem in check.problems]
     if (cluster_now := host.record()) is not None:
-        manifest["cluster"] = cluster_now
+        note_cluster(manifest, cluster_now)
     folder.write_manifest(manifest)
     for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
@@ -237,7 +240,7 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
             for one in cluster["lost"][len(lost) :]:
                 print(f"knee: {one}", file=sys.stderr)
                 lost.append(one)
-            manifest["cluster"] = cluster
+            note_cluster(manifest, cluster)
         folder.write_manifest(manifest)
 
     least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))

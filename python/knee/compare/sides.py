@@ -11,6 +11,7 @@ import polars as pl
 from knee.compare.findings import Point
 from knee.data.hdr import Histogram
 from knee.data.measurements import CLIENTS, Measurements, of_run
+from knee.data.reading import machines
 from knee.data.trim import RUN
 from knee.errors import MeasurementsError
 from knee.laws.foreign import ALL as ALL_TYPES
@@ -170,7 +171,8 @@ def _side(name: str, source: Dataset | Measurements, run: int) -> Side:
     origin: dict[str, object] = {}
     if not isinstance(source, Measurements):
         values.append(_operations(source, table))
-        origin = dict(_flat({name: source.manifest.get(name) for name in _ORIGIN}))
+        cluster = machines(source.manifest.get("cluster", {})) or None
+        origin = dict(_flat({**{name: source.manifest.get(name) for name in _ORIGIN}, "cluster": cluster}))
     found_values = pl.concat(values).filter(pl.col("value").is_finite()).select(pl.lit(run).alias("run"), pl.all())
     above = pl.col("value") > 0
     return Side(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ def run_folders(path: Path) -> list[Path]:
     """The run folders in a folder, in the order of their names, which are times; otherwise the path itself."""
     found = [] if is_run_folder(path) or not path.is_dir() else sorted(filter(is_run_folder, path.iterdir()))
     return found or [path]
+
+
+def machines(cluster: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The machine of each host of a cluster, from its record in a manifest."""
+    workers = cluster.get("workers", {})
+    return {host: workers.get(worker, {}).get("host", {}) for host, worker in cluster.get("hosts", {}).items()}
 
 
 class Dataset:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from typing import Any
 
 from knee import __version__
 from knee.data import Outcome, RunFolder
+from knee.data.reading import machines
 from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError, WorkerError
 from knee.lab import programs
 from knee.lab.command import Command
@@ -294,6 +295,26 @@ def _scratch_note(room: Path, filesystem: str | None) -> dict[str, Any]:
         "filesystem": filesystem,
         "lifetime": "every run made a new directory for each store and removed it; a graph was made once",
     }
+
+
+def check_resumable(begun: Mapping[str, Any], cluster: str | None) -> None:
+    """Raise DatasetError if a run began on a cluster and now has none, or the reverse."""
+    if ("cluster" in begun) != (cluster is not None):
+        where, how = ("a cluster", "with") if cluster is None else ("this machine", "without")
+        raise DatasetError(f"the run began on {where}: results from both would mix; resume it {how} --cluster")
+
+
+def note_cluster(manifest: dict[str, Any], now: dict[str, Any]) -> None:
+    """Note the workers in a manifest. That of a resumed run keeps the first ones, and says which machines differ."""
+    if "resumed" not in manifest:
+        manifest["cluster"] = now
+        return
+    manifest["resumed"][-1]["cluster"] = now
+    first, later = machines(manifest["cluster"]), machines(now)
+    other = [host for host, machine in later.items() if host in first and machine != first[host]]
+    note = f"resumed with other machines for {', '.join(sorted(other))}; the manifest has both"
+    if other and note not in manifest["notes"]:
+        manifest["notes"].append(note)
 
 
 def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
