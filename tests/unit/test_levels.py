@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 from cases import cases, samples
 
-from knee.verdict import words
+from knee.data import csv
+from knee.verdict import analyse, words
 from knee.verdict.levels import levels
+from knee.verdict.text import render_text
 
 
 def table(measured: Mapping[int | str, Sequence[float]], response: str, think_ms: float | None = 0.0) -> pl.DataFrame:
@@ -68,6 +70,14 @@ def test_levels_of_keys_a_request_are_compared_by_keys() -> None:
     found = levels(known, ["workload.multiget"])
     assert found is not None
     assert words.levels(found).startswith("Throughput is largest with workload.multiget = 3: 602 ± 19 keys/s.")
+
+
+@pytest.mark.parametrize(("one", "other", "is_compared"), [("whole", "sharded", True), ("1", "9", False)])
+def test_factor_multiget_of_a_table_sets_the_keys_if_it_is_a_number(one: str, other: str, is_compared: bool) -> None:
+    rows = [f"{at},8,{rate},{8000 / rate}" for at, rates in ((one, (300, 303)), (other, (200, 201))) for rate in rates]
+    found = analyse(csv.parse("\n".join(["multiget,clients,throughput,response_ms", *rows]), "t.csv"))
+    assert (found.levels is not None) is is_compared
+    assert ("names no largest throughput" in " ".join(render_text(found).split())) is not is_compared
 
 
 def test_open_loop_levels_are_compared_by_response_time() -> None:

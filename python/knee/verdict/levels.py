@@ -137,8 +137,9 @@ def levels(
 
 def unit_of(table: pl.DataFrame, factors: Sequence[str]) -> str | None:
     """The unit in which throughputs compare. Requests with more keys are fewer and larger, so if a factor sets the keys
-    of a request, throughputs compare in keys/s; None if the table has no number of keys."""
-    if _KEYS.isdisjoint(factors):
+    of a request, throughputs compare in keys/s; None if the table has no number of keys. A factor with other levels,
+    such as whole and sharded, sets how a request is sent."""
+    if not any(table[name].dtype.is_numeric() for name in _KEYS.intersection(factors)):
         return REQUESTS
     return KEYS if has_errors(table) and "items" in table.columns else None
 

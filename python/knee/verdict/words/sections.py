@@ -8,8 +8,14 @@ from knee.fit import parameter_sentence, selection_sentence
 from knee.laws import LawReport
 from knee.stats.intervals import counted, number, quantity
 from knee.verdict.findings import Findings, Unexplained
+from knee.verdict.levels import unit_of
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.levels import levels
+
+_KEYS_UNKNOWN = (
+    "Knee names no largest throughput: a factor sets the number of keys in a request, and the answered keys are "
+    "unknown."
+)
 
 
 def arrival_lines(findings: Findings) -> list[str]:
@@ -25,7 +31,10 @@ def factor_lines(findings: Findings) -> list[str]:
     """The factor that changed each response most, or why that is unknown; for a single factor, its best level."""
     if findings.levels is not None:
         return [levels(findings.levels)]
+    measured = findings.measurements
+    keys = "throughput" in measured.table.columns and unit_of(measured.table, measured.factors) is None
     return [
+        *([_KEYS_UNKNOWN] if keys else []),
         *(line for effects in findings.effects for line in factorial.sentences(effects)[:2]),
         *map(unexplained, findings.unexplained),
     ]
@@ -58,7 +67,8 @@ def beside_lines(findings: Findings) -> list[str]:
         f"{f'{row.label}: ' if row.label else ''}At {counted(row.clients, 'client')}, {number(row.model['waiting'])} "
         f"requests wait in the model ({row.name}), and {quantity(row.measured['waiting'])} did in the middlewares; "
         f"they wait {number(row.model['waiting_ms'])} ms in the model, and {quantity(row.measured['waiting_ms'])} ms "
-        "in the middlewares, on average over all requests."
+        "in the middlewares, on average over all requests. The model counts the waiting at all its stations, and the "
+        "middlewares only the waiting for a worker slot."
         for row in most.values()
         if {"waiting", "waiting_ms"} <= set(row.measured)
     ]
