@@ -38,7 +38,17 @@ def test_misses_beyond_unpopulated_keys_are_a_warning() -> None:
     assert (found.affected, found.runs, found.expire) == (2, 4, True)
     said = words.warning(found)
     assert "did not find up to 100% of the keys of their gets in 2 of 4 runs, although 100% of the keys" in said
-    assert "Values expired, or a store evicted" in said
+    assert "Values expired, or a store evicted" in said and "more memory" not in said
+
+
+@pytest.mark.parametrize(("key_choice", "populated", "is_warned"), [
+    ("zipf:0.99", 0.9, False), ("hotset:0.1:0.9", 0.9, False), ("zipf:0.99", 1.0, True), ("uniform", 0.9, True),
+])  # fmt: skip
+def test_misses_of_frequent_keys_are_a_warning_if_all_are_populated(
+    key_choice: str, populated: float, is_warned: bool
+) -> None:
+    found = analyse(missing(0.5, populated=populated, key_choice=key_choice)).warnings
+    assert any(isinstance(one, Missed) for one in found) is is_warned
 
 
 @pytest.mark.parametrize(("share", "populated"), [(0.05, 0.95), (0.009, 1.0), (0.5, 0.0)])

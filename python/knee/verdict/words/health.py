@@ -48,8 +48,8 @@ def warning(found: HealthWarning) -> str:
             return (
                 f"Clients did not find up to {percent(worst)} of the keys of their gets in {affected} of "
                 f"{counted(runs, 'run')}, although {percent(populated)} of the keys were set before. {cause} evicted "
-                "values, restarted or refused writes. A missing value is faster to answer than a whole one. Give the "
-                "stores more memory, and read their logs."
+                "values, restarted or refused writes. A missing value is faster to answer than a whole one. "
+                f"{'Read the logs of the stores.' if expire else 'Give the stores more memory, and read their logs.'}"
             )
         case Unanswered(affected, runs):
             return (
