@@ -19,13 +19,15 @@ def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
     shares = least.shares
     if least.fairness.estimate >= EVEN:
         return (
-            f"The {len(shares)} stores share the requests evenly: Jain's fairness index is {EVEN} or more (1 is even)."
+            f"The {len(shares)} stores share the requests evenly, reads and writes together: "
+            f"Jain's fairness index is {EVEN} or more (1 is even)."
         )
     most = max(range(len(shares)), key=shares.__getitem__)
     place = f"The stores share the requests least evenly at {names[point]}. " if len(found) > 1 else ""
     alone = number(1 / len(shares), 2)
     return (
         f"{place}Jain's fairness index of the requests of {len(shares)} stores is {number(least.fairness.estimate)} "
-        f"(1 is even, {alone} is one store alone). store-{most} got {percent(shares[most])} of them, and the store "
+        f"(reads and writes together; 1 is even, {alone} is one store alone). "
+        f"store-{most} got {percent(shares[most])} of them, and the store "
         f"with the fewest {percent(min(shares))}."
     )
