@@ -99,7 +99,7 @@ def read(
         raise MeasurementsError(
             f"{path}: is an experiment file: measure it with `knee run {path}`, then pass the run folder"
         )
-    return parse(_text(path), str(path), renames, factors=factors, responses=responses)
+    return parse(text_of(path), str(path), renames, factors=factors, responses=responses)
 
 
 def parse(
@@ -153,7 +153,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     MeasurementsError that lists the problems with their lines.
     """
     source = str(path)
-    header, rows = _rows(_text(path), source, "effect,throughput")
+    header, rows = _rows(text_of(path), source, "effect,throughput")
     if "effect" not in header or len(header) < 2:
         raise MeasurementsError(f"{source}: expected a column effect and one per response, not {', '.join(header)}")
     effect = header.index("effect")
@@ -178,7 +178,12 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     return published
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file.
+
+    Raises
+        MeasurementsError if it cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from knee.data.csv import text_of
 from knee.data.foreign import http, stores, table
 from knee.data.foreign.result import ForeignError, Result
 from knee.errors import MeasurementsError
@@ -82,7 +83,7 @@ def read(
     results: list[Result] = []
     guesses: dict[str, list[str]] = {}
     for path, *others in _runs(_files(paths)):
-        text = "".join(map(_text, [path, *others]))
+        text = "".join(map(text_of, [path, *others]))
         name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
         if name is None:
             raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
@@ -140,11 +141,3 @@ def _runs(paths: Sequence[Path]) -> list[list[Path]]:
             continue
         found.setdefault(path.with_name(re.sub(r"^([^.]+\.\d{2,})\.\d+$", r"\1", path.name)), []).append(path)
     return list(found.values())
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise MeasurementsError(f"{path}: cannot be read: {reason}") from error
