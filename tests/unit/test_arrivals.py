@@ -109,7 +109,7 @@ def test_throughput_with_all_due_requests_over_follows() -> None:
     assert line(scattered, completed_share=0.999).keeps_up(0) is True
     assert words.arrivals(line(scattered, completed_share=0.999)) == (
         "Throughput follows the arrival rate: at 10 requests/s, throughput is 9.3 ± 2.0 requests/s. 99.9% of the "
-        "requests that came due ended within the run."
+        "due requests got an answer or failed before the end of the run."
     )
     assert line(scattered, completed_share=0.9).keeps_up(0) is None
     assert line((100, (50.0, 50.1)), completed_share=[0.5, 0.501]).keeps_up(0) is False

@@ -47,11 +47,11 @@ def test_requests_of_several_middlewares_are_summed() -> None:
 def test_uneven_stores_are_on_page_and_in_text() -> None:
     findings = analyse(with_stores([100, 300], [100, 100]))
     assert (
-        "fairness index of the requests of 2 stores is 0.900 (reads and writes together; 1 is even, 0.50 "
-        "is one store alone)" in render_text(findings)
+        "fairness index of the requests of 2 stores is 0.900 (reads and writes together). 1 means equal shares, and "
+        "0.50 means that one store gets all requests." in render_text(findings)
     )
     page = balance.section(Sheet(findings))
-    assert "store-1 got 66.7% of them, and the store with the fewest 33.3%" in page
+    assert "store-1 got 66.7% of the requests. The store with the fewest requests got 33.3%." in page
     assert "<td>400</td><td>800</td>" in page
 
 

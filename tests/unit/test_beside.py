@@ -39,7 +39,7 @@ def test_model_beside_measurement_is_on_page_and_in_text() -> None:
     assert "<th>model: E[nq]</th>" in page and "<th>measured: E[nq]</th>" in page
     said = "At 96 clients, 76.1 requests wait in the model (closed network with worker slots), and 76.07 ± "
     assert said in page and said in render_text(found)
-    assert "the middlewares only the waiting for a worker slot" in " ".join(render_text(found).split())
+    assert "the middlewares count only the waiting for a worker slot" in " ".join(render_text(found).split())
 
 
 def test_law_without_stations_has_no_queue_to_compare() -> None:

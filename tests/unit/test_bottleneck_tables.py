@@ -53,8 +53,8 @@ def test_station_below_full_beyond_the_knee_explains_nothing() -> None:
     found = diagnosis(beside_limit(disk=0.94))
     assert (found.status, found.cause) == ("cannot tell", "not explained")
     assert words.bottleneck(found) == (
-        "Cannot tell the bottleneck: station disk is at most 94% busy at 64 clients and more, so something unmeasured "
-        "limits."
+        "Cannot tell the bottleneck: station disk is at most 94% busy at 64 clients and more, so an unmeasured "
+        "resource limits throughput."
     )
     assert diagnosis(beside_limit(disk=0.99)).names == ("station disk",)
 
@@ -73,7 +73,7 @@ def test_scattered_station_needs_repetitions() -> None:
     ]
     found = diagnosis("\n".join(scattered))
     assert found.cause == "not explained"
-    assert words.bottleneck(found).endswith("at least 97% busy. The repetitions allow up to 99%: add repetitions.")
+    assert words.bottleneck(found).endswith("97% busy. The interval of the utilisation reaches 99%: add repetitions.")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_full_pool_limits_only_if_throughput_follows_it() -> None:
     text = written((4, 10, 20, 40, 80), FILLING, {"gate": WAITING})
     waiting = diagnosis(text, gate="software")
     assert (waiting.status, waiting.cause) == ("cannot tell", "waits")
-    assert "may only wait for something unmeasured: throughput hardly grows while it fills" in words.bottleneck(waiting)
+    reason = "its requests may wait there for an unmeasured resource. Throughput hardly grew while station gate filled."
+    assert words.bottleneck(waiting) == f"Cannot tell the bottleneck: station gate is full, but {reason}"
     undeclared = diagnosis(text)
     assert (undeclared.names, undeclared.confidence) == (("station gate",), "low")
 

@@ -63,7 +63,7 @@ def test_lines_that_are_equal_above_rarely_cross_for_sure() -> None:
     inside = [each for each in found if each is not None and each.is_inside]
     assert sum(each.is_sure for each in inside) <= 4
     doubted = next(each for each in inside if not each.is_sure)
-    assert "but may be equal on one side of it" in words.crossing(doubted)
+    assert "but on one side the difference may be chance" in words.crossing(doubted)
 
 
 def test_crossing_without_repetitions_has_no_interval() -> None:

@@ -713,7 +713,7 @@ def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
 def test_the_text_leads_with_the_verdict() -> None:
     lines = render_text(findings_of(System())).splitlines()
     assert lines[2].startswith("Knee        The knee is at 20 clients, between the measured 16 and 24 clients.")
-    assert any("At 24 clients, the first measured count above the knee: " in line for line in lines)
+    assert any("At 24 clients, the smallest measured number above the knee, throughput is " in line for line in lines)
     assert any(line.startswith("Bottleneck  The bottleneck is the middleware's worker slots") for line in lines)
     assert any(line.startswith("Laws        The interactive law holds within 2%") for line in lines)
 

@@ -64,7 +64,7 @@ def test_a_half_of_nothing_but_errors_is_silent() -> None:
     found = drifts(dataset, NAMES)
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (3, 3)]
     said = words.drift(found, NAMES)
-    assert said.endswith("No request succeeded for half of the time or longer in 3 of 3 runs at 8 clients.")
+    assert said.endswith("In 3 of 3 runs at 8 clients, no request succeeded during the first or the second half.")
 
 
 @pytest.mark.parametrize("half", ["first", "second"])
@@ -77,7 +77,7 @@ def test_run_silent_for_half_of_the_time_is_named(half: str) -> None:
     assert [(one.silent, one.runs) for one in found.values()] == [(0, 3), (1, 3)]
     said = words.drift(found, NAMES)
     assert "throughput stays the same to within" in said
-    assert said.endswith("No request succeeded for half of the time or longer in 1 of 3 runs at 8 clients.")
+    assert said.endswith("In 1 of 3 runs at 8 clients, no request succeeded during the first or the second half.")
 
 
 def test_only_points_that_are_judged_are_paid_for() -> None:
@@ -154,8 +154,8 @@ CHANGES = """
   → Cannot tell whether throughput changes from the first half of a run to the second at a. Measure longer, with
     more repetitions. There are too few repetitions to tell at b.
 0.002±0.016; 0.5 once silent
-  → HALVES stays the same to within 1.8% at all points that can be judged. No request succeeded for half of the time
-    or longer in 2 of 3 runs at b.
+  → HALVES stays the same to within 1.8% at all points that can be judged. In 2 of 3 runs at b, no request succeeded
+    during the first or the second half.
 -0.05; 0
   → Cannot tell whether throughput changes from the first half of a run to the second at a; b: all repetitions are
     equal, so the noise is unknown.

@@ -46,7 +46,7 @@ def test_failed_requests_in_response_times_give_a_warning() -> None:
     assert warned(versioned_dataset((1, 2))) == ""
     said = warned(failing(versioned_dataset((1, 2)), put=0.5))
     assert said.startswith(
-        "1200 of 24000 requests (5.00%) failed: 50.0% of put. Failed requests count towards throughput, except"
+        "1200 of 24000 requests (5.00%) failed: 50.0% of put. Throughput includes failed requests. These"
     )
     assert "Response times include failed requests." in said
 
@@ -63,7 +63,7 @@ def test_pgbench_times_none_that_failed() -> None:
 def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:
     dataset = synthetic_dataset(System(), (2, 8))
     dataset.windows = dataset.windows.filter(pl.col("op") == "get")
-    assert " failed. Failed requests count towards throughput" in warned(failing(dataset, get=0.1))
+    assert " failed. Throughput includes failed requests." in warned(failing(dataset, get=0.1))
 
 
 @pytest.mark.parametrize("points", [(1,), (0, 1)], ids=["one", "all"])

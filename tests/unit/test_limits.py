@@ -74,8 +74,8 @@ def test_sentence_has_the_gain_of_more_and_of_twice(limits: Limits) -> None:
     said = words.bottleneck_lines(found(busy(HOST, 0.9)), limits)[1]
     assert limits.limits[0].resource == CORES
     gain = 10 * limits.limits[0].elasticity.estimate
-    assert said.startswith(f"At 256 clients, 10% more of the {CORES} give {gain:.1f}% more throughput (")
-    assert f"Twice the {CORES} give " in said
+    assert said.startswith(f"At 256 clients, adding 10% to the {CORES} raises throughput by {gain:.1f}% (")
+    assert f"Doubling the {CORES} gives " in said
 
 
 def test_doubled_resource_raises_the_throughput_by_its_elasticity() -> None:

@@ -108,7 +108,7 @@ def test_cluster_holds_one_outcome_or_all() -> None:
     assert own.startswith(
         "At 8 clients, the response times of all reads form 3 clusters: 49.4% of the reads at about 1.2"
     )
-    assert "at about 240 ms, with 100% of the very large reads, which make 100% of the cluster." in own
+    assert "at about 240 ms (100% of the very large reads, which make up 100% of this cluster)." in own
     assert not more
     # A tenth of either waits, and the large ones do not stand apart.
     ordinary = {"read": (1.0, 9000), "read_large": (1.0, 900)}
@@ -119,8 +119,8 @@ def test_cluster_holds_one_outcome_or_all() -> None:
         for op in ordinary
     }
     two, reason = words.clusters(clusters(both, 0), "1 client")
-    assert "10.0% of the reads at about 47 ms, which holds all outcomes alike: 10% of the ordinary reads, 10%" in two
-    assert "outcome does not cause" in reason
+    assert "10.0% of the reads at about 47 ms (similar shares of all outcomes: 10% of the ordinary reads, 10%" in two
+    assert "so the outcome is not its cause" in reason
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_cluster_of_large_reads_has_no_other_cause(ordinary: tuple[int, int], la
     )
     found = {(0, 1, "load", op): Histogram.merge([fast[op], slow[op]]) for op in fast}
     (sentence,) = words.clusters(clusters(found, 0), "1 client")
-    assert "form 2 clusters" in sentence and "alike" not in sentence
+    assert "form 2 clusters" in sentence and "similar shares" not in sentence
 
 
 def test_single_cluster_names_what_it_may_hide() -> None:

@@ -38,13 +38,13 @@ PEAKS = """
 1,2: 100 101; 8,2: 300 303; 8,4: 302 304; 16,4: 250 251
   → Throughput is largest with clients = 8, connections = 4: 303 requests/s (95% interval: 298 to 308).
   → Throughput may be as large with clients = 8, connections = 2. With the 2 others, throughput is surely lower.
-  → The largest of 4 means is more often too high than too low: expect less from another run. The interval allows
-    for the choice.
+  → The largest of 4 means is more often too high than too low: expect less from another run. The interval accounts
+    for this choice.
 1,2: 100 101; 8,4: 302 304; 16,4: 900
   → Among the configurations with repetitions, throughput is largest with clients = 8, connections = 4: 303
     requests/s (95% interval: 295 to 311).
   → With the other, throughput is surely lower. 1 further configuration cannot be judged from one measurement.
-  → The interval allows for the choice among 2.
+  → The interval accounts for choosing the largest of 2 means.
 1,2: 100 101; 8,2: 300 303; 8,4: 304 304; 16,4: 250 251
   → connections = 4: 304 requests/s (95% interval: 297 to 311).
   → may be as large with clients = 8, conn

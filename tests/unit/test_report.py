@@ -653,7 +653,7 @@ def test_figure_of_many_effects_shows_the_largest() -> None:
     [
         ("clients,response_ms\n1,10\n2,19\n4,20\n", "without throughput (column throughput)"),
         ("a,b,throughput\n1,1,10\n1,2,\n2,1,20\n2,2,5\n", "Cannot tell which factor matters for throughput"),
-        ("request_type,clients,throughput,response_ms\nGET,1,10,5\nSET,1,9,5\n", "among requests of one type"),
+        ("request_type,clients,throughput,response_ms\nGET,1,10,5\nSET,1,9,5\n", "among requests of single types"),
     ],
     ids=["no throughput", "missing value", "types"],
 )

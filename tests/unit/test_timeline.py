@@ -17,17 +17,18 @@ from knee.verdict.timeline import load_per_second, log_growth, operations_per_se
         # It fills what it may take, and stays.
         (
             [min(480.0, 20.0 * second) for second in range(60)],
-            "took 480 to 480 MB, no more than in the first half (480 MB at most). On average 90.0 MB of the logs "
-            "were live",
+            "took 480 to 480 MB. Their largest size did not exceed that of the first half (480 MB). On average, 90.0 "
+            "MB of the logs were live",
         ),
         # A little more in every half is more, whether it is much or not.
         (
             [100.0 + second * 0.1 for second in range(60)],
-            "took 103 to 106 MB, 2.9% more than in the first half (103 MB at most). On",
+            "took 103 to 106 MB. Their largest size was 2.9% above that of the first half (103 MB). On",
         ),
         (
             [10.0 * (second + 1) for second in range(60)],
-            "took 310 to 600 MB, 100.0% more than in the first half (300 MB at most), and may grow further.",
+            "took 310 to 600 MB. Their largest size was 100.0% above that of the first half (300 MB). They may grow "
+            "further. On",
         ),
     ],
 )

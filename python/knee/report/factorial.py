@@ -100,8 +100,8 @@ class _Part:
         )
         if analysis.lenth is not None:
             doubt = (
-                "No run was repeated. An effect beyond the dashed lines is significant if tested alone; beyond the "
-                f"dotted lines, among all effects (Lenth's margins at {analysis.level:.0%})."
+                "No run was repeated. An effect beyond the dashed lines is significant if tested alone. An effect "
+                f"beyond the dotted lines is significant among all effects (Lenth's margins at {analysis.level:.0%})."
             )
         elif analysis.error.degrees:
             doubt = (

@@ -15,14 +15,14 @@ from knee.verdict.views import View
 _VIEWS = (
     (
         "each",
-        "One client (answers/s spent waiting)",
-        "The clients' view: answers per second spent waiting (1/R), on average over the clients. It stays the same "
+        "One client (answers/s of waiting)",
+        "The clients' view: answers per second of waiting (1/R), on average over the clients. It stays the same "
         "while the server has capacity to spare, and then falls with every further client.",
     ),
     (
         "server",
         "The server (requests/s)",
-        "The server's view: its requests divided by the time from the first to the last. It grows with the clients "
+        "The server's view: requests per second, from the first request to the last. It grows with the clients "
         "until the server is at its capacity.",
     ),
 )
@@ -74,7 +74,7 @@ def _table(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
     header = (
         "configuration",
         "clients",
-        "one client (1/s spent waiting)",
+        "one client (1/s of waiting)",
         "all clients (requests/s)",
         "the server (requests/s)",
     )

@@ -261,7 +261,7 @@ class _Decision:
         return self._verdict(found, *self._doubts_of_load(on_host=on_host))
 
     def _of_stations(self) -> Bottleneck:
-        """The verdict on a table: a station that is full limits, even if throughput still rises a little."""
+        """The verdict on a table: a full station limits throughput, even if throughput still rises a little."""
         chosen = limits_among(self.candidates)
         if chosen:
             shares = [(c.plateau.share.low, c.name) for c in chosen if c.plateau is not None]

@@ -18,14 +18,14 @@ CLOSE = 0.05
 
 FULL = 0.97
 """A table's station limits throughput only if it is at least this busy beyond the knee: throughput can then grow by
-at most 3 %. With less, an unmeasured resource limits."""
+at most 3 %. With less, an unmeasured resource limits throughput."""
 
 BEYOND = 2.0
-"""From this multiple of the knee on, the station that limits is full."""
+"""From this multiple of the knee on, the station that limits throughput is full."""
 
 FOLLOWS = 0.8
 """While a station with a constant demand fills, throughput grows as its utilisation does (utilisation law):
-d ln X / d ln U is 1. Below this value, requests also wait for something else while they are there."""
+d ln X / d ln U is 1. Below this value, requests also wait there for another resource."""
 
 _FILLING_MAX = 0.80
 """The largest utilisation at which a station still fills."""
@@ -104,7 +104,7 @@ class Candidate:
 
     @property
     def waits(self) -> bool:
-        """Whether throughput hardly grew while a table's station filled: requests wait there for something else."""
+        """Whether throughput hardly grew while a table's station filled: requests wait there for another resource."""
         return self._follows is not None and not self.follows
 
     @property
@@ -168,12 +168,12 @@ def candidates_of(
 def limits_among(stations: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The stations of a table that explain the plateau, the busiest first; none if no station does.
 
-    A full station limits, unless it is a pool that waits for something else. Of several full stations, physical
-    ones rank before pools, and stations that throughput followed before the others. Of equal rank, the busiest count,
-    at the knee and beyond.
+    A full station limits throughput, unless it is a pool that waits for another resource. Of several full stations,
+    physical ones rank before pools, and stations that throughput followed before the others. Of equal rank, the busiest
+    count, at the knee and beyond.
     """
     full = [c for c in stations if c.is_full]
-    # A pool limits by itself only if no resource behind it is nearly full, and throughput follows the pool's use.
+    # A pool limits throughput only if no resource behind it is nearly full, and throughput follows the pool's use.
     alone = not any(not c.is_soft and c.at_most.estimate >= SATURATED for c in stations)
     ranks = (
         [c for c in full if not (c.is_soft or c.waits)],

@@ -32,7 +32,7 @@ class Crossing:
 
 
 def crossing(table: pl.DataFrame, naming: Naming, level: float = LEVEL, seed: int = 0) -> Crossing | None:
-    """The crossing of the only two lines; None if there are more or fewer, or if their means do not cross once."""
+    """The crossing of the only two lines; None with more or fewer lines, or unless their means cross exactly once."""
     if len(naming.parts) > 1 or len(naming.labels) != 2 or naming.configurations or "response_ms" not in table.columns:
         return None
     known = table.filter(pl.col("response_ms").is_finite())

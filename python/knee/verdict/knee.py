@@ -218,7 +218,7 @@ class _Curve:
 
         The cycle time N / X is convex in N, and its slope tends to 1 / X_max. So every chord to the last level is
         flatter: (N_b − N_a) / (N_b / X_b − N_a / X_a) ≥ X_max. The chord with the
-        smallest bound (the steepest) decides; Bonferroni's correction allows for the choice. Levels in a dip are left
+        smallest bound (the steepest) decides; Bonferroni's correction accounts for the choice. Levels in a dip are left
         out.
         """
         throughputs, counts = self.throughputs, np.array([len(sample) for sample in self.samples])

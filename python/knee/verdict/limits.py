@@ -1,7 +1,7 @@
 """The bottleneck from a layered model: the resource whose enlargement raises the throughput most.
 
-A full resource limits nothing if it only waits for another one. The model's elasticities tell the two apart, and say
-what more of a resource gives. `knee predict` uses the same model.
+A full resource limits nothing if it only waits for another one. The model's elasticities tell the two apart, and
+show how much more of a resource raises the throughput. `knee predict` uses the same model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODELS_MAX = 8
 """Largest number of configurations with a model: each fit takes a second or two."""
 
 _APART = 0.25
-"""Largest difference between the measured utilisation of slots, connections or cores and the model's."""
+"""Largest difference between the utilisations of slots, connections or cores in the measurement and in the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Limits:
     """What limits the throughput at the largest number of clients, by the layered model.
 
     limits   elasticities, the largest first
-    at_knee  the first resource at the knee; empty if the knee is unknown or nothing limits there
+    at_knee  the first resource at the knee; empty if the knee is unknown, or no resource limits throughput there
     busy     share of time in which each resource is busy
     twice    the prediction with twice as much of the first resource
     """

@@ -57,7 +57,7 @@ class Naming:
 
     @cached_property
     def parts(self) -> tuple[Naming, ...]:
-        """Namings with one axis each: this one, or one for the closed and one for the open loop if a table has both."""
+        """Namings with a single axis: this naming, or two for a table with both a closed and an open loop."""
         closed, opened = ([one for one in self.verdicts if one.open_loop == is_open] for is_open in (False, True))
         if not closed or not opened:
             return (self,)
@@ -119,8 +119,8 @@ class Naming:
 
     @cached_property
     def _factors(self) -> dict[int, dict[str, Level]]:
-        """By point that a verdict covers, the levels of the other factors, without the arrival rate and `factor`: a
-        line covers all levels of these two."""
+        """By point of the verdicts, the levels of the factors that distinguish lines. A line covers all levels of the
+        arrival rate and of `factor`, so both are left out."""
         if self._arrivals:
             return {point: found.factors for found in self._arrivals for point in found.rates}
         if self.configurations:
@@ -165,8 +165,8 @@ class Naming:
 
     @cached_property
     def load(self) -> Mapping[int, int | float]:
-        """By point that a verdict covers, the value on the horizontal axis: the first that applies of the arrival rate
-        (if it varied), the level of `factor`, the number of the configuration, and the clients. Empty if unknown."""
+        """By point of the verdicts, the value on the horizontal axis: the arrival rate if it varied, or else the level
+        of `factor`, or else the number of the configuration, or else the clients. Empty if unknown."""
         if self.configurations:
             return {point: place for place, verdict in enumerate(self.verdicts) for point in verdict.points}
         if self.factor is not None:

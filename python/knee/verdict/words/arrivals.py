@@ -28,7 +28,8 @@ def _up_to(found: Arrivals) -> str:
     if follows == largest and not found.varied:
         text = f"Throughput follows the arrival rate: at {_at(last)}."
         if last.completed is not None and not last.throughput_reaches:
-            text += f" {last.completed.estimate / largest:.1%} of the requests that came due ended within the run."
+            share = f"{last.completed.estimate / largest:.1%}"
+            text += f" {share} of the due requests got an answer or failed before the end of the run."
         return text
     if follows == largest:
         return (

@@ -8,7 +8,7 @@ from knee.stats.intervals import number, percent
 from knee.verdict.balance import Balance
 
 EVEN = 0.999
-"""Fairness indices from here on count as even: with two stores, one has at most 3 % more than its half."""
+"""An index of this value or more counts as even: the busier of two stores then gets at most 51.6 % of the requests."""
 
 
 def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
@@ -20,14 +20,14 @@ def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
     if least.fairness.estimate >= EVEN:
         return (
             f"The {len(shares)} stores share the requests evenly, reads and writes together: "
-            f"Jain's fairness index is {EVEN} or more (1 is even)."
+            f"Jain's fairness index is {EVEN} or more (1 means equal shares)."
         )
     most = max(range(len(shares)), key=shares.__getitem__)
     place = f"The stores share the requests least evenly at {names[point]}. " if len(found) > 1 else ""
     alone = number(1 / len(shares), 2)
     return (
         f"{place}Jain's fairness index of the requests of {len(shares)} stores is {number(least.fairness.estimate)} "
-        f"(reads and writes together; 1 is even, {alone} is one store alone). "
-        f"store-{most} got {percent(shares[most])} of them, and the store "
-        f"with the fewest {percent(min(shares))}."
+        f"(reads and writes together). 1 means equal shares, and {alone} means that one store gets all requests. "
+        f"store-{most} got {percent(shares[most])} of the requests. The store with the fewest requests got "
+        f"{percent(min(shares))}."
     )

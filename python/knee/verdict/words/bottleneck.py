@@ -79,19 +79,20 @@ def bottleneck_lines(found: Bottleneck, limits: Limits | None = None) -> list[st
 
 
 def limits_sentence(found: Limits) -> str:
-    """What more of the first resource gives, and what limits then."""
+    """How much more of the first resource raises throughput, and which resource limits throughput after that."""
     first, twice = found.limits[0], found.twice
     gain, more = first.elasticity, twice.throughput
     low, high = (10 * (end if end is not None else gain.estimate) for end in (gain.low, gain.high))
     name, then = twice.limits[0]
     load = counted(round(twice.clients), "client")
-    after = f"then the {name} limit" if then >= LIMITS else "then clients and think time limit"
+    after = f"the {name}" if then >= LIMITS else "clients and think time"
     differs = found.at_knee not in ("", first.resource)
-    knee = f" At the knee, the {found.at_knee} limit." if differs else ""
+    knee = f" At the knee, the {found.at_knee} limit the throughput." if differs else ""
     return (
-        f"At {load}, 10% more of the {first.resource} give {10 * gain.estimate:.1f}% "
-        f"more throughput ({low:.1f}% to {high:.1f}%). Twice the {first.resource} give {number(more.estimate)} "
-        f"requests/s ({number(more.low or 0)} to {number(more.high or 0)}); {after}.{knee} Source: layered model."
+        f"At {load}, adding 10% to the {first.resource} raises throughput by {10 * gain.estimate:.1f}% "
+        f"({low:.1f}% to {high:.1f}%). Doubling the {first.resource} gives {number(more.estimate)} requests/s "
+        f"({number(more.low or 0)} to {number(more.high or 0)}). Then {after} limit the throughput.{knee} "
+        "Source: the layered model."
     )
 
 
@@ -156,21 +157,24 @@ def _why_unexplained(found: Bottleneck, station: Candidate) -> str:
     plateau = station.plateau
     assert plateau is not None
     if found.cause == "waits":
-        follows = "throughput hardly grows while it fills" if station.waits else "no lighter load shows how it fills"
+        grew = "Throughput hardly grew" if station.waits else "No lighter load shows whether throughput grew"
         behind = [c for c in found.candidates if not c.is_soft and c.at_most.estimate >= SATURATED]
-        something = f"{behind[0].name} ({_busy(found, behind[0])})" if behind else "something unmeasured"
-        return f"{station.name} is full, but it may only wait for {something}: {follows}."
+        something = f"{behind[0].name} ({_busy(found, behind[0])})" if behind else "an unmeasured resource"
+        return (
+            f"{station.name} is full, but its requests may wait there for {something}. {grew} while {station.name} "
+            "filled."
+        )
     share, most = plateau.share, plateau.share.high
     if most is None or most >= FULL:
         return (
-            f"{station.name} is {share.estimate:.0%} busy, and a limit is at least {FULL:.0%} busy. "
-            + (f"The repetitions allow up to {min(most, 1.0):.0%}: add repetitions." if most is not None else "")
+            f"{station.name} is {share.estimate:.0%} busy. A bottleneck is at least {FULL:.0%} busy. "
+            + (f"The interval of the utilisation reaches {min(most, 1.0):.0%}: add repetitions." if most else "")
         ).rstrip()
     at = f" at {plateau.clients} clients{' and more' if plateau.clients < found.to_clients else ''}"
     only = f"{station.name} is at most {most:.0%} busy{at if found.over_clients else ''}"
     if plateau.beyond or not found.over_clients:
-        return f"{only}, so something unmeasured limits."
-    return f"{only}. Measure at {BEYOND:g} times the clients of the knee: the bottleneck is full there."
+        return f"{only}, so an unmeasured resource limits throughput."
+    return f"{only}. Measure at {BEYOND:g} times the clients of the knee: a bottleneck is full there."
 
 
 def _evidence_found(found: Bottleneck) -> list[str]:

@@ -7,12 +7,12 @@ from knee.verdict.crossing import Crossing
 
 
 def crossing(found: Crossing | None) -> str:
-    """Where the lines cross, and which is shorter on either side; empty if they do not cross once."""
+    """Where the lines cross, and which is shorter on either side; empty unless they cross exactly once."""
     if found is None:
         return ""
     at, low, high = found.at, found.at.low, found.at.high
     place = f"at {found.axis} = {number(at.estimate)}"
-    sides = f"Below, {found.before} is faster; above, {found.after}."
+    sides = f"Below, {found.before} is faster; above, {found.after} is faster."
     if low is None or high is None:
         return f"The response times cross {place} (with one repetition the error is unknown). {sides}"
     interval = f"{at.level:.0%} interval: {number(low)} to {number(high)}"
@@ -20,10 +20,10 @@ def crossing(found: Crossing | None) -> str:
         return f"The response times cross {place} ({interval}). {sides}"
     if found.is_inside:
         return (
-            f"Cannot tell whether the response times cross. Their means do {place}, but may be equal on one side of "
-            f"it ({interval}). Measure more values or more repetitions."
+            f"Cannot tell whether the response times cross. The means cross {place} ({interval}), but on one side the "
+            "difference may be chance. Measure more values or more repetitions."
         )
     return (
-        f"Cannot tell whether the response times cross. Their means do {place}, but the interval reaches the end of "
+        f"Cannot tell whether the response times cross. The means cross {place}, but the interval reaches the end of "
         f"the measured values ({interval})."
     )

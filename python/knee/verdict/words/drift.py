@@ -15,7 +15,7 @@ _HALVES = "from the first half of a run to the second"
 def drift(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
     """Whether throughput changes within runs, at which point it changes most, and at which points that is unknown.
 
-    An interval that contains 0 shows no change, but rules out only changes beyond its ends. `names` are the points'.
+    An interval that contains 0 shows no change, but rules out only changes beyond its ends. `names` is by point.
     """
     known = {point: one for point, one in drifts.items() if one.is_judged and not one.is_vague}
     vague = [names[point] for point, one in drifts.items() if one.is_vague]
@@ -36,12 +36,12 @@ def drift(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
             "repetitions."
         )
     elif equal:
-        # These points are unjudged only because no point scatters.
+        # No point scatters: otherwise these points would have the noise of the others.
         sentences.append(f"Cannot tell whether throughput changes {_HALVES} at {listed(equal, '; ')}: {EQUAL}.")
     if few and (known or vague or equal):
         sentences.append(f"There are too few repetitions to tell at {listed(few, '; ')}.")
     if silent:
-        sentences.append(f"No request succeeded for half of the time or longer in {listed(silent, '; ')}.")
+        sentences.append(f"In {listed(silent, '; ')}, no request succeeded during the first or the second half.")
     return " ".join(sentences)
 
 

@@ -46,9 +46,9 @@ def warning(found: HealthWarning) -> str:
         case Missed(affected, runs, worst, populated, expire):
             cause = "Values expired, or a store" if expire else "A store"
             return (
-                f"Clients did not find up to {percent(worst)} of the keys of their gets in {affected} of "
-                f"{counted(runs, 'run')}, although {percent(populated)} of the keys were set before. {cause} evicted "
-                "values, restarted or refused writes. A missing value is faster to answer than a whole one. "
+                f"In {affected} of {counted(runs, 'run')}, gets missed up to {percent(worst)} of the requested keys. "
+                f"The load generator had set {percent(populated)} of all keys before. {cause} evicted values, "
+                "restarted or refused writes. An answer without a value is faster than an answer with a value. "
                 f"{'Read the logs of the stores.' if expire else 'Give the stores more memory, and read their logs.'}"
             )
         case Unanswered(affected, runs):
@@ -118,7 +118,7 @@ def note_on_times(found: Failures | None) -> str:
 
 def note_on_throughput(found: Failures | None) -> str:
     """The end of a caption of throughput; empty without failed requests."""
-    return " Failed requests are counted." if found and found.errors else ""
+    return " Throughput includes failed requests." if found and found.errors else ""
 
 
 def _sentence(text: str) -> str:
@@ -128,15 +128,12 @@ def _sentence(text: str) -> str:
 
 
 def _unsent(found: Unsent) -> str:
-    never = f"{counted(found.count, 'request')} of the open loop were due and never sent"
+    never = f"The load generator never sent {counted(found.count, 'due request')} of the open loop"
     if found.cut_off:
-        return (
-            f"{never}, because their connections were lost. This does not show that the rate is too high for the "
-            "system."
-        )
+        return f"{never}, because connections were lost. The rate may still be within the system's capacity."
     return (
-        f"{never}, because every connection was full. The rate exceeds the system's capacity. If no resource of the "
-        "system was full, use more clients instead."
+        f"{never}, because every connection was full. The rate exceeds the system's capacity, or the clients are too "
+        "few. If no resource of the system was full, use more clients."
     )
 
 
@@ -150,9 +147,9 @@ def _failures(found: Failures) -> str:
     named = listed([f"{percent(share)} of {operation}" for operation, share in found.shares])
     where = f": {named}" if found.operations > 1 else ""
     return (
-        f"{found.errors} of {found.requests} requests ({percent(found.errors / found.requests)}) failed{where}. Failed "
-        "requests count towards throughput, except in the tables of operations, in changes within a run, and in the "
-        f"choice of the best level or configuration. {response_times_of_failed(found)} Read the servers' logs before "
+        f"{found.errors} of {found.requests} requests ({percent(found.errors / found.requests)}) failed{where}. "
+        "Throughput includes failed requests. These parts leave them out: the tables of operations, changes within a "
+        f"run, and the best level or configuration. {response_times_of_failed(found)} Read the servers' logs before "
         "you trust the numbers."
     )
 

@@ -55,11 +55,11 @@ def knee_lines(verdict: Verdict) -> list[str]:
             and found.clients is not None
             and found.level.clients > round(found.clients.estimate)
         )
-        place = ", the first measured count above the knee" if beyond else ""
+        place = ", the smallest measured number above the knee" if beyond else ""
         lines.append(
-            f"At {counted(found.level.clients, 'client')}{place}: "
-            f"{quantity(found.level.throughput, 'requests/s')}, "
-            f"response time {quantity(found.level.response_ms, 'ms')}."
+            f"At {counted(found.level.clients, 'client')}{place}, throughput is "
+            f"{quantity(found.level.throughput, 'requests/s')}. "
+            f"The response time is {quantity(found.level.response_ms, 'ms')}."
         )
     if found.retrograde:
         lines.append("Beyond the plateau, throughput falls again as clients are added.")
@@ -77,7 +77,7 @@ def doubt(found: Doubt) -> str:
         case "few repetitions":
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
-            return f"repetitions scatter: a difference of {found.figure:.0%} between throughputs may be chance"
+            return f"the repetitions scatter: chance alone can make two throughputs differ by {found.figure:.0%}"
         case "wide interval":
             return f"the interval is wide (±{found.figure:.0%})"
         case "unknown interval":
@@ -110,9 +110,9 @@ def doubt(found: Doubt) -> str:
         case "other utilisation":
             return "utilisation alone points to another resource"
         case "hardly full":
-            return f"{found.name} may be only {found.figure:.0%} busy, and something unmeasured the limit"
+            return f"{found.name} may be as little as {found.figure:.0%} busy: an unmeasured resource may be the limit"
         case "may wait":
-            return f"{found.name} may only wait for something unmeasured"
+            return f"requests at {found.name} may wait for an unmeasured resource"
 
 
 def _obstacle(found: Knee, why: Obstacle) -> str:
@@ -126,8 +126,8 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
             return "Cannot look for a knee: no request was answered, so throughput is 0 at every client count."
         case "single request type":
             return (
-                "Cannot look for a knee among requests of one type: all requests together have a knee. Add rows "
-                "that count all requests, with request_type all."
+                "Cannot look for a knee among requests of single types: a knee needs the throughput of all requests. "
+                "Add rows that count all requests, with request_type all."
             )
         case "few levels":
             return (
@@ -136,8 +136,8 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
             )
         case "noise":
             return (
-                f"The noise hides the knee: throughput grows by {why.growth:.0%} from the lightest load, and "
-                f"repetitions scatter: a difference of {why.noise:.0%} between throughputs may be chance. "
+                f"The noise hides the knee. Throughput grows by {why.growth:.0%} from the lightest load, but "
+                f"chance alone can make two throughputs differ by {why.noise:.0%}. "
                 "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":

@@ -29,11 +29,10 @@ def _best(found: Levels) -> str:
     extreme = "largest" if found.of_throughput else "shortest"
     most = f"{what} {'is' if is_known else 'was'} {extreme} {here}: {value}."
     if found.of_throughput and (found.overloaded or found.unsure):
-        # If throughput follows the rate at a level, the level is compared by throughput only if requests failed.
-        all_behind = len(found.overloaded) + len(found.unsure) == len(found.measured)
-        failing = "" if all_behind else " without failed requests"
-        follows = "is known to follow" if found.unsure or all_behind else "follows"
-        return f"Throughput {follows} the arrival rate at no value of {found.factor}{failing}. {_capital(most)}"
+        # A level at which throughput follows the rate is compared by throughput only if requests failed there.
+        failing = len(found.overloaded) + len(found.unsure) < len(found.measured)
+        falls = ("may fall" if found.unsure else "falls") + " behind the arrival rate" + ", or requests fail" * failing
+        return f"At every value of {found.factor}, throughput {falls}. {_capital(most)}"
     if found.apart:
         return f"Among the values that can be compared, {most}"
     return f"Among the values with repetitions, {most}" if few else _capital(most)

@@ -68,8 +68,8 @@ def together_or_alone(configurations: Sequence[tuple[str, object, Mapping[str, O
 
     A bulk_put is compared with the puts (of one key) of its configuration. If the configuration has no put, the
     bulk_put is compared with the puts of every configuration that differs only in the mix of operations.
-    `configurations` has triples: a name; the configuration without its mix, equal for configurations that differ only
-    in the mix; its operations by name. `load` is as in :func:`beside_others`.
+    `configurations` has a triple for each configuration: its name; a value that is equal for configurations that differ
+    only in the mix; its operations by name. `load` is as in :func:`beside_others`.
     """
     puts = [(label, apart, found["put"]) for label, apart, found in configurations if "put" in found]
     sentences = []

@@ -19,7 +19,7 @@ the cluster has this outcome."""
 _IN_WORDS = {"not found": "reads that found nothing", "ordinary": "ordinary reads", "very large": "very large reads"}
 
 _ALIKE = 1.25
-"""A cluster holds all outcomes alike if its shares of any two outcomes surely differ by this ratio at most."""
+"""A cluster holds all outcomes alike if its shares of any two outcomes surely differ by at most this ratio."""
 
 _DEVIATIONS = 2.0
 """A difference of shares is sure beyond this many binomial standard deviations."""
@@ -82,14 +82,14 @@ def clusters(found: Clusters, load: str) -> list[str]:
             f"with {SHARE_MIN:.1%} of the reads or more."
         ]
     places = "; ".join(
-        f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms, {_held_by(one)}"
+        f"{one.share:.1%} of the reads at about {number(one.median_ms, 2)} ms ({_held_by(one)})"
         for one in found.together
     )
     sentences = [f"{at}, the response times of all reads form {len(found.together)} clusters{sure}: {places}."]
     if any(_holds_alike(one) for one in found.together[1:]):
         sentences.append(
-            "The outcome does not cause a slow cluster that holds all outcomes alike. The cause may be a wait for a "
-            "processor, or a pause of a program."
+            "A slow cluster holds similar shares of all outcomes, so the outcome is not its cause. The cause may be a "
+            "wait for a processor, or a pause of a program."
         )
     return sentences
 
@@ -112,9 +112,9 @@ def _share(share: Interval) -> str:
 def _held_by(cluster: Cluster) -> str:
     for name, share in cluster.holds.items():
         if share >= OWN and cluster.made[name] >= OWN and not _holds_alike(cluster):
-            return f"with {share:.0%} of the {_IN_WORDS[name]}, which make {cluster.made[name]:.0%} of the cluster"
+            return f"{share:.0%} of the {_IN_WORDS[name]}, which make up {cluster.made[name]:.0%} of this cluster"
     parts = [f"{cluster.holds[name]:.0%} of the {words}" for name, words in _IN_WORDS.items() if name in cluster.holds]
-    return ("which holds all outcomes alike: " if _holds_alike(cluster) else "which holds ") + ", ".join(parts)
+    return "similar shares of all outcomes: " * _holds_alike(cluster) + ", ".join(parts)
 
 
 def _holds_alike(cluster: Cluster) -> bool:

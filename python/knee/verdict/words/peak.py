@@ -47,10 +47,10 @@ def names_all(found: Peak) -> bool:
 def _chosen(found: Peak) -> str:
     """The effect of choosing the largest mean: a bias, unless the configuration is surely ahead of all others."""
     if not found.as_large:
-        return f"The interval allows for the choice among {found.compared}."
+        return f"The interval accounts for choosing the largest of {found.compared} means."
     return (
         f"The largest of {found.compared} means is more often too high than too low: expect less from another run. "
-        "The interval allows for the choice."
+        "The interval accounts for this choice."
     )
 
 

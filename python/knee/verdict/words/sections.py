@@ -65,10 +65,10 @@ def beside_lines(findings: Findings) -> list[str]:
     most = {row.label: row for row in findings.beside}
     return [
         f"{f'{row.label}: ' if row.label else ''}At {counted(row.clients, 'client')}, {number(row.model['waiting'])} "
-        f"requests wait in the model ({row.name}), and {quantity(row.measured['waiting'])} did in the middlewares; "
-        f"they wait {number(row.model['waiting_ms'])} ms in the model, and {quantity(row.measured['waiting_ms'])} ms "
-        "in the middlewares, on average over all requests. The model counts the waiting at all its stations, and the "
-        "middlewares only the waiting for a worker slot."
+        f"requests wait in the model ({row.name}), and {quantity(row.measured['waiting'])} requests wait in the "
+        f"middlewares. On average, a request waits {number(row.model['waiting_ms'])} ms in the model, and "
+        f"{quantity(row.measured['waiting_ms'])} ms in the middlewares. The model counts the waiting at all its "
+        "stations, and the middlewares count only the waiting for a worker slot."
         for row in most.values()
         if {"waiting", "waiting_ms"} <= set(row.measured)
     ]

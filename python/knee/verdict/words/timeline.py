@@ -19,13 +19,11 @@ def log(details: Details, naming: Naming) -> list[str]:
 
 def log_growth(found: LogGrowth) -> str:
     """How large the logs are in a run's second half, how much of that is live data, and whether they still grow."""
-    grew = "no more than in the first half"
+    grew = "did not exceed"
     if found.high_mb > found.before_mb:
-        grew = f"{found.high_mb / found.before_mb - 1:.1%} more than in the first half"
-    grew += f" ({number(found.before_mb)} MB at most)"
-    if found.grows:
-        grew += ", and may grow further"
+        grew = f"was {found.high_mb / found.before_mb - 1:.1%} above"
     return (
-        f"In the second half of the run the stores' logs took {number(found.low_mb)} to {number(found.high_mb)} MB, "
-        f"{grew}. On average {number(found.live_mb)} MB of the logs were live data."
+        f"In the second half of the run, the stores' logs took {number(found.low_mb)} to {number(found.high_mb)} MB. "
+        f"Their largest size {grew} that of the first half ({number(found.before_mb)} MB)."
+        f"{' They may grow further.' * found.grows} On average, {number(found.live_mb)} MB of the logs were live data."
     )
