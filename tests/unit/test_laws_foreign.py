@@ -64,7 +64,7 @@ def test_declared_visits_make_a_types_law_a_test_of_its_own() -> None:
 
 def test_visits_from_throughputs_are_noted() -> None:
     report = laws_of_measurements(read(DATA / "seed001_figure2.csv"))
-    assert any("repeats that of all requests" in sentence for sentence in sentences(report))
+    assert any("repeats the check of all requests" in sentence for sentence in sentences(report))
 
 
 def test_types_alone_breaking_the_law_blame_the_mix() -> None:
@@ -269,7 +269,7 @@ def test_queue_of_zero_is_judged_with_its_rounding(queue: str, verdict: str) -> 
     report = laws(f"clients,throughput,response_ms,queue_length_db,response_ms_db\n8,100.0,80.0,{queue},4.00\n")
     (check,) = report.stations
     assert check.verdict == verdict
-    assert any("0 was measured, but the law predicts 0.400" in sentence for sentence in sentences(report))
+    assert any("The measured value is 0, but the law predicts 0.400." in sentence for sentence in sentences(report))
 
 
 def test_single_type_rows_note_their_assumption() -> None:

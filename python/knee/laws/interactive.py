@@ -60,8 +60,8 @@ class InteractiveCheck:
     be None in an open loop.
 
     `hidden`: errors that the check would not notice, as shares. The first: how much too long the middlewares' response
-    times could be without exceeding the clients'. The second, if the stages are known: how much too short they could be
-    without falling below the sum of the stages.
+    times could be without exceeding the clients' response times. The second, if the stages are known: how much too
+    short they could be without falling below the sum of the stages.
     """
 
     point: int

@@ -175,7 +175,7 @@ def judge(
 ) -> Verdict:
     """Violated if the whole interval lies outside ± tolerance, and zero outside the interval that allows for all
     `tests`; held if the interval at level 1 − 2α lies within ± tolerance. The latter shows equivalence at level 1 − α
-    by two one-sided tests (Schuirmann 1987). `freedom` is the interval's, by default that of its repetitions.
+    by two one-sided tests (Schuirmann 1987). `freedom`: degrees of freedom, by default repetitions less one.
 
     Without an interval, the value and its rounding error decide. The law is an identity, so one run can show a
     violation.
@@ -191,8 +191,8 @@ def judge(
 
 
 def tolerated(residual: Interval, rule: Rule, freedom: float, certain: float | None = None) -> float:
-    """The largest estimate that is no violation: its bound at the level `certain`, by default the interval's, reaches
-    the tolerance, or the interval that allows for all tests contains zero."""
+    """The largest estimate that is no violation: its bound at the level `certain`, by default that of the interval,
+    reaches the tolerance, or the interval that allows for all tests contains zero."""
     certain, for_all = certain or (1 + rule.level) / 2, 1 - (1 - rule.level) / rule.tests / 2
     return max(rule.tolerance + half_width(residual, certain, freedom), half_width(residual, for_all, freedom))
 

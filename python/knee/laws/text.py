@@ -40,12 +40,13 @@ def sentences(report: LawReport) -> list[str]:
 def _finding(
     report: LawReport, law: str, checks: Sequence[_Check], at: Callable[[Sequence[_Check]], str], worst: str, holds: str
 ) -> str:
-    """The sentence of a law: `at` names the places of some checks, `worst` the largest error, `holds` all places."""
+    """The sentences of a law: `at` names the places of some checks, `holds` names all places. `worst` is a sentence on
+    the largest error."""
     allowed = f"{report.tolerance:.0%}"
     pooled = [check for check in report.pooled if check.law == checks[0].law]
     visible = _visible(pooled)
     if broken := [check for check in checks if check.verdict == "violated"]:
-        return f"{_capital(law)} is violated {at(broken)} ({worst}; allowed {allowed}).{visible}"
+        return f"{_capital(law)} is violated {at(broken)} (allowed deviation {allowed}). {worst}{visible}"
     if of_all := [check for check in pooled if check.verdict == "violated"]:
         errors = [
             f"{check.quantity} of {check.subject} {abs(check.residual.estimate):.1%} ± "
@@ -60,7 +61,7 @@ def _finding(
         together = " Averaged over all points, it holds." * all(check.verdict == "holds" for check in pooled)
         cause, remedy = _why_unsure(unsure)
         return (
-            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause} ({worst}).{remedy}"
+            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause}. {worst}{remedy}"
             f"{together if len(unsure) < len(checks) else ''}{visible}"
         )
     if any(check.verdict == "cannot tell" for check in pooled):
@@ -68,7 +69,7 @@ def _finding(
             f"Cannot tell whether {law} holds within {allowed}: the data could hide a violation of {VISIBLE_MAX:.0%}. "
             f"Repeat more often, or measure longer.{visible}"
         )
-    return f"{_capital(law)} holds within {allowed} {holds} ({worst}).{visible}"
+    return f"{_capital(law)} holds within {allowed} {holds}. {worst}{visible}"
 
 
 def _visible(pooled: Sequence[PooledCheck]) -> str:
@@ -77,7 +78,7 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
     for check in pooled:
         largest[check.quantity] = max(check.visible, largest.get(check.quantity, 0.0))
     parts = [f"{share:.1%}" + f" of {name}" * (len(largest) > 1) for name, share in largest.items()]
-    unknown = " if the runs have no noise, which needs repetitions" * any(c.residual.low is None for c in pooled)
+    unknown = " if the runs have no noise: repetitions would show it" * any(c.residual.low is None for c in pooled)
     return f" The smallest violation that these data can show is {listed(parts)}{unknown}." if parts else ""
 
 
@@ -89,7 +90,7 @@ def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str,
     """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
         return (
-            f"so little is there that counting could hide a violation of {VISIBLE_MAX:.0%}",
+            f"the measured value is so small that counting could hide a violation of {VISIBLE_MAX:.0%}",
             " Measure with more load.",
         )
     known = [one for one in map(_comparison, checks) if math.isfinite(one.residual.estimate)]
@@ -130,17 +131,15 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     broken = [check for check in checks if check.verdict == "violated"]
     worst = _worst(broken or checks)
     points, opened = len({check.point for check in checks}), _opened(report)
-    views = (
-        "in the clients' and the middlewares' views" if len({c.view for c in checks}) > 1 else "in the clients' view"
-    )
+    views = "clients and middlewares" if len({check.view for check in checks}) > 1 else "the clients"
     finding = _finding(
         report,
         "the interactive law",
         checks,
         lambda some: f"at {_places(report, some)}",
-        f"largest deviation {_share(worst.residual)}, in the {worst.view}s' values at {_places(report, [worst])}",
-        f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}, "
-        f"for throughput and response time, {views}",
+        _deviates(f"The {worst.view}s' values at {_places(report, [worst])} deviate", worst),
+        f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}. "
+        f"It holds for the throughputs and response times of {views}",
     )
     apart = f" The law does not apply to the open loop at {_places(report, opened)}." if opened else ""
     return [finding + apart, *_causes(report, broken)]
@@ -166,8 +165,8 @@ def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:
     return max(checks, key=lambda check: check.residual if math.isfinite(check.residual) else -1.0)
 
 
-def _share(residual: float) -> str:
-    return f"{residual:.2%}" if math.isfinite(residual) else "unknown"
+def _deviates(values: str, check: InteractiveCheck) -> str:
+    return f"{values} most, by {check.residual:.2%}." if math.isfinite(check.residual) else "The deviation is unknown."
 
 
 def _causes(report: LawReport, broken: Sequence[InteractiveCheck]) -> list[str]:
@@ -209,14 +208,14 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
         "the interactive law of single request types",
         typed,
         lambda some: f"for {_named(some)} at {_places(report, some)}",
-        f"largest deviation {_share(worst.residual)}, for {worst.request_type} at {_places(report, [worst])}",
+        _deviates(f"The values of {worst.request_type} at {_places(report, [worst])} deviate", worst),
         f"for {_named(typed)}",
     )
     finding += " The response times of the other types count as think time."
     if not all(check.visits_declared for check in typed):
         finding += (
-            " The frequency of each type was computed from the throughputs, so this check repeats that of all "
-            "requests. A column visits, with declared frequencies, makes it an independent check."
+            " The frequency of each type was computed from the throughputs, so this check repeats the check of "
+            "all requests. A column visits, with declared frequencies, makes it an independent check."
         )
     points = {check.point for check in typed}
     if untyped := [check for check in checks if check.point not in points]:
@@ -255,8 +254,8 @@ def _largest(comparisons: Iterable[Comparison]) -> str:
     """The largest residual, or the predicted value if zero was measured."""
     known = list(comparisons)
     if zero := [comparison for comparison in known if not math.isfinite(comparison.residual.estimate)]:
-        return f"0 was measured, but the law predicts {number(max(one.predicted.estimate for one in zero))}"
-    return f"largest deviation {max(abs(comparison.residual.estimate) for comparison in known):.1%}"
+        return f"The measured value is 0, but the law predicts {number(max(one.predicted.estimate for one in zero))}."
+    return f"The largest deviation is {max(abs(comparison.residual.estimate) for comparison in known):.1%}."
 
 
 def _conservation(report: LawReport) -> list[str]:
@@ -318,19 +317,21 @@ def bottleneck_sentence(report: DemandReport) -> str:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (
             f"By service demand, the bottleneck is {station.station}{doubt}. A request needs "
-            f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} "
-            f"{'allows' if station.servers == 1 else 'allow'} at most {quantity(station.capacity, 'requests/s')}."
+            f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} at most "
+            f"{quantity(station.capacity, 'requests/s')}."
         )
     if report.saturation is not None:
-        at = "at or below" if report.light_waits else "at"
-        text += f" Saturation begins {at} N* = {clients_about(report.saturation)}, computed from {report.light_source}."
+        at, too = ("at or below", " So N* may be too high.") if report.light_waits else ("at", "")
+        text += f" Saturation begins {at} N* = {clients_about(report.saturation)}."
+        text += f" Knee computes N* from {report.light_source}.{too}"
     return text
 
 
 def _servers(demand: Demand) -> str:
-    if abs(demand.servers - round(demand.servers)) < 0.005:
-        return counted(round(demand.servers), "server")
-    return f"{demand.servers:.2f} servers"
+    count = round(demand.servers)
+    if abs(demand.servers - count) >= 0.005:
+        return f"the station's {demand.servers:.2f} servers allow"
+    return "the station's single server allows" if count == 1 else f"the station's {count} servers allow"
 
 
 def _places(report: LawReport, checks: Iterable[InteractiveCheck | StationCheck]) -> str:
