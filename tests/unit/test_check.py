@@ -308,7 +308,7 @@ def test_command_prints_guesses_and_writes_a_table(knee: Knee, tmp_path: Path) -
     file.write_text((RECORDED / "hey.txt").read_text())
     code, said, why = knee("check", str(file), "--csv", str(tmp_path / "t.csv"))
     assert code == 0 and "X · R is 15.9, and N is 16" in said
-    assert "written by hey, by its form" in why and "16 clients, by its name" in why
+    assert "the output has the form of hey" in why and "the name gives 16 clients" in why
     assert (tmp_path / "t.csv").read_text().startswith("clients,throughput,response_ms\n16,1195.8,")
     nameless = str(RECORDED / "hey.txt")
     assert "--csv: no result has clients" in knee("check", nameless, "--csv", str(tmp_path / "none.csv"))[2]

@@ -219,7 +219,7 @@ def test_configuration_without_a_knee_is_covered_at_all_its_points() -> None:
     found = pair_of(of(1), of(0.5), "throughput < -5%")
     assert found.kneeless == ((("order", "b"),),) and not found.at_knee
     assert found.gates[0].state == "fails" and verdict(found).startswith("B serves ")
-    assert "all common points where A and B have none: order = b" in render_text([found])
+    assert "or all common points without a common plateau: order = b" in render_text([found])
     assert json.loads(render_json([found]))[0]["kneeless"] == [{"order": "b"}]
 
 

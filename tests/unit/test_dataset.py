@@ -279,7 +279,7 @@ def test_unsent_requests_give_a_warning(folder: RunFolder, experiment: spec.Spec
     folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
     warning = warnings_of_folder(Dataset.open(folder.path))[-1]
     assert warning == Unsent(7, cut_off=False)
-    assert "If no resource of the system was full, use more clients instead." in words.warning(warning)
+    assert words.warning(warning).endswith("If no resource of the system was full, use more clients.")
 
 
 def test_wrong_answers_of_a_queue_are_messages(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_text_names_the_limit_and_the_extrapolation(systems: Systems) -> None:
     ((label, system, found),) = fit.layered_forecasts(systems, {"workers": 8, "clients": 64})
     text = fit.render_layered(label, system, found)
     assert text.startswith("At 64 clients, 8 worker slots in each of 2 middlewares, 2.00 ms of thinking: ")
-    assert "The worker slots limit the throughput: 10% more of them give about" in text
+    assert "The worker slots limit the throughput: adding 10% to them raises throughput by about" in text
     assert "This is an extrapolation: the largest measured throughput is" in text
 
 

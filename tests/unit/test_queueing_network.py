@@ -128,11 +128,11 @@ def test_flow_is_balanced(weights: list[list[float]]) -> None:
         ([[0, 1], [0.7, 0.4]], "cpu", "row of 'disk' sums to 1.1"),
         ([[0, 1], [1.5, -0.5]], "cpu", "probabilities"),
         ([[0, 1], [math.nan, 1]], "cpu", "probabilities"),
-        ([[1, 0], [1, 0]], "cpu", "'disk': never reached from 'cpu'"),
-        ([[0.5, 0.5], [0, 1]], "cpu", "'disk': never left again for 'cpu'"),
+        ([[1, 0], [1, 0]], "cpu", "'disk': no path leads there from 'cpu'"),
+        ([[0.5, 0.5], [0, 1]], "cpu", "'disk': no path leads back to 'cpu'"),
         ([[0, 1, 0], [1e-12, 0, 1], [0, 1, 0]], None, "so few customers return to 'the outside'"),
-        ([[0, 1, 0], [1e-14, 1 - 1e-14, 0], [1, 0, 0]], None, "never reached"),
-        ([[0, 1, 0], [1, 0, 0], [1, 0, 0]], None, "'disk': never reached from 'the outside'"),
+        ([[0, 1, 0], [1e-14, 1 - 1e-14, 0], [1, 0, 0]], None, "no path leads there"),
+        ([[0, 1, 0], [1, 0, 0], [1, 0, 0]], None, "'disk': no path leads there from 'the outside'"),
     ],
 )
 def test_routing_refused(routing: object, reference: str | None, words: str) -> None:

@@ -249,7 +249,7 @@ def _generator(result: Result) -> Iterator[Finding]:
     remedy = "use more generator threads or hosts"
     if result.generator_busy is not None and result.generator_busy >= _BUSY:
         what = f"a thread of {result.tool} was {result.generator_busy:.0%} busy"
-        cause = "the generator limits, not the system"
+        cause = "the generator limits the throughput, not the system"
         yield Finding("generator", "wrong", result.generator_busy, what, cause, remedy)
     if result.dropped:
         share = result.dropped / (result.dropped + (result.requests or 0))

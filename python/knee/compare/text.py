@@ -74,7 +74,7 @@ def notes(pair: Pair) -> list[str]:
     found = []
     if pair.kneeless:
         configurations = listed([_label(each) for each in pair.kneeless], "; ")
-        found.append(f"the verdict covers plateaus, and all common points where A and B have none: {configurations}")
+        found.append(f"the verdict covers plateaus, or all common points without a common plateau: {configurations}")
     if not pair.ordered and not pair.obstacle:
         found.append(
             "the order of the rows in time is unknown: A and B are assumed to be measured in turn; add a column "

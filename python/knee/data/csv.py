@@ -463,7 +463,8 @@ def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
         wrong += [(line, f"column think_ms: {said}") for line in thinking]
         neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
         said = (
-            "no value, and none in column rate: a closed loop needs a think time (which may be 0), an open loop a rate"
+            "no value, and none in column rate: a closed loop needs a think time (which may be 0), and an open loop "
+            "needs a rate"
         )
         wrong += [(line, f"column think_ms: {said}") for line in neither]
     return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]

@@ -55,7 +55,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     items, hits, misses, errors
                            in the clients' view
     miss_share             share of the keys of gets and multi-gets that were not found, in the clients' view
-    middleware_miss_share  and in the middlewares'; null without such a request
+    middleware_miss_share  the same in the middlewares' view; null without such a request
     load_total             requests completed over the whole run, counted by the clients,
     middleware_total       by the middlewares,
     store_total            and by stores that clients talk to themselves; null otherwise

@@ -92,7 +92,8 @@ def _of_effects(analysis: Analysis) -> list[str]:
             "Lenth's method finds no noise, because most effects are zero: the response is coarse or noise-free."
             if margins.pseudo_error == 0
             else f"Lenth's method: the noise of an effect q is about {number(margins.pseudo_error)}. An effect above "
-            f"{number(margins.margin)} is significant if tested alone, above {number(margins.simultaneous)} among all."
+            f"{number(margins.margin)} is significant if tested alone. An effect above {number(margins.simultaneous)} "
+            "is significant among all."
         )
     lenth = analysis.lenth is not None and analysis.lenth.pseudo_error > 0
     if len(ranked) > 1 and (lenth or analysis.error.standard_deviation):

@@ -215,7 +215,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     inside = waiting = reply = zero
     fewer = connections < workers * middlewares
     if fewer.any() and not fewer.all():
-        raise FitError("some runs had fewer connections than workers and others not: they have different slots")
+        raise FitError("only some runs had fewer connections than workers, so the runs have different slots")
     pooled = bool(between[0]) and bool(fewer.all())
     if between[0]:
         inside, waiting = column("service_ms"), np.nan_to_num(column("queueing_ms"))

@@ -44,7 +44,7 @@ UNMEASURED = 0.05
 machine's speed."""
 
 LIMITS = 0.1
-"""A resource limits the throughput if 10 % more of it give at least 1 % more."""
+"""A resource limits the throughput if 10 % more of the resource raise the throughput by at least 1 %."""
 
 MISFIT = 0.15
 """A model makes predictions only if its median error of the throughput at the measured points is at most this."""
@@ -239,7 +239,7 @@ class LayeredForecast:
 
 @dataclass(frozen=True)
 class Limit:
-    """The elasticity of the throughput to a resource: growth in percent per percent more of it."""
+    """The elasticity of the throughput to a resource: how many percent it grows if the resource grows by 1 %."""
 
     resource: str
     elasticity: Interval

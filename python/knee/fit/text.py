@@ -167,17 +167,20 @@ def _layered_lines(system: LayeredSystem, forecast: LayeredForecast) -> list[str
     where += "".join(f", {LINKS[tier]} of {rate:,g} Mbit/s" for tier, rate in setup.links)
     name, gain = forecast.limits[0]
     limit = (
-        f"The {name} limit the throughput: 10% more of them give about {10 * gain:.0f}% more throughput."
+        f"The {name} limit the throughput: adding 10% to them raises throughput by about {10 * gain:.0f}%."
         if gain >= LIMITS
         else "No resource limits the throughput: clients and think time do."
     )
     busy = ", ".join(f"{name} {share:.0%}" for name, share in forecast.busy.items())
     return [
         f"At {where}: {quantity_between(forecast.throughput, 'requests/s')}, response time "
-        f"{quantity_between(forecast.response_ms, 'ms')}; {100 * system.level:g}% prediction intervals of one further "
-        "run.",
+        f"{quantity_between(forecast.response_ms, 'ms')}. {_brackets(system.level)}",
         f"{limit} Busy: {busy}.",
     ]
+
+
+def _brackets(level: float) -> str:
+    return f"The brackets contain {100 * level:g}% prediction intervals for one further run."
 
 
 def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast], goal: Goal | None) -> list[str]:
@@ -211,9 +214,9 @@ def _layered_table(system: LayeredSystem, forecasts: Sequence[LayeredForecast], 
         width = max(map(len, [name, *cells]))
         wide.append([each.ljust(width) for each in (name, *cells)])
     lines = ["  ".join(row) for row in zip(*wide, strict=True)]
-    notes = f"In brackets: {100 * system.level:g}% prediction intervals of one further run."
+    notes = _brackets(system.level)
     if goal is not None:
-        notes += " Goal: yes, the whole interval meets it; likely, the estimate does."
+        notes += " Goal: yes if the whole interval meets it, likely if only the estimate meets it."
     return [*(line.rstrip() for line in lines), notes]
 
 
@@ -314,7 +317,7 @@ def selection_sentence(selection: Selection) -> str:
     return (
         f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
         f"throughput and {r:.1%} for response time. From the smaller counts, the predicted throughput at the largest "
-        f"one was {_too(x_edge)}, and the response time {_too(r_edge)}."
+        f"count was {_too(x_edge)}. The predicted response time was {_too(r_edge)}."
     )
 
 
@@ -356,10 +359,7 @@ def forecast_lines(system: FittedSystem, forecast: Forecast) -> list[str]:
     where = " (as the middleware saw it)" if system.selection.curve.view == "middleware" else ""
     throughput = quantity_between(forecast.throughput, "requests/s")
     response = quantity_between(forecast.response_ms, "ms")
-    lines = [
-        f"{load}: {throughput}, response time {response}{where}; {100 * system.level:g}% prediction intervals of one "
-        "further run."
-    ]
+    lines = [f"{load}: {throughput}, response time {response}{where}. {_brackets(system.level)}"]
     if forecast.outside:
         lines.append(f"This prediction is an extrapolation: {'; '.join(forecast.outside)}. {_beyond(system, forecast)}")
     return lines

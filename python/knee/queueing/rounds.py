@@ -1,4 +1,4 @@
-"""The route of a round through the stations, step by step. Only the simulator needs it."""
+"""Routes: the steps of a customer's round through the stations. Only the simulator needs them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Route:
 class Rounds:
     """The routes of all classes.
 
-    steps   the stations that are visited at the same time, by index; the first step has none
+    steps   of every step, the indices of the stations that a customer visits at the same time; the first step has none
     routes  of every class
     """
 
@@ -134,7 +134,7 @@ def _in_order(name: str, numbers: Sequence[int], visits: Floats) -> Route:
 
 
 def _routed(names: Sequence[str], matrix: Floats, numbers: Sequence[int], visits: Floats) -> Route:
-    """The chain of a routing matrix. Its visits must equal the network's."""
+    """The chain of a routing matrix. Its visits must equal those of the network."""
     if matrix.shape != (len(names) + 1, len(names) + 1):
         raise ArgumentError("routing", f"expected a row and a column for the outside and {names}, not {matrix.shape}")
     visited = [place for place, count in enumerate(visits.tolist()) if count > 0]

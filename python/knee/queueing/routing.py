@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError
 
-# Rows are written in decimals: 0.33 + 0.33 + 0.34.
+# Decimals are rounded: 0.7 + 0.2 + 0.1 is below 1.
 ROW_TOLERANCE = 1e-9
 RETURN_TOLERANCE = 1e-4
 
@@ -46,7 +46,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     start = names.index(reference) if reference is not None else 0
 
     steps = probabilities > 0
-    for goes, problem in ((steps, "never reached from"), (steps.T, "never left again for")):
+    for goes, problem in ((steps, "no path leads there from"), (steps.T, "no path leads back to")):
         missed = [name for name, reached in zip(names, _reached(goes, start), strict=True) if not reached]
         if missed:
             raise ArgumentError("routing", f"{', '.join(map(repr, missed))}: {problem} {names[start]!r}")

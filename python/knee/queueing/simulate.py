@@ -100,7 +100,7 @@ def simulate(
     routing
         P_ij, the probability to go from i to j. The first row and column are the outside, the others the stations in
         order; a fork counts as its first station, (K + 1, K + 1). For all classes, or by class; other classes visit the
-        stations in order. Its visits must equal the network's.
+        stations in order. Its visits must equal those of the network.
     rounds
         Completed rounds of all classes that each replication observes; 100,000 unless `time` is given. The simulation
         stops with an error if over a million rounds are lost, and over 1000 for each completed one.

@@ -34,7 +34,7 @@ from knee.spec.tables import (
 _T = TypeVar("_T", bound=Table)
 
 _NOT_TOML = (ValueError, RecursionError)
-"""Exceptions of tomllib: its own error, and a ValueError for a number with thousands of digits."""
+"""Exceptions of tomllib: its own error, a ValueError for a very long number, a RecursionError for deep nesting."""
 
 _PROTOCOL = "workload.protocol"
 _OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make an experiment for each protocol"

@@ -45,10 +45,10 @@ TOOLS = {
     "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
     "csv": _Tool(table.table, r"\A(?=[^\n]*,)[^\n]*\bthroughput\b"),
 }
-"""Readers by the tool's name. A text is of the first tool whose mark it has."""
+"""Readers by the tool's name. The first tool whose mark a text contains wrote the text."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of a reader over entries of another type."""
+"""Exceptions of a reader if an entry is missing or has another type."""
 
 _WORDS = "(?:c|clients|conns|connections|vus|users)"
 _CLIENTS = rf"(?:^|[^a-z0-9]){_WORDS}[-_=]?(\d+)|(?:^|[^a-z0-9])(\d+)[-_]?{_WORDS}(?![a-z0-9])"
@@ -98,14 +98,14 @@ def read(
         except MeasurementsError as error:
             raise MeasurementsError(f"{path}: {error}") from None
         if tool is None:
-            guesses.setdefault(f"written by {name}, by its form (--from names another tool)", []).append(path.name)
+            guesses.setdefault(f"the output has the form of {name}; --from overrides it", []).append(path.name)
         named = re.search(_CLIENTS, path.stem.lower())
         for result in of_file:
             count = result.clients
             if count is None and not result.is_open:
                 count = clients or (int(named[1] or named[2]) if named else None)
                 if clients is None and named:
-                    guesses.setdefault(f"{count} clients, by its name (--clients sets them)", []).append(path.name)
+                    guesses.setdefault(f"the name gives {count} clients; --clients overrides it", []).append(path.name)
             if rate is not None:
                 result = replace(result, is_open=True, rate=rate)
             results.append(replace(result, source=str(path), clients=count))

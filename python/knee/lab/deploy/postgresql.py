@@ -84,7 +84,7 @@ def own_url(address: str) -> str:
 
 
 def script(process: str, url: str, pgpass: Path, file: Path) -> Command:
-    """Runs an SQL file in a database of the lab's, up to its first error."""
+    """Runs an SQL file in one of the lab's databases, up to its first error."""
     argv = [*_psql(url), "--file", str(file)]
     return Command(process, "prepare", tuple(argv), environment=(("PGPASSFILE", str(pgpass)),), own_database=True)
 

@@ -182,7 +182,7 @@ class QueueDeployment(Deployment):
             self._make_schema(url, reset=store.reset)
             finished(self._start(migrate("migrate", url, None)), MADE_S)
             return [], url, None
-        assert self._room is not None and data is not None, "a PostgreSQL of the lab's has a scratch directory"
+        assert self._room is not None and data is not None, "the lab's PostgreSQL has a scratch directory"
         cluster = Cluster(data, self._room.password_path)
         finished(self._start(postgresql.initdb("initdb", cluster), at=_STORE), MADE_S)
         # PostgreSQL listens on one address only, and takes clients of its network, as emulated hosts are.
@@ -228,7 +228,7 @@ class QueueDeployment(Deployment):
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Run a script with psql in a database of the lab."""
-        assert self._room is not None, "a database of the lab's has a scratch directory"
+        assert self._room is not None, "the lab's database has a scratch directory"
         file = self._room.script_path(process)
         with writing(file):
             file.write_text(sql, encoding="ascii")

@@ -153,8 +153,8 @@ class ClusterHost:
         error_s, ahead_s = min(readings)
         if abs(ahead_s) - error_s > _CLOCK_OFF_MAX_S:
             raise WorkerError(
-                f"worker {name}: its clock is {ahead_s:+.3f} s from this machine's, so that seconds cannot be "
-                "compared; synchronise the clocks, for example with chrony"
+                f"worker {name}: its clock differs from this machine's clock by {ahead_s:+.3f} s, so that seconds "
+                "cannot be compared; synchronise the clocks, for example with chrony"
             )
         return Worker(name, address, met["boot"], met["host"], ahead_s, error_s)
 
