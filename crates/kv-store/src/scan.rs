@@ -36,15 +36,15 @@ impl Visited<'_> {
 pub struct Scanned {
     /// The key to resume at; `None` at the end of the range.
     pub next: Option<Vec<u8>>,
-    /// The last commit that the scan reflects, also by a missing key. A client may see the result only once
+    /// The newest commit that the result depends on, deletions included. A client may see the result only once
     /// that commit is synced, see [`Store::sync`].
     pub sequence: Sequence,
 }
 
 impl Store {
     /// Visits the keys of a range in one stripe, in order: the keys of `snapshot`, or the present keys. At most
-    /// `keys_max` keys are examined, because the stripe is locked. If `visit` breaks, the result names the same key to
-    /// resume at.
+    /// `keys_max` keys are examined, because the stripe is locked. If `visit` breaks at a key, the
+    /// scan resumes at that key.
     ///
     /// # Errors
     /// A damaged record, and errors of `visit`.

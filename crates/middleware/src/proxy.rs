@@ -336,7 +336,7 @@ impl Handler for Proxy {
             key => {
                 let server = (key - RETRY) as usize;
                 let retry_at = &mut self.servers[server].retry_at;
-                // An earlier attempt may have replaced the timer's.
+                // An earlier attempt may have replaced this timer's time.
                 if retry_at.take_if(|at| *at <= io.now()).is_some() {
                     self.try_server(io, server);
                 }

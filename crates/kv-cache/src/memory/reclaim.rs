@@ -8,7 +8,7 @@ use crate::engine::{Refused, Second};
 const COMPACT_LIVE_MAX: (usize, usize) = (3, 4);
 /// The largest share of an evicted segment that is spared, as numerator and denominator.
 const SPARE_MAX: (usize, usize) = (1, 2);
-/// The most segments with a larger share of used items that are passed over at a time.
+/// An eviction passes over at most this number of segments whose used items exceed [`SPARE_MAX`].
 const PASSED_OVER_MAX: usize = 8;
 /// The number of segments up to which memory grows without regard to dead space.
 const GROW_FREELY_SEGMENTS: usize = 16;
@@ -21,8 +21,8 @@ impl Memory {
 
     /// Makes room for one item of `item_bytes` bytes, and for its entry in the index.
     ///
-    /// Between calls there is always memory for one more common segment, free or not yet taken. The survivors of an
-    /// emptied segment move to this reserve.
+    /// Between calls, a reserve of one common segment remains: a free segment, or memory that the engine may still
+    /// take. The survivors of an emptied segment move to this reserve.
     pub(super) fn make_room(
         &mut self,
         hash: u64,
@@ -43,7 +43,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Evicts until `bytes` bytes and the reserve can be taken from the system within the limit.
+    /// Frees memory until the engine may take `bytes` bytes and the reserve within the limit.
     pub(super) fn ensure_available(&mut self, bytes: usize, now: Second) -> Result<(), Refused> {
         let bytes = bytes + self.log.segment_cost();
         while self.memory_bytes() + bytes > self.limits.memory_bytes_max {
