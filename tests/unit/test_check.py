@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from knee.check import Findings, check, render_json, render_text, table
-from knee.check.rules import Finding, findings_of
+from knee.check.rules import INVENTED, Finding, findings_of
 from knee.cli import commands as cli
-from knee.data.foreign import Result, read
+from knee.data.foreign import Result, http, read
 from knee.errors import MeasurementsError
 
 pytestmark = pytest.mark.usefixtures("scriptless")
@@ -39,6 +39,8 @@ def wrong(name: str, clients: int | None = None) -> dict[str, Finding]:
 def kinds(result: Result) -> dict[str, Finding]:
     return {each.kind: each for each in findings_of(result)}
 
+
+K6 = (RECORDED / "k6.json").read_text()
 
 CLOSED = Result("tool", 1000.0, 16.0, clients=16, duration_s=60.0, requests=60_000)
 """A closed loop that obeys the law."""
@@ -99,6 +101,64 @@ def test_rate_that_was_not_reached_is_named() -> None:
     assert "left out 4731 due requests (47%)" in wrong("k6-dropped.json")["generator"].what
     (result,), _ = read([RECORDED / "vegeta-overload.json"], rate=3000)
     assert kinds(result)["rate"].state == "wrong"
+
+
+def test_rate_counts_the_wait_for_the_last_responses() -> None:
+    # 1000 requests in 100 s, and ten seconds for the last ones.
+    served = replace(CLOSED, is_open=True, rate=10.0, throughput=9.1, duration_s=110.0, response_ms=10_000.0)
+    assert kinds(served)["rate"].state == "holds"
+    assert kinds(replace(served, throughput=8.0))["rate"].state == "wrong"
+
+
+def test_constant_rate_of_k6_is_not_accused(tmp_path: Path) -> None:
+    (tmp_path / "k6.json").write_text(re.sub(r'"max": 8\b', '"max": 50', K6).replace('"min": 8', '"min": 50'))
+    (result,), _ = read([tmp_path / "k6.json"])
+    assert result.is_open and result.clients == 50
+    assert [each.state for each in findings_of(result) if each.kind in ("law", "outside", "rate")] == ["unknown"]
+
+
+def test_summary_function_of_k6_has_its_failed_requests_counted(tmp_path: Path) -> None:
+    metrics = json.loads(K6)["metrics"]
+    metrics["http_req_failed"] = {"rate": 0.25, "passes": 1456, "fails": 4370}
+    (tmp_path / "k6.json").write_text(json.dumps({"metrics": {name: {"values": of} for name, of in metrics.items()}}))
+    assert read([tmp_path / "k6.json"])[0][0].errors == 1456
+
+
+def test_answers_of_other_lengths_are_no_errors_of_ab(tmp_path: Path) -> None:
+    text = (RECORDED / "ab.txt").read_text()
+    said = "Failed requests:        120\n   (Connect: 5, Receive: 0, Length: 115, Exceptions: 0)"
+    (tmp_path / "ab.txt").write_text(re.sub("Failed requests: .*", said, text))
+    assert read([tmp_path / "ab.txt"])[0][0].errors == 5
+
+
+def test_lost_requests_of_hey_count_as_requests(tmp_path: Path) -> None:
+    text = (RECORDED / "hey.txt").read_text() + "\nError distribution:\n  [3603]\tGet: EOF\n"
+    (tmp_path / "hey.txt").write_text(text)
+    (result,), _ = read([tmp_path / "hey.txt"])
+    assert "(50.00%)" in kinds(result)["errors"].what
+
+
+def test_pgbench_that_connects_for_each_transaction_is_read(tmp_path: Path) -> None:
+    text = (RECORDED / "pgbench.txt").read_text().replace("without initial connection", "including reconnection")
+    (tmp_path / "pgbench.txt").write_text(text)
+    assert read([tmp_path / "pgbench.txt"])[0][0].throughput == 27005.121146
+
+
+def test_depth_of_fio_counts_only_for_asynchronous_engines(tmp_path: Path) -> None:
+    (tmp_path / "fio.json").write_text((RECORDED / "fio.json").read_text().replace('"libaio"', '"psync"'))
+    assert (read([tmp_path / "fio.json"])[0][0].clients, results("fio.json")[0].clients) == (2, 16)
+
+
+def test_file_named_for_no_clients_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hey-c0.txt").write_text((RECORDED / "hey.txt").read_text())
+    with pytest.raises(MeasurementsError, match=r"hey-c0.txt: no clients"):
+        read([tmp_path / "hey-c0.txt"])
+
+
+def test_files_with_numbers_are_runs_of_their_own(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"k6.16.{number}").write_text(K6)
+    assert len(read([tmp_path])[0]) == 2
 
 
 def test_memtier_that_divides_by_a_longer_time_is_corrected() -> None:
@@ -210,7 +270,18 @@ def test_violation_names_its_cause(result: Result, kind: str, says: str) -> None
 def test_law_that_holds_says_so_within_the_rounding() -> None:
     assert kinds(CLOSED)["law"].state == "holds"
     assert kinds(replace(CLOSED, response_ms=17.5))["clients"].state == "wrong"
-    assert kinds(replace(CLOSED, response_ms=17.5, half_digit_ms=1.0))["law"].state == "holds"
+    assert kinds(replace(CLOSED, response_ms=17.5, rounding=1 / 17.5))["law"].state == "holds"
+
+
+def test_throughput_of_few_digits_is_not_accused() -> None:
+    (result,) = http.wrk((RECORDED / "wrk-c5.txt").read_text().replace("1354.34", "0.02").replace("3.23ms", "0.95m"))
+    assert kinds(result)["law"].state == "unknown"
+
+
+def test_pipelining_wrk_has_invented_no_latencies() -> None:
+    piped = replace(CLOSED, tool="wrk", corrected=True, response_ms=64.0, max_ms=30.0)
+    assert "by pipelining" in kinds(piped)["clients"].cause
+    assert INVENTED in kinds(replace(piped, max_ms=1000.0))
 
 
 def test_levels_give_a_knee_and_a_prediction() -> None:
@@ -272,7 +343,7 @@ def test_damaged_file_is_read_or_refused_in_one_line(path: Path, tmp_path: Path)
     ("result", "kind"),
     [
         (replace(CLOSED, throughput=0.0, requests=0), "none"),
-        (replace(CLOSED, response_ms=0.0, half_digit_ms=16.0), "law"),
+        (replace(CLOSED, response_ms=0.0, rounding=16.0), "law"),
     ],
 )
 def test_result_without_answers_or_digits_is_not_judged(result: Result, kind: str) -> None:

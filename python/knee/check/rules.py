@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -19,7 +20,7 @@ TOLERANCE = 0.05
 """Allowed deviation of X · R from N: tools divide by times that differ by their start and end."""
 
 INVENTED = "invented latencies"
-_MILD = 1.25
+MILD = 1.25
 """wrk invents some latencies in every run."""
 
 _ACCOUNTED = 0.8
@@ -37,6 +38,12 @@ _BUSY = 0.9
 _SECONDS_MIN = 10.0
 _REST = 0.1
 
+_REMEDIES = {
+    "pgbench": "add -P 1",
+    "ab": "keep the table of connection times",
+    "vllm": "add --percentile-metrics ttft,tpot,itl,e2el",
+}
+"""How a tool is made to print its mean response time."""
 
 State = Literal["wrong", "doubt", "unknown", "holds"]
 
@@ -62,13 +69,13 @@ class Finding:
     source: str = ""
 
 
-def findings_of(result: Result) -> list[Finding]:
-    """The findings of all rules about one result."""
+def findings_of(result: Result, tolerance: float | None = TOLERANCE) -> list[Finding]:
+    """The findings of all rules about one result. X · R may deviate from N by `tolerance`; None skips this rule."""
     if result.throughput <= 0:
         what, cause = "the throughput is 0", "no request was answered in the run"
         remedy = "check the address, and that the server runs"
         return [Finding("none", "wrong", 1, what, cause, remedy, result.source)]
-    rules = (_clients, _open if result.is_open else _law, _pause, _errors, _generator, _warm_up, _short)
+    rules = (_clients, _open if result.is_open else partial(_law, tolerance=tolerance), *_OTHERS)
     return [replace(finding, source=result.source) for rule in rules for finding in rule(result)]
 
 
@@ -91,11 +98,16 @@ def _clients(result: Result) -> Iterator[Finding]:
         )
 
 
-def _law(result: Result) -> Iterator[Finding]:
+def ends(result: Result) -> float:
+    """R / T: the share of requests across an end of the run, which count on one side only."""
+    return (result.response_ms or 0.0) / 1000 / result.duration_s if result.duration_s else 0.0
+
+
+def _law(result: Result, tolerance: float | None) -> Iterator[Finding]:
     inside, tool = in_flight(result), result.tool
     if inside is None or result.computed:
         why = "computed its mean response time from N / X" if result.computed else "printed no mean response time"
-        remedy = {"pgbench": "add -P 1", "ab": "keep the table of connection times"}.get(tool, "record response times")
+        remedy = _REMEDIES.get(tool, "record response times")
         what = "N = X · R was not checked"
         yield Finding("law", "unknown", 0, what, f"{tool} {why}, and measured none", remedy)
         return
@@ -109,18 +121,14 @@ def _law(result: Result) -> Iterator[Finding]:
             "add --clients, or name the file like c16.txt",
         )
         return
-    ratio = inside / result.clients
-    # A request across an end of the run counts on one side only; the last digit of R is rounded.
-    rounding = result.half_digit_ms * result.throughput / 1000 / result.clients
-    ends = result.response_ms / 1000 / result.duration_s if result.response_ms and result.duration_s else 0.0
-    allowed = TOLERANCE + rounding + ends
-    if rounding > _ROUNDED:
-        what, cause = (
-            "N = X · R was not checked",
-            f"the last digit of the mean response time is {rounding:.0%} of N / X",
-        )
+    if result.rounding > _ROUNDED:
+        what, cause = "N = X · R was not checked", f"the last digits of X and R allow an error of {result.rounding:.0%}"
         yield Finding("law", "unknown", 0, what, cause, "take more digits, or a tool that prints them")
         return
+    if tolerance is None:
+        return
+    ratio = inside / result.clients
+    allowed = tolerance + result.rounding + ends(result)
     what = f"X · R is {number(inside)} requests in flight, and {counted(result.clients, 'client')} ran"
     if abs(ratio - 1) <= allowed:
         what = f"X · R is {number(inside)}, and N is {result.clients} ({ratio - 1:+.1%}, allowed ±{allowed:.0%})"
@@ -128,7 +136,7 @@ def _law(result: Result) -> Iterator[Finding]:
     else:
         worse = max(ratio, 1 / ratio) if ratio else float("inf")
         kind, cause, remedy = _why(result, ratio, allowed)
-        state: State = "doubt" if kind == INVENTED and worse < _MILD else "wrong"
+        state: State = "doubt" if kind == INVENTED and worse < MILD else "wrong"
         yield Finding(kind, state, worse, what, cause, remedy)
 
 
@@ -140,7 +148,8 @@ def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
     if unit := wrong_unit(result.response_ms / expected_ms if expected_ms > 0 else 1.0):
         cause, _, remedy = unit.partition(": ")
         return "unit", cause, remedy
-    if ratio > 1 and result.corrected:
+    # A tool invents latencies only after responses longer than two cycles.
+    if ratio > 1 and result.corrected and (result.max_ms or 0.0) > 2 * cycle_ms:
         return (
             INVENTED,
             f"after each response longer than two mean cycles (N / X = {number(cycle_ms)} ms), {result.tool} adds "
@@ -164,12 +173,14 @@ def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
         "outside",
         f"{1 - ratio:.0%} of the clients' time ({number(cycle_ms * (1 - ratio))} ms a request) is in no response time: "
         "waiting in the generator, connecting, thinking, or a ramp of clients",
-        "time requests from when they are due, keep connections open, and cut the ramp off",
+        "time requests from when they are due, keep connections open, and cut the ramp off"
+        + "; if wrk2 wrote the file, add --from wrk2" * (result.tool == "wrk"),
     )
 
 
 def _open(result: Result) -> Iterator[Finding]:
-    if result.rate and result.throughput < _REACHED * result.rate:
+    # The last responses come after the last request was due.
+    if result.rate and result.throughput < (_REACHED - ends(result)) * result.rate:
         yield Finding(
             "rate",
             "wrong",
@@ -211,7 +222,8 @@ def _pause(result: Result) -> Iterator[Finding]:
     if percentile is None or median is None:
         return
     # N · T is all clients' time; the rest of it is pauses.
-    away_ms = 1000 * result.duration_s - result.throughput * result.duration_s * median / clients
+    cycle_ms = median + (result.rest_ms or 0.0)
+    away_ms = 1000 * result.duration_s - result.throughput * result.duration_s * cycle_ms / clients
     # Of requests that are due during a pause of M, the last wait least: (M − w) / T of all wait longer than w.
     due_ms = result.max_ms - (1 - percentile / 100) * 1000 * result.duration_s
     shown_ms = result.percentiles_ms[percentile]
@@ -287,3 +299,6 @@ def _short(result: Result) -> Iterator[Finding]:
             "warm-up is part of it, and a pause of a second may be missed",
             "measure for 30 s or more, after a warm-up",
         )
+
+
+_OTHERS = (_pause, _errors, _generator, _warm_up, _short)

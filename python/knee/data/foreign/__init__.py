@@ -1,7 +1,8 @@
 """Reads what other load generators print. Each reader is a function from a text to its results.
 
 result     what a result holds
-http       wrk, wrk2, hey, ab
+table      a CSV with Knee's columns
+others     readers of the tools for HTTP, and for stores
 """
 
 from __future__ import annotations
@@ -82,15 +83,20 @@ def read(
         raise MeasurementsError(f"--from: no tool {tool}: expected {', '.join(TOOLS)}")
     results: list[Result] = []
     guesses: dict[str, list[str]] = {}
-    for path, *others in _runs(_files(paths)):
-        text = "".join(map(text_of, [path, *others]))
-        name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
-        if name is None:
-            raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
+    for path, text, name in _runs(_files(paths), tool):
+        named = re.search(_CLIENTS, path.stem.lower())
         try:
-            of_file = TOOLS[name].read(text)
+            of_file = [replace(each, source=str(path)) for each in TOOLS[name].read(text)]
             if not of_file:
                 raise ForeignError("no result")
+            for number, result in enumerate(of_file):
+                if result.clients is None and not result.is_open:
+                    count = clients or (int(named[1] or named[2]) if named else None)
+                    of_file[number] = replace(result, clients=count)
+                    if clients is None and named:
+                        guesses.setdefault(f"the name gives {count} clients; --clients overrides it", []).append(path.name)
+            if rate is not None:
+                of_file = [replace(result, is_open=True, rate=rate) for result in of_file]
         except (ForeignError, *_UNREADABLE) as error:
             raise MeasurementsError(
                 f"{path}: {_reason(error)}: not whole output of {name}; repeat the run, or name its tool with --from"
@@ -99,21 +105,14 @@ def read(
             raise MeasurementsError(f"{path}: {error}") from None
         if tool is None:
             guesses.setdefault(f"the output has the form of {name}; --from overrides it", []).append(path.name)
-        named = re.search(_CLIENTS, path.stem.lower())
-        for result in of_file:
-            count = result.clients
-            if count is None and not result.is_open:
-                count = clients or (int(named[1] or named[2]) if named else None)
-                if clients is None and named:
-                    guesses.setdefault(f"the name gives {count} clients; --clients overrides it", []).append(path.name)
-            if rate is not None:
-                result = replace(result, is_open=True, rate=rate)
-            results.append(replace(result, source=str(path), clients=count))
+        results += of_file
     return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ForeignError) else f"an entry is missing or has another type ({error!r})"
+    if isinstance(error, KeyError):
+        return f"no entry {error.args[0]}"
+    return str(error) if isinstance(error, ForeignError) else f"an entry has another type ({error!r})"
 
 
 def _first(names: list[str]) -> str:
@@ -132,12 +131,21 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _runs(paths: Sequence[Path]) -> list[list[Path]]:
-    """The files of each run: every thread of pgbench writes a log, and Locust writes four tables."""
-    found: dict[Path, list[Path]] = {}
+def _runs(paths: Sequence[Path], tool: str | None) -> list[tuple[Path, str, str]]:
+    """The first file of each run, its text, and its tool: every thread of pgbench writes a log, and Locust writes four
+    tables."""
+    found: dict[Path, tuple[Path, str, str]] = {}
     for path in paths:
         stem = next((path.name.removesuffix(end) for end in _BESIDE if path.name.endswith(end)), None)
         if stem is not None and path.with_name(f"{stem}_stats.csv") in paths:
             continue
-        found.setdefault(path.with_name(re.sub(r"^([^.]+\.\d{2,})\.\d+$", r"\1", path.name)), []).append(path)
+        text = text_of(path)
+        name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
+        if name is None:
+            raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
+        run = path
+        if name == "pgbench-log":
+            run = path.with_name(re.sub(r"^(.+\.\d{2,})\.\d+$", r"\1", path.name))
+        first, before, _ = found.get(run, (path, "", name))
+        found[run] = first, before + text, name
     return list(found.values())

@@ -9,16 +9,18 @@ import re
 from knee.data.foreign.result import (
     ForeignError,
     Result,
-    entry,
     found,
-    half_digit,
     loaded,
     maybe,
     milliseconds,
+    rounding,
     runs,
 )
 
 _TIME = r"[\d.]+(?:us|ms|s|m|h)"
+
+_BUSY = 0.9
+"""Share of k6's constant users that iterate in a closed loop: all, but for the ends of the run."""
 
 
 def wrk(text: str) -> list[Result]:
@@ -39,10 +41,10 @@ def _wrk(run: str, *, is_open: bool) -> Result:
     lost = maybe(run, r"Socket errors: (.*)")
     clients = int(found(run, r"\d+ threads and (\d+) connections", "number of connections"))
     threads = int(found(run, r"(\d+) threads and", "number of threads"))
-    digits = re.match(r"[\d.]+", mean) if mean else None
+    rate = found(run, r"Requests/sec:\s+([\d.]+)", "line Requests/sec")
     return Result(
         "wrk2" if is_open else "wrk",
-        float(found(run, r"Requests/sec:\s+([\d.]+)", "line Requests/sec")),
+        float(rate),
         milliseconds(mean) if mean else None,
         # Every thread opens an equal share, rounded down.
         clients=clients // threads * threads,
@@ -56,7 +58,7 @@ def _wrk(run: str, *, is_open: bool) -> Result:
         errors=int(failed or 0) + sum(map(int, re.findall(r"\d+", lost or ""))),
         is_open=is_open,
         corrected=not is_open,
-        half_digit_ms=half_digit(digits[0]) * milliseconds("1" + mean[digits.end() :]) if mean and digits else 0.0,
+        rounding=rounding(mean.rstrip("umsh"), rate) if mean else 0.0,
     )
 
 
@@ -73,18 +75,20 @@ def _hey(run: str) -> Result:
     answers = [int(count) for count in re.findall(r"(?m)^\s*\[\d{3}\]\s+(\d+) responses", codes)]
     good = sum(int(count) for count in re.findall(r"(?m)^\s*\[[23]\d\d\]\s+(\d+) responses", codes))
     _, _, errors = run.partition("Error distribution:")
+    lost = sum(map(int, re.findall(r"(?m)^\s*\[(\d+)\]", errors)))
+    rate = found(run, r"Requests/sec:\s+([\d.]+)", "line Requests/sec")
     return Result(
         "hey",
-        float(found(run, r"Requests/sec:\s+([\d.]+)", "line Requests/sec")),
+        float(rate),
         1000 * float(mean),
         percentiles_ms={
             float(share): 1000 * float(time) for share, time in re.findall(r"(?m)^\s*(\d+)% in ([\d.]+) secs", run)
         },
         max_ms=1000 * float(found(run, r"Slowest:\s+([\d.]+) secs", "line Slowest")),
         duration_s=float(found(run, r"Total:\s+([\d.]+) secs", "line Total")),
-        requests=sum(answers),
-        errors=sum(answers) - good + sum(map(int, re.findall(r"(?m)^\s*\[(\d+)\]", errors))),
-        half_digit_ms=1000 * half_digit(mean),
+        requests=sum(answers) + lost,
+        errors=sum(answers) - good + lost,
+        rounding=rounding(mean, rate),
     )
 
 
@@ -95,10 +99,14 @@ def ab(text: str) -> list[Result]:
 
 def _ab(run: str) -> Result:
     total = r"Total:\s+\d+\s+(\d+)(?:\s+[\d.]+\s+\d+)?\s+"
+    mean = found(run, rf"{total}\d+", "line Total of the connection times")
+    rate = found(run, r"Requests per second:\s+([\d.]+)", "line Requests per second")
+    # An answer of another length than the first one counts as failed, as every dynamic page may be.
+    other_lengths = int(maybe(run, r"\(Connect: .* Length: (\d+)") or 0)
     return Result(
         "ab",
-        float(found(run, r"Requests per second:\s+([\d.]+)", "line Requests per second")),
-        float(found(run, rf"{total}\d+", "line Total of the connection times")),
+        float(rate),
+        float(mean),
         clients=int(found(run, r"Concurrency Level:\s+(\d+)", "line Concurrency Level")),
         percentiles_ms={
             float(share): float(time) for share, time in re.findall(r"(?m)^\s*(\d+)%\s+(\d+)", run) if share != "100"
@@ -107,8 +115,9 @@ def _ab(run: str) -> Result:
         duration_s=float(found(run, r"Time taken for tests:\s+([\d.]+) seconds", "line Time taken for tests")),
         requests=int(found(run, r"Complete requests:\s+(\d+)", "line Complete requests")),
         errors=int(found(run, r"Failed requests:\s+(\d+)", "line Failed requests"))
+        - other_lengths
         + int(maybe(run, r"Non-2xx responses:\s+(\d+)") or 0),
-        half_digit_ms=0.5,
+        rounding=rounding(mean, rate),
     )
 
 
@@ -116,9 +125,9 @@ def vegeta(text: str) -> list[Result]:
     """vegeta: an open loop; `vegeta report` as text or as JSON. It prints the rate at which it sent."""
     if text.lstrip().startswith("{"):
         report = loaded(text)
-        times = {name: value / 1e6 for name, value in entry(report, "latencies").items()}
-        rate, throughput, total = (float(entry(report, name)) for name in ("rate", "throughput", "requests"))
-        attack_s, wait_s, success = entry(report, "duration") / 1e9, report.get("wait", 0) / 1e9, report["success"]
+        times = {name: value / 1e6 for name, value in report["latencies"].items()}
+        rate, throughput, total = (float(report[name]) for name in ("rate", "throughput", "requests"))
+        attack_s, wait_s, success = report["duration"] / 1e9, report.get("wait", 0) / 1e9, report["success"]
     else:
         total, rate, throughput = map(float, _listed(text, "Requests").values())
         duration = _listed(text, "Duration")
@@ -149,29 +158,33 @@ def _listed(text: str, name: str) -> dict[str, str]:
 
 def k6(text: str) -> list[Result]:
     """k6: the JSON of `--summary-export` or `handleSummary`. A constant number of users is a closed loop."""
-    metrics = {name: each.get("values", each) for name, each in entry(loaded(text), "metrics").items()}
-    requests, times = entry(metrics, "http_reqs"), entry(metrics, "http_req_duration")
+    metrics = {name: each.get("values", each) for name, each in loaded(text)["metrics"].items()}
+    requests, times = metrics["http_reqs"], metrics["http_req_duration"]
     users, iterations = metrics.get("vus", {}), metrics.get("iterations", {})
     dropped = int(metrics.get("dropped_iterations", {}).get("count", 0))
     count, rate = requests["count"], requests["rate"]
     per_iteration = count / iterations["count"] if iterations.get("count") else 1.0
     cycle_ms = metrics["iteration_duration"]["avg"] / per_iteration if "iteration_duration" in metrics else None
     constant = users and users["min"] == users["max"]
+    # Users without rest would have been busy all the time: they waited for the due times of a constant rate.
+    is_open = bool(dropped) or bool(constant and cycle_ms and rate * cycle_ms < _BUSY * 1000 * users["max"])
+    failed = metrics.get("http_req_failed", {})
     return [
         Result(
             "k6",
             rate,
             times["avg"],
-            clients=round(users["max"]) if users and (constant or dropped) else None,
+            clients=round(users["max"]) if users and (constant or is_open) else None,
             percentiles_ms={50.0: times["med"]}
             | {float(name[2:-1]): time for name, time in times.items() if name.startswith("p(")},
             max_ms=times["max"],
             duration_s=count / rate if rate else None,
             requests=count,
-            errors=round(metrics.get("http_req_failed", {}).get("value", 0) * count),
+            # `--summary-export` and `handleSummary` name the share differently.
+            errors=round(failed.get("value", failed.get("rate", 0)) * count),
             rate=rate * (1 + dropped / iterations["count"]) if dropped else None,
-            is_open=bool(dropped),
-            rest_ms=None if cycle_ms is None or dropped else max(0.0, cycle_ms - times["avg"]),
+            is_open=is_open,
+            rest_ms=None if cycle_ms is None or is_open else max(0.0, cycle_ms - times["avg"]),
             dropped=dropped,
         )
     ]
@@ -205,9 +218,7 @@ def locust(text: str) -> list[Result]:
 def oha(text: str) -> list[Result]:
     """oha --output-format json: a closed loop, unless it has a rate. Neither clients nor rate are in the output."""
     report = loaded(text)
-    summary, times, codes = (
-        entry(report, name) for name in ("summary", "latencyPercentiles", "statusCodeDistribution")
-    )
+    summary, times, codes = (report[name] for name in ("summary", "latencyPercentiles", "statusCodeDistribution"))
     answers, good = sum(codes.values()), sum(count for code, count in codes.items() if code[0] in "23")
     # At the end of the run, oha aborts a request of each client.
     failed = sum(count for error, count in report["errorDistribution"].items() if error != "aborted due to deadline")

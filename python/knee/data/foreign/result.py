@@ -37,7 +37,7 @@ class Result:
     computed       whether the tool computed the mean from N and X, and so measured none
     corrected      whether the tool adds response times of requests that it did not send
     rest_ms        time of a request's cycle outside of its response time, as the tool measured it
-    half_digit_ms  rounding of the mean
+    rounding       largest relative error of X · R by the last digits of its factors
     generator_busy busy share of a thread of the load generator
     counts         answers in equal parts of the run, in the order of time
     dropped        due requests that the tool left out, for lack of clients
@@ -62,7 +62,7 @@ class Result:
     computed: bool = False
     corrected: bool = False
     rest_ms: float | None = None
-    half_digit_ms: float = 0.0
+    rounding: float = 0.0
     generator_busy: float | None = None
     dropped: int = 0
     counts: tuple[int, ...] = ()
@@ -98,9 +98,9 @@ def milliseconds(time: str) -> float:
     return sum(float(number) * _MS[unit] for number, unit in parts)
 
 
-def half_digit(number: str) -> float:
-    """Half a unit of the last digit."""
-    return 0.5 * 10.0 ** -len(number.partition(".")[2])
+def rounding(*numbers: str) -> float:
+    """Largest relative error of a product of numbers as printed: half a unit of each last digit."""
+    return sum(0.5 * 10.0 ** -len(number.partition(".")[2]) / max(float(number), 1e-9) for number in numbers)
 
 
 def runs(text: str, start: str) -> list[str]:
@@ -117,10 +117,3 @@ def loaded(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ForeignError("not a JSON object")
     return value
-
-
-def entry(value: Mapping[str, Any], name: str) -> Any:
-    """An entry of a JSON object. Raises ForeignError without it."""
-    if name not in value:
-        raise ForeignError(f"no entry {name}")
-    return value[name]

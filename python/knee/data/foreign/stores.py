@@ -7,8 +7,10 @@ import io
 import re
 from typing import Any
 
-from knee.data.foreign.result import ForeignError, Result, entry, found, half_digit, loaded, maybe, runs
+from knee.data.foreign.result import ForeignError, Result, found, loaded, maybe, rounding, runs
 
+_ONE_AT_A_TIME = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
+"""Engines of fio that ignore its iodepth."""
 _PARTS = 20
 """Parts of a log of transactions."""
 
@@ -30,7 +32,7 @@ def redis_benchmark(text: str) -> list[Result]:
                 operation=operation,
                 percentiles_ms={share: values[f"p{share:g}"] for share in (50.0, 95.0, 99.0)},
                 max_ms=values["max"],
-                half_digit_ms=half_digit(cells[1]),
+                rounding=rounding(cells[1], cells[0]),
             )
         )
     return found
@@ -41,10 +43,10 @@ def memtier(text: str) -> list[Result]:
     if not text.lstrip().startswith("{"):
         return [_memtier_text(text)]
     report = loaded(text)
-    settings, stats = entry(report, "configuration"), entry(report, "ALL STATS")
-    totals = entry(stats, "Totals")
+    settings, stats = report["configuration"], report["ALL STATS"]
+    totals = stats["Totals"]
     connections, limit = settings["clients"] * settings["threads"], settings.get("rate_limit", 0)
-    shares = {name: time for name, time in entry(totals, "Percentile Latencies").items() if re.match(r"p\d", name)}
+    shares = {name: time for name, time in totals["Percentile Latencies"].items() if re.match(r"p\d", name)}
     return [
         Result(
             "memtier",
@@ -54,7 +56,7 @@ def memtier(text: str) -> list[Result]:
             clients=connections * settings.get("pipeline", 1),
             percentiles_ms={float(name[1:]): time for name, time in shares.items()},
             max_ms=totals.get("Max Latency"),
-            duration_s=entry(stats, "Runtime")["Total duration"] / 1000,
+            duration_s=stats["Runtime"]["Total duration"] / 1000,
             load_s=settings.get("test_time") or None,
             requests=totals["Count"],
             errors=totals.get("Connection Errors", 0),
@@ -62,7 +64,7 @@ def memtier(text: str) -> list[Result]:
             counts=tuple(int(second["Count"]) for second in totals.get("Time-Serie", {}).values())[:-1],
             rate=limit * connections if limit else None,
             is_open=bool(limit),
-            half_digit_ms=0.0005,
+            rounding=0.5 / max(totals["Accumulated Latency"], 1),
         )
     ]
 
@@ -80,7 +82,7 @@ def _memtier_text(text: str) -> Result:
         percentiles_ms={
             float(name[1:].split()[0]): float(time) for name, time in row.items() if re.match(r"p[\d.]+ Latency", name)
         },
-        half_digit_ms=half_digit(row["Avg. Latency"]),
+        rounding=rounding(row["Avg. Latency"], row["Ops/sec"]),
     )
 
 
@@ -91,7 +93,8 @@ def pgbench(text: str) -> list[Result]:
 
 def _pgbench(run: str) -> Result:
     mean = found(run, r"latency average = ([\d.]+) ms", "line latency average")
-    tps = float(found(run, r"tps = ([\d.]+) \((?:without|excluding)", "line tps"))
+    rate = found(run, r"tps = ([\d.]+) \((?:without|excluding|including reconnection)", "line tps")
+    tps = float(rate)
     done = int(found(run, r"number of transactions actually processed: (\d+)", "number of transactions"))
     failed = int(maybe(run, r"number of failed transactions: (\d+)") or 0)
     has_rate = "rate limit schedule lag" in run
@@ -105,7 +108,7 @@ def _pgbench(run: str) -> Result:
         errors=failed,
         is_open=has_rate,
         computed="latency stddev" not in run and not has_rate,
-        half_digit_ms=half_digit(mean),
+        rounding=rounding(mean, rate),
     )
 
 
@@ -158,9 +161,9 @@ def pgbench_log(text: str) -> list[Result]:
 def ycsb(text: str) -> list[Result]:
     """YCSB: a closed loop of threads, whose number is not in the output. Its runtime has the start of its clients."""
     values: dict[str, dict[str, float]] = {}
-    for kind, name, value in re.findall(r"(?m)^\[(\S+)\], (\S+), ([\d.]+)$", text):
+    for kind, name, value in re.findall(r"(?m)^\[(\S+)\], (\S+), ([\d.]+(?:E-?\d+)?)$", text):
         values.setdefault(kind, {})[name] = float(value)
-    overall = entry(values, "OVERALL")
+    overall = values["OVERALL"]
     kinds = [
         each
         for kind, each in values.items()
@@ -174,11 +177,11 @@ def ycsb(text: str) -> list[Result]:
     return [
         Result(
             "ycsb",
-            entry(overall, "Throughput(ops/sec)"),
+            overall["Throughput(ops/sec)"],
             sum(each["Operations"] * each["AverageLatency(us)"] for each in kinds) / requests / 1000,
             percentiles_ms=shares if len(kinds) == 1 else {},
             max_ms=max(each["MaxLatency(us)"] for each in kinds) / 1000,
-            duration_s=entry(overall, "RunTime(ms)") / 1000,
+            duration_s=overall["RunTime(ms)"] / 1000,
             requests=round(requests),
             errors=round(
                 sum(
@@ -215,7 +218,7 @@ def _sysbench(run: str) -> Result:
         errors=int(maybe(run, r"ignored errors:\s+(\d+)") or 0),
         rate=float(rate) if rate else None,
         is_open=rate is not None,
-        half_digit_ms=half_digit(mean),
+        rounding=rounding(mean),
     )
 
 
@@ -223,7 +226,7 @@ def fio(text: str) -> list[Result]:
     """fio --output-format=json: a closed loop of jobs × iodepth. Reads and writes of a job are one loop."""
     report = loaded(text)
     common = report.get("global options", {})
-    return [_fio(job, {**common, **job.get("job options", {})}) for job in entry(report, "jobs")]
+    return [_fio(job, {**common, **job.get("job options", {})}) for job in report["jobs"]]
 
 
 def _fio(job: dict[str, Any], options: dict[str, str]) -> Result:
@@ -240,7 +243,7 @@ def _fio(job: dict[str, Any], options: dict[str, str]) -> Result:
         iops,
         sum(way["iops"] * way["lat_ns"]["mean"] for way in ways) / iops / 1e6,
         operation=str(job.get("jobname", "")),
-        clients=jobs * int(options.get("iodepth", 1)),
+        clients=jobs * (1 if options.get("ioengine", "psync") in _ONE_AT_A_TIME else int(options.get("iodepth", 1))),
         percentiles_ms={float(share): time / 1e6 for share, time in shares.items()},
         max_ms=max(way["lat_ns"]["max"] for way in ways) / 1e6,
         duration_s=runtime_ms / 1000,

@@ -6,6 +6,8 @@ from knee.data import csv
 from knee.data.foreign.result import Result
 from knee.data.measurements import ROUNDING, label_of
 
+_FACTORS = ("throughput", "response_ms")
+
 
 def table(text: str) -> list[Result]:
     """A CSV with the columns throughput and response_ms: each row is a result. Raises MeasurementsError."""
@@ -24,8 +26,8 @@ def table(text: str) -> list[Result]:
             rate=row.get("rate"),
             is_open=row["think_ms"] is None,
             rest_ms=row["think_ms"],
-            half_digit_ms=row.get("response_ms" + ROUNDING) or 0.0,
+            rounding=sum((row.get(name + ROUNDING) or 0.0) / (row.get(name) or 1e-9) for name in _FACTORS),
         )
         for row in found.table.iter_rows(named=True)
-        if row.get("throughput")
+        if row.get("throughput") is not None
     ]
