@@ -161,6 +161,64 @@ def test_files_with_numbers_are_runs_of_their_own(tmp_path: Path) -> None:
     assert len(read([tmp_path])[0]) == 2
 
 
+VLLM = {
+    "backend": "vllm",
+    "num_prompts": 100,
+    "request_rate": "inf",
+    "burstiness": 1.0,
+    "max_concurrency": 8,
+    "duration": 50.0,
+    "completed": 100,
+    "failed": 0,
+    "request_throughput": 2.0,
+    "mean_ttft_ms": 400.0,
+    "mean_e2el_ms": 3950.0,
+    "median_e2el_ms": 3900.0,
+    "p99_e2el_ms": 5000.0,
+}
+"""The entries of `vllm bench serve --save-result` that matter (vllm/benchmarks/serve.py, 0.11)."""
+
+
+def test_vllm_is_a_closed_loop_without_a_rate(tmp_path: Path) -> None:
+    rated = VLLM | {"request_rate": 2.5, "mean_e2el_including_client_queue_ms": 9000.0}
+    mean = {name: of for name, of in VLLM.items() if "e2el" not in name}
+    listed = mean | {"latencies": [3.0, 0.0, 5.0], "queue_times": [9.0, 0.0, 9.0], "failed": 1}
+    (tmp_path / "v.json").write_text("\n".join(map(json.dumps, (VLLM, rated, mean, listed))))
+    closed, opened, untimed, timed = read([tmp_path / "v.json"])[0]
+    assert (closed.clients, closed.response_ms, closed.percentiles_ms) == (8, 3950.0, {50.0: 3900.0, 99.0: 5000.0})
+    assert kinds(closed)["law"].state == "holds"
+    assert (opened.is_open, opened.rate, opened.response_ms) == (True, 2.5, 9000.0)
+    assert kinds(untimed)["law"].remedy == "add --percentile-metrics ttft,tpot,itl,e2el"
+    assert (timed.response_ms, timed.max_ms, timed.errors, timed.requests) == (4000.0, 5000.0, 1, 101)
+
+
+def test_guidellm_has_a_result_for_each_strategy(tmp_path: Path) -> None:
+    def benchmark(**strategy: object) -> dict[str, object]:
+        latency = {"mean": 3.95, "max": 6.0, "percentiles": {"p50": 3.9, "p99": 5.0, "p999": 5.9}}
+        metrics = {
+            "requests_per_second": {"successful": {"mean": 2.0}},
+            "request_latency": {"successful": latency},
+            "request_totals": {"successful": 98, "incomplete": 8, "errored": 2, "total": 108},
+        }
+        return {"config": {"strategy": strategy}, "duration": 50.0, "metrics": metrics}
+
+    strategies = [
+        benchmark(type_="concurrent", streams=8, max_concurrency=8),
+        benchmark(type_="constant", rate=2.0, max_concurrency=512),
+        benchmark(kind="throughput", max_concurrency=512),
+        benchmark(type_="synchronous"),
+    ]
+    (tmp_path / "benchmarks.json").write_text(json.dumps({"metadata": {}, "benchmarks": strategies}, indent=1))
+    closed, rated, burst, alone = read([tmp_path / "benchmarks.json"])[0]
+    assert (closed.tool, closed.clients, closed.response_ms, closed.max_ms) == ("guidellm", 8, 3950.0, 6000.0)
+    assert (closed.requests, closed.errors, closed.percentiles_ms) == (100, 2, {50.0: 3900.0, 99.0: 5000.0})
+    assert kinds(closed)["law"].state == "holds"
+    assert (rated.is_open, rated.rate, kinds(rated)["rate"].state) == (True, 2.0, "holds")
+    assert kinds(burst)["law"].state == "unknown"
+    # One client cannot have eight requests in flight.
+    assert alone.clients == 1 and kinds(alone)["clients"].state == "wrong"
+
+
 def test_memtier_that_divides_by_a_longer_time_is_corrected() -> None:
     found = wrong("memtier.json")["duration"]
     assert found.cause == "memtier divides by 4 s, but sent requests for 3 s"

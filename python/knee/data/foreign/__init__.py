@@ -2,7 +2,7 @@
 
 result     what a result holds
 table      a CSV with Knee's columns
-others     readers of the tools for HTTP, and for stores
+others     readers of the tools for HTTP, for stores, and for model servers
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from knee.data.csv import text_of
-from knee.data.foreign import http, stores, table
+from knee.data.foreign import http, models, stores, table
 from knee.data.foreign.result import ForeignError, Result
 from knee.errors import MeasurementsError
 
@@ -44,6 +44,8 @@ TOOLS = {
     "ycsb": _Tool(stores.ycsb, r"(?m)^\[OVERALL\], "),
     "sysbench": _Tool(stores.sysbench, r"(?m)^sysbench \d"),
     "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
+    "vllm": _Tool(models.vllm, r'"burstiness"'),
+    "guidellm": _Tool(models.guidellm, r'(?s)"benchmarks":.*"request_latency"'),
     "csv": _Tool(table.table, r"\A(?=[^\n]*,)[^\n]*\bthroughput\b"),
 }
 """Readers by the tool's name. The first tool whose mark a text contains wrote the text."""
