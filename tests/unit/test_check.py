@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from knee.check import Findings, check, render_json, render_text, table
+from knee.check import Findings, check, checks_of, render_json, render_text, table
 from knee.check.rules import INVENTED, Finding, findings_of
 from knee.cli import commands as cli
 from knee.data.foreign import Result, http, read
@@ -340,6 +340,36 @@ def test_pipelining_wrk_has_invented_no_latencies() -> None:
     piped = replace(CLOSED, tool="wrk", corrected=True, response_ms=64.0, max_ms=30.0)
     assert "by pipelining" in kinds(piped)["clients"].cause
     assert INVENTED in kinds(replace(piped, max_ms=1000.0))
+
+
+@pytest.mark.parametrize(("share", "state"), [(0.95, "wrong"), (0.99, "holds")])
+def test_set_shows_what_no_single_result_can(share: float, state: str) -> None:
+    chance = random.Random(1)
+    results = [
+        replace(CLOSED, clients=count, response_ms=count * share * chance.gauss(1, 0.01), source=f"{count}-{run}")
+        for count in (8, 16, 32)
+        for run in range(4)
+    ]
+    (of_all,) = [each for each in checks_of(results) if each.kind == "set"]
+    assert of_all.state == state and "over 12 results" in of_all.what
+    assert "smallest violation that all 12 can show is 2." in of_all.cause
+    # Without repetitions, 5 % are allowed, and the time of a response.
+    assert kinds(results[0])["law"].state == "holds"
+
+
+def test_single_result_is_accused_beside_its_repetitions() -> None:
+    results = [replace(CLOSED, response_ms=16 + run / 100, source=f"{run}") for run in range(5)]
+    results[2] = replace(results[2], response_ms=15.4)
+    found = checks_of(results)
+    assert [each.source for each in found if each.state == "wrong"] == ["2"]
+    assert "outside" in [each.kind for each in found]
+
+
+def test_scattered_results_are_not_accused_one_by_one() -> None:
+    off = (0.92, 1.08, 1.0, 0.94, 1.06, 1.01, 0.93, 1.07)
+    results = [replace(CLOSED, response_ms=16 * each) for each in off]
+    (found,) = [each for each in checks_of(results) if each.kind in ("set", "law", "outside", "clients")]
+    assert (found.kind, found.state) == ("set", "unknown")
 
 
 def test_levels_give_a_knee_and_a_prediction() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from knee import fit, verdict
 from knee.check.rules import Finding, findings_of
+from knee.check.sets import law_of_set
 from knee.data import csv
 from knee.data.foreign import Result
 from knee.data.measurements import configuration
@@ -34,7 +36,7 @@ class Findings:
 
 def check(results: Sequence[Result]) -> Findings:
     """Check every result, and analyse them together as a table."""
-    checks = [finding for result in results for finding in findings_of(result)]
+    checks = checks_of(results)
     closed = [result for result in results if result.clients is not None and not result.is_open]
     text = table(results)
     if not text:
@@ -53,6 +55,25 @@ def check(results: Sequence[Result]) -> Findings:
     except KneeError as error:
         predictions = [f"cannot tell: {error}"]
     return Findings(tuple(results), tuple(checks), verdict.analyse(measured), tuple(predictions))
+
+
+def checks_of(results: Sequence[Result]) -> list[Finding]:
+    """The findings of every result, and of the law over the results of each tool and operation."""
+    found: list[Finding] = []
+    for group in _groups(results).values():
+        of_all, tolerances = law_of_set(group)
+        for result, tolerance in zip(group, tolerances, strict=True):
+            found += findings_of(result, tolerance)
+        found += of_all
+    return found
+
+
+def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The results by tool and operation."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(" ".join(filter(None, (result.tool, result.operation))), []).append(result)
+    return groups
 
 
 def table(results: Sequence[Result]) -> str:
@@ -86,15 +107,11 @@ def _row(result: Result) -> dict[str, object] | None:
 
 def _missing(closed: Sequence[Result]) -> list[Finding]:
     """What the set of results lacks for a knee with an interval."""
-    groups: dict[tuple[str, str], dict[int | None, int]] = {}
-    for result in closed:
-        counts = groups.setdefault((result.tool, result.operation), {})
-        counts[result.clients] = counts.get(result.clients, 0) + 1
     found = []
-    for (tool, operation), counts in groups.items():
-        name = " ".join(filter(None, (tool, operation)))
+    for name, group in _groups(closed).items():
+        counts = Counter(result.clients or 0 for result in group)
         if len(counts) < LEVELS_MIN:
-            levels = ", ".join(f"{count}" for count in sorted(count for count in counts if count is not None))
+            levels = ", ".join(map(str, sorted(counts)))
             what, cause = f"the only numbers of clients are {levels}", "a knee needs a slope and a plateau"
             remedy = "measure 1, 2, 4, 8, … clients, until throughput stops growing"
             found.append(Finding("levels", "doubt", LEVELS_MIN - len(counts), what, cause, remedy, name))

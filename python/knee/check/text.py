@@ -22,14 +22,14 @@ def render_text(found: Findings) -> str:
         lines += _labelled(label, _worst([each for each in found.checks if each.state == state]))
     lines += _labelled("Knee", _knee(found))
     lines += _labelled("What if", found.predictions)
-    wrong = {each.source for each in found.checks if each.state == "wrong"}
+    files = {each.source for each in found.results}
     lines.append("")
-    lines.append(
-        f"{len(wrong)} of {counted(len({each.source for each in found.results}), 'file')} "
-        f"{'has' if len(wrong) == 1 else 'have'} a wrong number."
-        if wrong
-        else f"No contradiction in {counted(len(found.results), 'result')}."
-    )
+    if wrong := {each.source for each in found.checks if each.state == "wrong"}:
+        # A finding over all results has no file.
+        count = len(wrong & files) or len(files)
+        lines.append(f"{count} of {counted(len(files), 'file')} {'has' if count == 1 else 'have'} a wrong number.")
+    else:
+        lines.append(f"No contradiction in {counted(len(found.results), 'result')}.")
     return "\n".join(lines)
 
 

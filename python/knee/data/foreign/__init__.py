@@ -96,7 +96,9 @@ def read(
                     count = clients or (int(named[1] or named[2]) if named else None)
                     of_file[number] = replace(result, clients=count)
                     if clients is None and named:
-                        guesses.setdefault(f"the name gives {count} clients; --clients overrides it", []).append(path.name)
+                        guesses.setdefault(f"the name gives {count} clients; --clients overrides it", []).append(
+                            path.name
+                        )
             if rate is not None:
                 of_file = [replace(result, is_open=True, rate=rate) for result in of_file]
         except (ForeignError, *_UNREADABLE) as error:
