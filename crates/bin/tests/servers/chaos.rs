@@ -175,12 +175,12 @@ fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) {
     proxy.signal(libc::SIGTERM);
     said.lines.extend(proxy.said());
     let counts = clients.counts();
-    println!("{flags:?}: {counts} in {} disturbances", history.len());
-    let faults = clients.faults();
-    assert!(faults.is_empty(), "{faults:#?} in {history:?}\n{:#?}", said.lines);
     let refused: Vec<_> = (clients.refused().into_iter())
         .filter(|line| !(may_be_full && line.contains("out of memory")))
         .collect();
+    println!("{flags:?}: {counts}, {} refused in {} disturbances", refused.len(), history.len());
+    let faults = clients.faults();
+    assert!(faults.is_empty(), "{faults:#?} in {history:?}\n{:#?}", said.lines);
     // On a busy machine, a store may be slow by itself.
     let is_busy = wires.iter().enumerate().any(|(number, wire)| {
         let late = format!("server {} is out: no answer within", wire.address);
