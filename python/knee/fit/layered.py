@@ -29,14 +29,17 @@ THREADS = {"load": "load generators' threads", "middleware": "middlewares' threa
 
 RESAMPLES = 60
 
-FLOOR = 0.9
-"""Lower bound of a request's work without wake-ups, as a share of the smallest processor time in the fit. Above
-the measured loads, more requests may share a wake-up. The runs do not show how many, so the work needs a bound."""
+WAKEUPS = (np.log(0.7), 0.5)
+"""Prior of ln(b / a), the price of a wake-up over the work of a request: mean and standard deviation. Light loads
+hardly show how many wake-ups full loads share."""
 
-BEYOND = 0.6
+STRAY = 0.03
+"""Least standard deviation of ln(processor time) around work and wake-ups: the law is not exactly linear."""
+
+BEYOND = 0.3
 """Standard deviation of ln(demand) beyond the measured range, for each unit of
-ln(predicted throughput / largest measured throughput): requests may share wake-ups differently there. FLOOR and
-UNMEASURED were chosen on eight systems, BEYOND on fourteen (docs/reproductions/layered.md).
+ln(predicted throughput / largest measured throughput). UNMEASURED was chosen on eight systems, WAKEUPS and BEYOND on
+seventeen (docs/reproductions/layered.md).
 """
 
 UNMEASURED = 0.05
@@ -48,6 +51,9 @@ LIMITS = 0.1
 
 MISFIT = 0.15
 """A model makes predictions only if its median error of the throughput at the measured points is at most this."""
+
+_RATIOS = np.geomspace(0.01, 50, 120)
+"""Candidates of b / a."""
 
 _STEP = 1.02
 """Growth of the cores and links in the computation of their elasticity; slots and threads grow by one in each process.
@@ -169,13 +175,14 @@ class _Threads:
         return _Threads(self.used[rows], self.speed[rows], self.asleep[rows])
 
 
-def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
-    """Two least-squares fits of relative errors: processor time as a linear function of the probability that a thread
-    sleeps, then stage time as a linear function of the residence at the processors."""
+def fit_layered(data: Demands, threads: _Threads | None = None, rng: np.random.Generator | None = None) -> LayeredFit:
+    """Two fits of relative errors: processor time as a linear function of the probability that a thread sleeps, then
+    stage time as a linear function of the residence at the processors. With `rng`, the first is a draw of its
+    posterior."""
     threads = _Threads.of(data) if threads is None else threads
     ones = np.ones(len(data))
     queues = np.array([not data.backends or i < len(data.tiers) - 1 for i in range(len(data.tiers))], dtype=np.float64)
-    laws = np.array([_law(data.cpu[:, i], threads.asleep[:, i]) for i in range(len(data.tiers))])
+    laws = np.array([_law(data.cpu[:, i], threads.asleep[:, i], rng) for i in range(len(data.tiers))])
     share_out = 0.0
     if "middleware" in data.tiers:
         light = data.throughput == data.throughput.min()
@@ -204,15 +211,17 @@ def fit_layered(data: Demands, threads: _Threads | None = None) -> LayeredFit:
     )
 
 
-def _law(cpu: Floats, asleep: Floats) -> Floats:
-    """Work and price of wake-ups: least squares of relative errors, with FLOOR."""
-    each = np.stack([np.ones_like(cpu), asleep], axis=1) / cpu[:, np.newaxis]
-    law = np.asarray(nnls(each, np.ones_like(cpu))[0])
-    least = max(_LEAST_WORK, FLOOR * float((law[0] + law[1] * asleep).min()))
-    if law[0] >= least:
-        return law
-    wakeup = each[:, 1] @ (1 - least / cpu) / (each[:, 1] @ each[:, 1])
-    return np.array([least, max(0.0, float(wakeup))])
+def _law(cpu: Floats, asleep: Floats, rng: np.random.Generator | None = None) -> Floats:
+    """Work and price of wake-ups: the most probable ones under the prior WAKEUPS, or a draw of the posterior."""
+    each = (1 + _RATIOS[:, np.newaxis] * asleep) / cpu
+    work = each.sum(axis=1) / (each**2).sum(axis=1)
+    squares = ((work[:, np.newaxis] * each - 1) ** 2).sum(axis=1)
+    variance = max(STRAY**2, float(squares.min()) / max(1, len(cpu) - 2))
+    mean, spread = WAKEUPS
+    logs = -squares / (2 * variance) - (np.log(_RATIOS) - mean) ** 2 / (2 * spread**2)
+    weights = np.exp(logs - logs.max())
+    chosen = int(logs.argmax()) if rng is None else int(rng.choice(len(logs), p=weights / weights.sum()))
+    return np.array([1.0, _RATIOS[chosen]]) * max(_LEAST_WORK, float(work[chosen]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +408,7 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     points = _points_of(data)
     rng = np.random.default_rng(seed)
     drawn = [np.concatenate([rng.choice(rows, size=rows.size) for rows in points]) for _ in range(RESAMPLES)]
-    draws = tuple(fit_layered(data.take(rows), threads.take(rows)) for rows in drawn)
+    draws = tuple(fit_layered(data.take(rows), threads.take(rows), rng) for rows in drawn)
     predicted = np.empty((len(data), 2))
     for rows in points:
         solution = solve_layered(fit.network(setup_of(data, rows)), float(data.customers[rows[0]]))
