@@ -183,13 +183,14 @@ impl Store {
         let consistency = self.0.options.consistency;
         let opened =
             Directory::open(path, consistency, Repair::No).map_err(BackupError::Directory)?;
-        let recovered = Recovered { last: sequence, ..Recovered::nothing() };
+        let segment_bytes = self.0.options.segment_bytes;
+        let recovered = Recovered { last: sequence, ..Recovered::nothing(segment_bytes) };
         // The copy is synced when a segment is full, and at the end: no timer syncs it.
         let written = Some((opened.directory, Durability::Interval(0)));
         // A copy in key order may take more segments than the original log.
-        let log = Log::new(written, recovered, self.0.options.segment_bytes, u64::MAX)
+        let log = Log::new(written, recovered, u64::MAX)
             .map_err(|error| BackupError::Io(path.to_owned(), error))?;
-        let mut copy = Copied { log, segment_bytes: self.0.options.segment_bytes, unwritten: 0 };
+        let mut copy = Copied { log, segment_bytes, unwritten: 0 };
         let mut keys = Vec::new();
         for stripe in 0..self.stripes() {
             let mut from = Some(Vec::new());

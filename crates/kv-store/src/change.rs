@@ -197,8 +197,8 @@ impl Store {
     }
 
     /// Shows the item of a key and the length of its value to `decide`, and makes the change that `decide` returns, in
-    /// one atomic step. If the item is unreadable, `decide` gets no item, and nothing changes. The vector is a buffer for a value in several
-    /// pieces. After [`Refused::Changed`] the caller tries again with the same patience.
+    /// one atomic step. If the item is unreadable, `decide` gets no item, and nothing changes. The vector is a buffer for
+    /// a value in several pieces. After [`Refused::Changed`] the caller tries again with the same patience.
     pub(crate) fn change<'c, R>(
         &self,
         key: &[u8],

@@ -49,10 +49,6 @@ pub(crate) struct Log {
     directory: Option<Directory>,
     durability: Durability,
     segment_bytes: usize,
-    /// Size of the largest of `segments` when the log was opened, in bytes.
-    largest: usize,
-    /// Bytes of the longest record in `segments`.
-    longest: usize,
     bytes_max: AtomicU64,
     /// Prepared segments.
     spares: Spares,
@@ -92,14 +88,14 @@ pub(crate) struct Recovered {
     pub(crate) spare: Vec<Segment>,
     pub(crate) next: SegmentId,
     pub(crate) last: Sequence,
-    /// Bytes of the longest record. A record that may grow when it moves counts with its new length.
-    pub(crate) longest: usize,
+    /// Size of new segments: no earlier one is larger.
+    pub(crate) segment_bytes: usize,
 }
 
 impl Recovered {
     /// The state of a new log.
-    pub(crate) fn nothing() -> Recovered {
-        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, longest: 0 }
+    pub(crate) fn nothing(segment_bytes: usize) -> Recovered {
+        Recovered { segments: Vec::new(), spare: Vec::new(), next: 1, last: 0, segment_bytes }
     }
 }
 
@@ -111,9 +107,9 @@ impl Log {
     pub(crate) fn new(
         directory: Option<(Directory, Durability)>,
         recovered: Recovered,
-        segment_bytes: usize,
         bytes_max: u64,
     ) -> io::Result<Log> {
+        let Recovered { segments, spare, mut next, last, segment_bytes } = recovered;
         if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
             let least = SEGMENT_BYTES_MIN;
             let what = format!(
@@ -125,7 +121,6 @@ impl Log {
             Some((directory, durability)) => (Some(directory), durability),
             None => (None, Durability::None),
         };
-        let Recovered { segments, spare, mut next, last, longest } = recovered;
         let mut segments: BTreeMap<_, _> =
             segments.into_iter().map(|segment| (segment.id, segment)).collect();
         let mut spare = VecDeque::from(spare);
@@ -158,7 +153,6 @@ impl Log {
         };
         let head = Head { active, last, ungrouped: 0, full: Vec::new() };
         let taken = segments.values().map(|segment| segment.reserved as u64).sum();
-        let largest = segments.values().map(|segment| segment.reserved).max().unwrap_or_default();
         Ok(Log {
             room: AtomicUsize::new(head.room()),
             head: Mutex::new(head),
@@ -169,8 +163,6 @@ impl Log {
             directory,
             durability,
             segment_bytes,
-            largest,
-            longest,
             bytes_max: AtomicU64::new(bytes_max),
             spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
@@ -291,9 +283,6 @@ impl Log {
             }
             let reached = self.reached(forgotten);
             directory.remove(id, reached).map_err(|error| refused(&error))?;
-        }
-        if self.segment(id).is_some_and(|segment| segment.reserved > self.segment_bytes) {
-            self.spares.forget_unmoved();
         }
         self.replace(id, None);
         Ok(())

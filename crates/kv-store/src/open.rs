@@ -69,10 +69,20 @@ impl Store {
         let (recovered, mut findings) =
             read_segments(&mut opened, options.segment_bytes, promises, lost_here, tell)?;
         let Opened { directory: kept, manifest, .. } = opened;
+        let StoreOptions { segment_bytes, value_bytes_max, .. } = options;
+        let options = StoreOptions { segment_bytes: recovered.segment_bytes, ..options };
+        // The log must hold two of the largest values.
+        let least = 2 * (options.segment_bytes + value_bytes_max) as u64;
+        if options.segment_bytes > segment_bytes && bytes_max < least {
+            let what = format!(
+                "made with segments of {} bytes; a limit of {bytes_max} bytes is too little, they need {least} bytes",
+                options.segment_bytes
+            );
+            return Err(DirectoryError::Other(path.clone(), what));
+        }
         let log = Log::new(
             Some((kept, directory.durability)),
             recovered,
-            options.segment_bytes,
             // A repair needs space before it frees some.
             if findings.losses.are_any { u64::MAX } else { bytes_max },
         )

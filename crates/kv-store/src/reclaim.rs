@@ -102,12 +102,11 @@ impl Store {
         };
         // Lazy: a group is searched only if the previous group has no segment.
         let mut found = harmed.chain(once_with(least).flatten()).chain(once_with(burden).flatten());
-        let movable =
-            found.find_map(|segment| Some((Arc::clone(segment), self.0.log.keep_for(segment)?)));
+        let segment = found.next().map(Arc::clone);
         drop(found);
         // A held segment maps its file, and so keeps the file's blocks.
         drop(full);
-        let Some((segment, kept)) = movable else {
+        let Some(segment) = segment else {
             let dead_least = dead_least(self.0.options.segment_bytes as u64);
             // While a clear is unfinished, its record would have to move.
             let may_turn = is_felt && self.clearing() == 0;
@@ -119,7 +118,6 @@ impl Store {
             Some(known) => self.drop_segment(&segment, known),
             None => self.reclaim_segment(&segment, &self.0.dropped),
         };
-        drop(kept);
         match &reclaimed {
             Err(ReclaimError::Damage(damage)) => damaged.insert(segment.id, damage.clone()),
             _ => damaged.remove(&segment.id),
@@ -222,7 +220,7 @@ impl Store {
         let oldest = self.0.log.oldest_but(segment.id);
         let (mut at, mut damage) = (0, None);
         while at + HEAD_BYTES <= segment.filled() {
-            self.0.log.refill(segment);
+            self.0.log.refill();
             let from = Location::new(segment.id, at);
             let record = match segment.checked(at) {
                 Ok(record) => record,

@@ -78,9 +78,9 @@ pub(crate) struct Findings {
 /// Without a manifest, the store skips this many commit numbers: it may have made commits that no segment shows.
 const UNSEEN_MAX: Sequence = 1 << 40;
 
-/// Reads the segments of a directory, for a log with new segments of `segment_bytes`. Damage is an error, unless `lost`
-/// collects it. `promises`: whether acknowledged commits must be on the disk; if false, the log does not wait for the
-/// disk.
+/// Reads the segments of a directory. New segments will have `segment_bytes`, or the size of the largest one: so the
+/// live records of any segment fit two new ones. Damage is an error, unless `lost` collects it. `promises`: whether
+/// acknowledged commits must be on the disk; if false, the log does not wait for the disk.
 pub(crate) fn read_segments(
     opened: &mut Opened,
     segment_bytes: usize,
@@ -94,6 +94,8 @@ pub(crate) fn read_segments(
     let mut findings = Findings::default();
     let mut parts = Vec::new();
     let bytes_all = manifest.segments.values().map(|made| made.bytes as u64).sum();
+    let sizes = manifest.segments.values().map(|made| made.bytes);
+    let segment_bytes = sizes.fold(segment_bytes, usize::max);
     let mut bytes = 0;
     for (&id, made) in &manifest.segments {
         match Part::read(directory, id, *made) {
@@ -107,7 +109,6 @@ pub(crate) fn read_segments(
         bytes += made.bytes as u64;
         tell(Opening { pass: Pass::Check, bytes, bytes_all });
     }
-    parts.iter().try_for_each(|part| part.fits(segment_bytes))?;
     if *is_rebuilt {
         let last = parts.iter().map(|part| part.scan.last).max().unwrap_or(0) + UNSEEN_MAX;
         manifest.reached =
@@ -216,9 +217,8 @@ pub(crate) fn read_segments(
     let next = next.max(findings.settled.map_or(1, |settled| settled.segment + 1));
     let spare = log.spare()?;
     let last = log.reached.last;
-    let longest = log.kept.iter().map(|part| part.scan.longest).max().unwrap_or_default();
     let segments = log.kept.into_iter().map(Part::whole).collect::<Result<_, _>>()?;
-    Ok((Recovered { segments, spare, next, last, longest }, findings))
+    Ok((Recovered { segments, spare, next, last, segment_bytes }, findings))
 }
 
 /// The losses of a repair; without one, damage is an error.

@@ -77,7 +77,7 @@ impl Store {
     /// # Errors
     /// When the system has no memory for a segment, or the segment size is out of range.
     pub fn in_memory(options: StoreOptions, bytes_max: u64) -> io::Result<Store> {
-        let log = Log::new(None, Recovered::nothing(), options.segment_bytes, bytes_max)?;
+        let log = Log::new(None, Recovered::nothing(options.segment_bytes), bytes_max)?;
         Ok(Store::new(log, options))
     }
 

@@ -210,25 +210,3 @@ fn blocks_of_the_next_manifest_outlive_a_restart() {
         assert_eq!(links, 1, "another process may have them");
     }
 }
-
-#[test]
-fn record_larger_than_new_segments_is_named_at_once() {
-    let directory = Directory::new("longer");
-    let smaller = options(Consistency::Linearizable);
-    let opened = |segment_bytes| {
-        let path = directory.0.clone();
-        let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
-        Store::open(StoreOptions { segment_bytes, ..smaller }, &at, 1 << 26)
-    };
-    let store = opened(64 << 10).expect("opens").0;
-    set(&store, &[1; 4000], b"");
-    drop(store);
-    // The record needs more than the key: its own fields, a request's id, and the end of the segment.
-    let Err(DirectoryError::Other(file, what)) = opened(4096) else {
-        panic!("it could be neither moved nor deleted")
-    };
-    assert!(file.exists() && what.contains("segments of 4096 bytes"), "{what}");
-    let least = what.rsplit(' ').nth(1).and_then(|least| least.parse().ok());
-    let store = opened(least.expect("it says how many bytes")).expect("opens").0;
-    set(&store, &[1; 4000], b"");
-}

@@ -378,37 +378,6 @@ fn log_shrinks_to_a_smaller_limit() {
     until("that it is within its limit", || store.figures().file_bytes <= bytes_max);
 }
 
-/// The segments of a store depend on its limit. The live records of a large segment exceed two small ones.
-#[test]
-fn log_of_larger_segments_takes_deletes_and_shrinks() {
-    let directory = Directory::new("large");
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Interval(100),
-        repair: false,
-    };
-    let open = |segment_bytes: usize| {
-        let options = StoreOptions { segment_bytes, ..options() };
-        Store::open(options, &at, SEGMENTS * segment_bytes as u64).expect("opens").0
-    };
-    let store = open(8 * SEGMENT_BYTES);
-    let mut items = Items::new(store.clone());
-    let keys = fill(&mut items, &[1; 1000]);
-    for key in (0..keys).filter(|key| key % 5 == 0) {
-        removed(&mut items, key).expect("it frees space");
-    }
-    drop((items, store));
-    let store = open(SEGMENT_BYTES);
-    let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-    let mut items = Items::new(store.clone());
-    stored(&mut items, 0, &[1; 1000]).expect_err("it takes five times its limit");
-    for key in 0..keys {
-        removed(&mut items, key).expect("it frees space");
-    }
-    assert_eq!(store.keys(), 0);
-    until("that there is room", || stored(&mut items, 0, &[1; 1000]).is_ok());
-}
-
 #[test]
 fn reopened_full_log_takes_overwrites() {
     let directory = Directory::new("again");

@@ -14,7 +14,6 @@ use knee_kv_store::{
     Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
     StoreOptions, Unwritable, Write, WriteError,
 };
-use knee_testkit::soak;
 
 use crate::store::Directory;
 
@@ -49,13 +48,6 @@ fn open(path: &Path, bytes_max: u64) -> Store {
     let directory =
         DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
     Store::open(OPTIONS, &directory, bytes_max).expect("it opens").0
-}
-
-fn with_segments(path: &Path, segment_bytes: usize) -> Store {
-    let options = StoreOptions { segment_bytes, ..OPTIONS };
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
-    Store::open(options, &directory, 1 << 30).expect("it opens").0
 }
 
 /// Overwrites keys on a full disk. Neighbours in the log die at different times, so each segment is half dead.
@@ -213,29 +205,6 @@ fn takes_deletes_in_any_order(path: &Path) {
     assert_eq!(begin().1.keys(), 0);
 }
 
-/// The segments of a store depend on its limit. The store moves live records from large segments into many small ones
-/// while several writers write. The free space of the disk does not suffice for all.
-fn takes_deletes_behind_larger_segments(path: &Path) {
-    for round in (0..ROUNDS).cycle().take(2 * soak() as usize) {
-        let mut items = Items::new(with_segments(path, 2 * SEGMENT_BYTES));
-        let keys = (0..)
-            .find(|key| put(&mut items, *key, &[1; 1000]).is_err())
-            .expect("the disk is small");
-        (0..keys).filter(|key| key % 8 > 3).for_each(|key| remove(&mut items, key));
-        drop(items);
-        let store = with_segments(path, SEGMENT_BYTES / 8);
-        let _filler = taken_but(path, u64::from(6 + 2 * round) * SEGMENT_BYTES as u64 / 8);
-        let keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
-        let there = written(&store, |writer, step| (writer << 20 | step, &[1; 1000]));
-        let there = (0..keys).filter(|key| key % 8 < 4).chain(there);
-        let mut items = Items::new(store.clone());
-        there.for_each(|key| remove(&mut items, key));
-        assert_eq!(store.keys(), 0);
-        drop((items, keeper, store));
-        fs::remove_file(path.join("filler")).expect("it is there");
-    }
-}
-
 /// A removed segment restores the reserve at once, although tables mapped its file. Another process takes every other
 /// block.
 fn refills_its_reserve(path: &Path) {
@@ -263,11 +232,6 @@ fn refills_its_reserve(path: &Path) {
 #[test]
 fn removed_segment_restores_the_reserve() {
     on_a_disk("restores", refills_its_reserve);
-}
-
-#[test]
-fn disk_filled_during_large_moves_takes_deletes() {
-    on_a_disk("larger", takes_deletes_behind_larger_segments);
 }
 
 #[test]

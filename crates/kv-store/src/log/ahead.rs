@@ -6,10 +6,9 @@
 use std::sync::atomic::Ordering;
 
 use super::Log;
-use super::spares::{Kept, RESERVED};
+use super::spares::RESERVED;
 use crate::record::HEAD_BYTES;
 use crate::room::Room;
-use crate::segment::Segment;
 use crate::types::Unwritable;
 
 impl Log {
@@ -18,7 +17,7 @@ impl Log {
     pub(crate) fn is_ready_for(&self, room: Room) -> bool {
         let (needed, beyond) = (self.needed(room), room.beyond());
         needed == 0 && !self.is_in_reserve(beyond)
-            || self.spares.ready() >= self.spares.needed(needed, self.left(beyond))
+            || self.spares.ready() >= needed + self.left(beyond)
             || self.is_beyond_limit(needed, beyond)
             || (beyond == 0 && self.spares.refusal().is_some())
     }
@@ -44,7 +43,7 @@ impl Log {
         self.is_beyond_limit(needed, beyond)
             || ((needed > 0 || self.is_in_reserve(beyond))
                 && self.is_short()
-                && self.spares.ready() < self.spares.needed(needed, self.left(beyond)))
+                && self.spares.ready() < needed + self.left(beyond))
     }
 
     /// Whether a commit of this size would fit an otherwise empty log.
@@ -76,47 +75,27 @@ impl Log {
     /// Whether fewer segments are ready than a commit of this kind must leave in reserve. The active segment may
     /// have come from the reserve.
     pub(crate) fn is_in_reserve(&self, beyond: usize) -> bool {
-        self.is_durable() && self.spares.ready() < self.spares.needed(0, self.left(beyond))
+        self.is_durable() && self.spares.ready() < self.left(beyond)
     }
 
     /// Largest number of bytes that all segments may take with a commit that may exceed the limit by `beyond` segments.
     ///
     /// A log may be larger than its limit when it is opened. A commit that frees space may then exceed the present size
-    /// of the log by `beyond` segments. A move may exceed it by as many segments as the largest old segment needs.
+    /// of the log by `beyond` segments.
     fn allowed(&self, beyond: usize) -> u64 {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         match beyond {
             0 => bytes_max,
             _ => {
                 let from = bytes_max.max(self.taken_least.load(Ordering::Relaxed));
-                let more = match beyond {
-                    RESERVED if self.largest > self.segment_bytes => self.segments_in(self.largest),
-                    _ => beyond,
-                };
-                from.saturating_add((more * self.segment_bytes) as u64)
+                from.saturating_add((beyond * self.segment_bytes) as u64)
             }
-        }
-    }
-
-    /// Reserves the segments that a move of this segment's live records may need; `None` if the disk lacks the space.
-    /// Only a segment larger than the present size needs more than the reserve.
-    pub(crate) fn keep_for(&self, segment: &Segment) -> Option<Kept<'_>> {
-        self.spares.keep(self.kept_for(segment), || self.make_segment())
-    }
-
-    /// Number of segments to keep for a move of this segment's live records.
-    fn kept_for(&self, segment: &Segment) -> usize {
-        let is_small = segment.reserved <= self.segment_bytes;
-        let live = segment.live() as usize;
-        match is_small || live <= self.room() {
-            true => 0,
-            false => segments_most(live, self.longest, self.segment_bytes),
         }
     }
 
     /// Largest number of segments that records of `bytes` in total may need.
     fn segments_in(&self, bytes: usize) -> usize {
-        segments_most(bytes, self.segment_bytes, self.segment_bytes)
+        segments_most(bytes, self.segment_bytes)
     }
 
     /// Number of spare segments that a commit must leave, if it may exceed the limit by `beyond` segments.
@@ -124,11 +103,10 @@ impl Log {
         self.reserved().saturating_sub(beyond)
     }
 
-    /// Gives up the kept segments that the rest of this segment's move does not need. Makes new segments for the
-    /// reserve that the move has used, unless the disk just refused one. This waits for the disk, so the caller must
-    /// hold no lock. Otherwise the next write would make the segments, and would lock the log for that time.
-    pub(crate) fn refill(&self, moved: &Segment) {
-        self.spares.keep_at_most(self.kept_for(moved));
+    /// Makes new segments for the reserve that a move has used, unless the disk just refused one. This waits for the
+    /// disk, so the caller must hold no lock. Otherwise the next write would make the segments, and would lock the log
+    /// for that time.
+    pub(crate) fn refill(&self) {
         if self.spares.ready() < self.reserved() {
             // Refused writers report the failure.
             let _ = self.spares.fill(RESERVED, 0, false, || self.make_segment());
@@ -136,13 +114,10 @@ impl Log {
     }
 }
 
-/// Largest number of segments that records of `bytes` in total may need. Each record has at most `longest` bytes. A
-/// record goes to the next segment only if the current one has no space for it. So each segment but the last lacks less
-/// than `longest` bytes, and two neighbours together hold more than one full segment.
-fn segments_most(bytes: usize, longest: usize, segment_bytes: usize) -> usize {
-    let capacity = segment_bytes - HEAD_BYTES;
-    let least = capacity.saturating_sub(longest).max(1);
-    1 + (2 * bytes / capacity).min(bytes / least)
+/// Largest number of segments that records of `bytes` in total may need. A record goes to the next segment only if the
+/// current one has no space for it. So two neighbours together hold more than one full segment.
+fn segments_most(bytes: usize, segment_bytes: usize) -> usize {
+    1 + 2 * bytes / (segment_bytes - HEAD_BYTES)
 }
 
 #[cfg(test)]
@@ -155,12 +130,10 @@ mod tests {
         #[test]
         fn records_fit_the_predicted_number_of_segments(
             segment_bytes in 128..4096_usize,
-            longest in 8..4096_usize,
             lengths in prop::collection::vec(1..4096_usize, 0..200),
         ) {
             let capacity = segment_bytes - HEAD_BYTES;
-            let longest = longest.min(capacity);
-            let lengths: Vec<_> = lengths.into_iter().map(|length| 1 + length % longest).collect();
+            let lengths: Vec<_> = lengths.into_iter().map(|length| 1 + length % capacity).collect();
             let (mut segments, mut room) = (0, 0);
             for length in &lengths {
                 if *length > room {
@@ -168,14 +141,8 @@ mod tests {
                 }
                 room -= length;
             }
-            let most = segments_most(lengths.iter().sum(), longest, segment_bytes);
+            let most = segments_most(lengths.iter().sum(), segment_bytes);
             prop_assert!(segments <= most, "{segments} and not {most}");
         }
-    }
-
-    #[test]
-    fn records_of_over_half_a_segment_need_one_each() {
-        let length = (1024 - HEAD_BYTES) / 2 + 1;
-        assert!(segments_most(62 * length, length, 1024) >= 62);
     }
 }

@@ -15,8 +15,8 @@ use crate::types::{Unwritable, lock};
 /// Segments that puts must leave: one for deletes and one for moves. Without the latter, a full disk would stay full.
 pub(crate) const RESERVED: usize = 2;
 
-/// After the disk refused a segment, writers and large moves are refused for this time without another attempt. The
-/// keeper tries at the same interval.
+/// After the disk refused a segment, writers are refused for this time without another attempt. The keeper tries at the
+/// same interval.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether the error means that the disk is full.
@@ -39,9 +39,6 @@ pub(super) struct Spares {
     made: Condvar,
     /// Number of spares. Commits read it without a lock; it changes only under the lock of `state`.
     ready: AtomicUsize,
-    /// Spares kept for the rest of a move, perhaps more than [`RESERVED`]. The count grows only under the lock of
-    /// `state`.
-    kept: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +48,6 @@ struct State {
     is_making: bool,
     /// Why the last attempt failed.
     failure: Option<Failure>,
-    /// Why the last attempt for a large move failed. Writers need fewer segments, and may still get theirs.
-    unmoved: Option<Failure>,
 }
 
 #[derive(Debug)]
@@ -73,23 +68,6 @@ impl Failure {
     }
 }
 
-/// The purpose of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// A put; refused during a [`PAUSE`].
-    Put,
-    /// A delete or a move; it frees space, so it tries the disk at once.
-    Free,
-    /// All segments of a large move together, with their own [`PAUSE`].
-    LargeMove,
-}
-
-impl Purpose {
-    fn of(insists: bool) -> Purpose {
-        if insists { Purpose::Free } else { Purpose::Put }
-    }
-}
-
 /// Marks that a thread makes a segment. Its drop, only in a panic, releases the waiting threads.
 struct Making<'a>(&'a Spares);
 
@@ -97,16 +75,6 @@ impl Drop for Making<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).is_making = false;
         self.0.made.notify_all();
-    }
-}
-
-/// Segments kept for a move until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Kept<'a>(&'a Spares);
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        self.0.keep_at_most(0);
     }
 }
 
@@ -129,13 +97,6 @@ impl Spares {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Number of spares that must be there so that a commit can take `taken` and leave `left`. Only a move
-    /// leaves no spare, so it may take those that were kept for it; other commits leave these, too.
-    pub(super) fn needed(&self, taken: usize, left: usize) -> usize {
-        let kept = self.kept.load(Ordering::Relaxed);
-        taken + if left == 0 { 0 } else { left.max(kept) }
-    }
-
     fn note_ready(&self, state: &State) {
         self.ready.store(state.segments.len(), Ordering::Relaxed);
     }
@@ -149,24 +110,20 @@ impl Spares {
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<(), Unwritable> {
-        self.filled(count, left, Purpose::of(insists), make).map(drop)
+        self.filled(count, left, insists, make).map(drop)
     }
 
     fn filled(
         &self,
         count: usize,
         left: usize,
-        purpose: Purpose,
+        insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<MutexGuard<'_, State>, Unwritable> {
         let mut state = lock(&self.state);
-        while state.segments.len() < self.needed(count, left) {
-            let refusal = match purpose {
-                Purpose::Put => state.failure.as_ref(),
-                Purpose::Free => None,
-                Purpose::LargeMove => state.unmoved.as_ref(),
-            };
-            if let Some(why) = refusal.and_then(Failure::refusal) {
+        while state.segments.len() < count + left {
+            let failure = state.failure.as_ref().filter(|_| !insists);
+            if let Some(why) = failure.and_then(Failure::refusal) {
                 return Err(why);
             }
             if state.is_making {
@@ -182,45 +139,21 @@ impl Spares {
             std::mem::forget(making);
             state.is_making = false;
             self.made.notify_all();
-            let failure = made.as_ref().err().map(Failure::new);
-            match purpose {
-                Purpose::LargeMove if failure.is_some() => state.unmoved = failure,
-                _ => state.failure = failure,
-            }
+            state.failure = made.as_ref().err().map(Failure::new);
             state.segments.push_back(made.map_err(|error| refused(&error))?);
             self.note_ready(&state);
         }
         Ok(state)
     }
 
-    /// Makes the segments of a large move, and keeps them for it. `None` if the disk has no space, or a [`PAUSE`]
-    /// lasts.
-    pub(super) fn keep(
-        &self,
-        count: usize,
-        make: impl Fn() -> io::Result<Segment>,
-    ) -> Option<Kept<'_>> {
-        let mut state = self.filled(count, 0, Purpose::LargeMove, make).ok()?;
-        if count > 0 {
-            state.unmoved = None;
-        }
-        self.kept.store(count, Ordering::Relaxed);
-        Some(Kept(self))
-    }
-
-    /// Keeps at most `count` from now on: the rest of the move needs no more.
-    pub(super) fn keep_at_most(&self, count: usize) {
-        self.kept.fetch_min(count, Ordering::Relaxed);
-    }
-
-    /// Takes a spare. Leaves at least `left` spares, and the kept ones unless `left` is 0.
+    /// Takes a spare, and leaves at least `left` spares.
     pub(super) fn take(
         &self,
         left: usize,
         insists: bool,
         make: impl Fn() -> io::Result<Segment>,
     ) -> Result<Segment, Unwritable> {
-        let mut state = self.filled(1, left, Purpose::of(insists), make)?;
+        let mut state = self.filled(1, left, insists, make)?;
         let taken = state.segments.pop_front().expect("there is a spare");
         self.note_ready(&state);
         Ok(taken)
@@ -238,10 +171,9 @@ impl Spares {
         lock(&self.state).failure.as_ref()?.refusal()
     }
 
-    /// Notes that the disk may have space again: ends each [`PAUSE`].
+    /// Notes that the disk may have space again: ends a [`PAUSE`].
     pub(super) fn freed(&self) {
-        let State { failure, unmoved, .. } = &mut *lock(&self.state);
-        for failure in [failure, unmoved].into_iter().flatten() {
+        if let Some(failure) = &mut lock(&self.state).failure {
             failure.at = None;
         }
     }
@@ -256,33 +188,22 @@ impl Spares {
         lock(&self.state).failure.is_some()
     }
 
-    /// Why the last attempt, or the last one for a large move, failed, and the consequence.
+    /// Why the last attempt failed, and the consequence.
     pub(super) fn shortage(&self) -> Option<String> {
-        let State { failure, unmoved, .. } = &*lock(&self.state);
-        let refused = "writes are refused until there is one, reads and deletes go on";
-        match (failure, unmoved) {
-            (Some(Failure { why, .. }), _) if why.is_full() => {
-                Some(format!("no room for another segment of the log: {why}; {refused}"))
-            }
-            (Some(Failure { why, .. }), _) => {
-                Some(format!("another segment of the log cannot be made: {why}; {refused}"))
-            }
-            (None, Some(Failure { why, .. })) => Some(format!(
-                "no room to move the live records of a large segment: {why}; its space is not reclaimed until \
-                 there is"
-            )),
-            (None, None) => None,
-        }
+        let state = lock(&self.state);
+        let Failure { why, .. } = state.failure.as_ref()?;
+        let failed = match why.is_full() {
+            true => "no room for another segment of the log",
+            false => "another segment of the log cannot be made",
+        };
+        Some(format!(
+            "{failed}: {why}; writes are refused until there is one, reads and deletes go on"
+        ))
     }
 
     /// Forgets the last failure, as no further segment is needed.
     pub(super) fn forget_shortage(&self) {
         lock(&self.state).failure = None;
-    }
-
-    /// Forgets the failure of a large move. A large segment was removed: perhaps the one that could not be moved.
-    pub(super) fn forget_unmoved(&self) {
-        lock(&self.state).unmoved = None;
     }
 
     /// Removes all spares but the `first` ones.
@@ -384,51 +305,5 @@ mod tests {
             panics.join().unwrap_err();
         });
         assert_eq!(spares.take(0, false, || Segment::growing(1, 0, 4096)).unwrap().id, 1);
-    }
-
-    #[test]
-    fn segments_kept_for_a_move_are_left_to_it() {
-        let (spares, next) = (Spares::default(), AtomicU32::new(1));
-        let made = || Segment::growing(next.fetch_add(1, Ordering::Relaxed), 0, 4096);
-        let kept = spares.keep(5, made).unwrap();
-        // A put and a delete, both begun before the segments were kept.
-        for left in [RESERVED, 1] {
-            spares.take(left, true, full).unwrap_err();
-        }
-        // Writers would use space in the segments that the move has taken, so they stay out of the rest.
-        for taken in 1..=5 {
-            assert_eq!(spares.take(0, true, full).unwrap().id, taken);
-            assert_eq!((spares.needed(0, 1), spares.ready()), (5, 5 - taken as usize));
-        }
-        for (rest, kept) in [(3, 3), (4, 3), (0, 1)] {
-            spares.keep_at_most(rest);
-            assert_eq!(spares.needed(0, 1), kept);
-        }
-        drop(kept);
-        assert_eq!(spares.needed(0, 1), 1);
-    }
-
-    #[test]
-    fn unfit_move_is_reported_and_leaves_writers_alone() {
-        let (spares, asked) = (Spares::default(), AtomicU32::new(0));
-        let few = || match asked.fetch_add(1, Ordering::Relaxed) {
-            made @ 0..4 => Segment::growing(made + 1, 0, 4096),
-            _ => full(),
-        };
-        assert!(spares.keep(6, few).is_none());
-        assert!(!spares.is_short() && !spares.is_wanted());
-        let shortage = spares.shortage().unwrap();
-        assert!(shortage.starts_with("no room to move "), "{shortage}");
-        // A move that needs no segment changes nothing.
-        drop(spares.keep(0, few).unwrap());
-        assert_eq!(spares.shortage(), Some(shortage));
-        spares.take(RESERVED, false, few).unwrap();
-        // The disk is tried again only after a pause.
-        let (before, began) = (asked.load(Ordering::Relaxed), Instant::now());
-        (0..1000).for_each(|_| assert!(spares.keep(6, few).is_none()));
-        let pauses = began.elapsed().as_nanos() / PAUSE.as_nanos();
-        assert!(u128::from(asked.load(Ordering::Relaxed) - before) <= 1 + pauses);
-        spares.forget_unmoved();
-        assert_eq!(spares.shortage(), None);
     }
 }

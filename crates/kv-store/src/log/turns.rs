@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn panic_ends_a_turn_and_breaks_the_log() {
-        let log = Log::new(None, Recovered::nothing(), 4096, 1 << 20).expect("memory");
+        let log = Log::new(None, Recovered::nothing(4096), 1 << 20).expect("memory");
         *lock(&log.turns) = Turns { taken: true, turn: 1, up_to: 7 };
         let failed = catch_unwind(AssertUnwindSafe(|| {
             let _turn = Turn { log: &log, number: 1 };

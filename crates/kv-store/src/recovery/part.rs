@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::directory::{Directory, DirectoryError, Made};
 use crate::place::{ALIGN, Location, SegmentId};
-use crate::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence, record_bytes};
+use crate::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence};
 use crate::segment::{FILE_HEAD_BYTES, Segment};
 
 /// Bytes of a file that one read takes.
@@ -77,17 +77,6 @@ impl Part {
     /// Converts an offset in the segment to an offset in the file.
     pub(super) fn offset(&self, at: usize) -> u64 {
         FILE_HEAD_BYTES + at as u64
-    }
-
-    /// Refuses a record that is too long for new segments. The record could never move, so its segment would always
-    /// stay.
-    pub(super) fn fits(&self, segment_bytes: usize) -> Result<(), DirectoryError> {
-        let least = self.scan.longest + HEAD_BYTES;
-        let what = format!(
-            "a record is too long for segments of {segment_bytes} bytes; they need {least} bytes"
-        );
-        let other = || DirectoryError::Other(self.path.clone(), what);
-        (least <= segment_bytes).then_some(()).ok_or_else(other)
     }
 
     /// The segment up to the end of its records.
@@ -173,8 +162,6 @@ pub(super) struct Scan {
     pub(super) gaps: Vec<Gap>,
     /// The last record that was first written here, not copied from an older segment.
     pub(super) tail: Option<Tail>,
-    /// Bytes of the longest record. A record that changes the longest key counts too.
-    pub(super) longest: usize,
 }
 
 /// A stretch that does not decode as records.
@@ -200,8 +187,6 @@ impl Scan {
     fn note(&mut self, at: Location, record: &Record<'_>) {
         let Record { sequence, more, moved, on_disk, .. } = *record;
         self.last = self.last.max(sequence);
-        let change_bytes = record_bytes(Kind::Append, record.key.len(), 0, true);
-        self.longest = self.longest.max(record.bytes()).max(change_bytes);
         self.settled = self.settled.max(on_disk.settled);
         if on_disk.lazy {
             self.lazy = Some(at);
