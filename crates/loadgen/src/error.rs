@@ -16,10 +16,8 @@ pub(crate) enum Error {
     TooManyClients { clients: u64, open_files_max: u64 },
     /// The agreed start had passed when the connections were open.
     StartPassed { by: Duration },
-    /// A signal came before the connections were open, or before every key was stored.
+    /// A signal came before the connections were open, or before everything was stored.
     Interrupted,
-    /// A signal came while messages were stored.
-    BacklogInterrupted(Left),
     /// A key could not be stored.
     Populate { server: SocketAddr, why: String },
     /// A server did not load a file.
@@ -36,27 +34,6 @@ pub(crate) struct Missing {
     pub(crate) server: SocketAddr,
     pub(crate) missing: u64,
     pub(crate) wanted: u64,
-}
-
-/// The messages of an unfinished backlog that stay in the queue. Its text follows the cause of a failure, and is empty
-/// if no message stays.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Left {
-    pub(crate) stored: u64,
-    /// Number of messages sent, but not answered: they may be stored.
-    pub(crate) asked: u64,
-    pub(crate) wanted: u64,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Left { stored, asked, wanted } = self;
-        if *stored == 0 && *asked == 0 {
-            return Ok(());
-        }
-        write!(f, "; {stored} of {wanted} messages are stored and stay there")?;
-        if *asked > 0 { write!(f, ", and perhaps {asked} more") } else { Ok(()) }
-    }
 }
 
 /// Why a server cannot be used.
@@ -129,7 +106,6 @@ impl fmt::Display for Error {
                 by.as_secs_f64()
             ),
             Error::Interrupted => f.write_str("interrupted before the end"),
-            Error::BacklogInterrupted(left) => write!(f, "interrupted before the end{left}"),
             Error::Populate { server, why } => write!(f, "populating {server} failed: {why}"),
             Error::Init { server, why } => write!(f, "loading at {server} failed: {why}"),
             Error::Own { what, error } => write!(f, "{what}: {error}"),

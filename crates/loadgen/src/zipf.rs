@@ -106,33 +106,6 @@ mod tests {
         }
     }
 
-    /// The generator of the 1994 paper, to show that the test above can fail.
-    #[test]
-    fn published_approximation_does_not_fit() {
-        let (ranks, theta) = (1000_u64, 0.99_f64);
-        let probabilities = probabilities(ranks, theta);
-        let zeta_n: f64 = (1..=ranks).map(|rank| (rank as f64).powf(-theta)).sum();
-        let zeta_2 = 1.0 + 0.5_f64.powf(theta);
-        let alpha = 1.0 / (1.0 - theta);
-        let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - theta)) / (1.0 - zeta_2 / zeta_n);
-        let mut random = Random::stream(11, ranks);
-        let mut counts = vec![0; ranks as usize];
-        for _ in 0..400_000 {
-            let u = random.unit();
-            let rank = if u * zeta_n < 1.0 {
-                1
-            } else if u * zeta_n < zeta_2 {
-                2
-            } else {
-                1 + (ranks as f64 * (eta * u - eta + 1.0).powf(alpha)) as u64
-            };
-            counts[rank as usize - 1] += 1;
-        }
-        let third = counts[2] as f64 / 400_000.0 / probabilities[2];
-        assert!(third > 1.1, "rank 3 came {third} times as often as it should");
-        assert!(chi_square::p_value(&counts, &probabilities) < 1e-9);
-    }
-
     #[test]
     fn ranks_of_a_large_population_stay_in_range() {
         for theta in [0.0, 0.99, 1.0, 1.5, 30.0, 700.0] {

@@ -51,7 +51,7 @@ fn backlog_survives_a_restart_of_the_server() {
 }
 
 #[test]
-fn interrupted_backlog_reports_what_is_stored() {
+fn interrupted_backlog_says_why() {
     for signal in [libc::SIGINT, libc::SIGKILL, libc::SIGSTOP] {
         let mut server = Program::serve(QUEUE, &[FEW, &["--database", "null"]].concat());
         let load = Command::new(LOAD)
@@ -68,25 +68,16 @@ fn interrupted_backlog_reports_what_is_stored() {
         let why = if signal == libc::SIGINT {
             // SAFETY: kill takes two numbers; the process is our child and not waited for yet.
             assert_eq!(unsafe { libc::kill(load.id() as libc::pid_t, signal) }, 0);
-            "interrupted before the end; ".to_owned()
+            "interrupted before the end".to_owned()
         } else {
             server.signal(signal);
             let failed = format!("populating {} failed: ", server.address());
             let stops = signal == libc::SIGSTOP;
-            failed + if stops { "no answer for 13 s; " } else { "it did not answer a send: " }
+            failed + if stops { "no answer for 13 s" } else { "it did not answer a send: " }
         };
         let output = load.wait_with_output().unwrap();
         let printed = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(printed.starts_with(&format!("knee-load: {why}")), "{printed}");
-        let (before, after) = printed.split_once(" of 4000000000 messages are stored").unwrap();
-        let stored = before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
-        assert_eq!(after, " and stay there, and perhaps 1000 more\n");
-        // The client sent each batch after the answer to the previous batch.
-        assert!(stored >= 1000 * (counted - 1), "{counted}: {printed}");
-        if signal == libc::SIGINT {
-            let batches = count(&ended(server), "send");
-            assert!([batches, batches - 1].contains(&(stored / 1000)), "{batches}: {printed}");
-        }
     }
 }

@@ -28,11 +28,10 @@ pub(crate) async fn connect<C: Calls>(
     opened.map_err(|why| Error::Connect { server, why })
 }
 
-/// Does `work` on its own runtime. A signal, or the end of the process `parent`, fails it with `interrupted`.
+/// Does `work` on its own runtime, until a signal or the end of the process `parent`.
 pub(crate) fn phase<T>(
     parent: Option<u32>,
     work: impl Future<Output = Result<T, Error>>,
-    interrupted: impl FnOnce() -> Error,
 ) -> Result<T, Error> {
     let (end, mut ended) = watch::channel(false);
     end_with(parent, move || {
@@ -42,7 +41,7 @@ pub(crate) fn phase<T>(
     runtime.block_on(async {
         tokio::select! {
             outcome = work => outcome,
-            _ = ended.wait_for(|ended| *ended) => Err(interrupted()),
+            _ = ended.wait_for(|ended| *ended) => Err(Error::Interrupted),
         }
     })
 }

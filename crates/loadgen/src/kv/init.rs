@@ -21,7 +21,7 @@ pub(crate) fn init(
     file: &str,
     parent: Option<u32>,
 ) -> Result<String, Error> {
-    let servers = phase(parent, load_all(servers, file), || Error::Interrupted)?;
+    let servers = phase(parent, load_all(servers, file))?;
     let init = json!({ "file": file, "servers": servers });
     Ok(json!({ "type": "summary", "role": "load", "init": init }).to_string())
 }

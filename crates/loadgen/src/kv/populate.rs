@@ -38,7 +38,7 @@ pub(crate) fn populate(
     let keys = share_of(total, share);
     if keys > 0 {
         let workload = Arc::new(workload);
-        phase(parent, fill_all(servers, &workload, keys), || Error::Interrupted)?;
+        phase(parent, fill_all(servers, &workload, keys))?;
     }
     Ok(summary(servers, total, share, keys))
 }
