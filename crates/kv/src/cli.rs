@@ -2,11 +2,9 @@
 //!
 //! Without a subcommand the program serves. `load` puts edge lists into a directory; `graph` makes an edge list.
 
-mod excess;
 mod graph;
 mod load;
 mod serve;
-mod stopping;
 mod store;
 
 use std::process::ExitCode;

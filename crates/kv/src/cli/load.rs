@@ -2,22 +2,24 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 use knee_kv_store::calendar::now;
 use knee_kv_store::{Durability, History, Keeper, Store};
-use knee_server::program::Failure;
+use knee_server::program::{Failure, on_signals};
 use knee_telemetry::tell;
 
-use super::stopping::{PROGRESS_INTERVAL, stop_on_signals, stopped};
-use super::store::{Order, StoreFlags, durability, write_out};
+use super::store::{Order, PROGRESS_INTERVAL, StoreFlags, durability, report_excess, write_out};
 use crate::PROGRAM;
 use crate::graph::{self, COMMIT_EDGES, LoadOptions, Progress};
 
 /// Number of locks of the store: a load has one writer.
 const STRIPES: usize = 8;
+/// The exit code of a load that a signal stopped: the code of shells after SIGINT.
+const STOPPED: u8 = 130;
 
 /// Loads edge lists, a line `user<TAB>follower` for each edge, into a directory.
 ///
@@ -49,7 +51,10 @@ pub(super) struct Load {
 
 impl Load {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let stops = stop_on_signals()?;
+        // The first signal stops the load; the second one ends the process.
+        let stops = Arc::<AtomicBool>::default();
+        let stop = Arc::clone(&stops);
+        on_signals(move || stop.store(true, Ordering::Release))?;
         let flags = StoreFlags {
             directory: Some(&self.data),
             mebibytes: self.memory_mb,
@@ -62,7 +67,7 @@ impl Load {
         let Some(store) = flags.open()? else { return Ok(()) };
         let _keeper = Keeper::start(store.clone(), History::Seconds(0))
             .map_err(|error| Failure::system("cannot start the keeper", &error))?;
-        super::excess::report_excess(&store, &self.data, self.memory_mb);
+        report_excess(&store, &self.data, self.memory_mb);
         self.files.iter().try_for_each(|file| load(&store, file, &stops))?;
         write_out(&store)
     }
@@ -91,7 +96,10 @@ fn load(store: &Store, path: &Path, stops: &AtomicBool) -> Result<(), Failure> {
             report(path, "loaded", &progress, list_bytes);
             Ok(())
         }
-        Ok(_) => Err(stopped(format!("{shown}: ended early; the same command resumes it"))),
+        Ok(_) => {
+            let message = format!("{shown}: ended early; the same command resumes it");
+            Err(Failure { message, code: STOPPED })
+        }
         Err(error) => Err(Failure { message: format!("{shown}: {error}"), code: 1 }),
     }
 }

@@ -14,7 +14,7 @@ use knee_server::program::{
 };
 use knee_telemetry::{Reporter, Store as Recorded, tell};
 
-use super::store::{MIB, Order, Repair, StoreFlags, durability, write_out};
+use super::store::{MIB, Order, Repair, StoreFlags, durability, report_excess, write_out};
 use crate::memcached::{MemcachedServer, StartError};
 use crate::settings::MemcachedSettings;
 use crate::{PROGRAM, grpc};
@@ -144,7 +144,7 @@ impl Serve {
             None => None,
         };
         if let (Some(store), Some(directory)) = (&store, &self.data) {
-            super::excess::report_excess(store, directory, self.memory_mb);
+            report_excess(store, directory, self.memory_mb);
         }
         let listener = listen("--listen", self.listen)?;
         let mut reporter = self.observing.reporter(PROGRAM)?;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use knee_kv_store::{
@@ -12,10 +12,11 @@ use knee_kv_store::{
 use knee_server::program::Failure;
 use knee_telemetry::tell;
 
-use super::stopping::PROGRESS_INTERVAL;
 use crate::PROGRAM;
 
 pub(super) const MIB: usize = 1 << 20;
+/// The interval of lines that report progress.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Smallest segment of a log, in bytes: it fits the largest piece of a value.
 const SEGMENT_BYTES_MIN: usize = 2 << 20;
 const SEGMENT_BYTES_MAX: usize = 64 << 20;
@@ -148,6 +149,21 @@ fn tell_lost(report: &Report) {
                  certain versions while --history-s keeps them{list}"
             ),
         ),
+    }
+}
+
+/// Reports a log that takes more than its limit. Call this after starting the keeper. After a kill, the log may be
+/// slightly too large; the keeper reduces it to its limit.
+pub(super) fn report_excess(store: &Store, directory: &Path, mebibytes: u64) {
+    let (taken, bytes_max) = store.log_bytes();
+    if taken > bytes_max {
+        let message = format_args!(
+            "the log in {} takes {} MiB, more than --memory-mb {mebibytes}: writes are refused until it takes \
+             less; raise --memory-mb, or delete",
+            directory.display(),
+            taken.div_ceil(1 << 20),
+        );
+        tell(PROGRAM, message);
     }
 }
 
