@@ -85,7 +85,7 @@ mod window;
 pub use clock::{CpuClock, Moment};
 pub use histogram::{HIGHEST_NS, SIGNIFICANT_DIGITS};
 pub use level::{Level, LevelReading};
-pub use metric::{Metric, MetricKind};
+pub use metric::Metric;
 pub use op::Op;
 pub use output::tell;
 pub use recorder::{Recorder, Sample};

@@ -1,27 +1,25 @@
 //! The metrics that roles make and the admin port prints.
 
-/// A list of metrics without labels: kind, name, help and value of each.
+/// A list of metrics: kind, name, help and value of each. After `for`: a sample of each metric for every row, whose
+/// label has this value.
 macro_rules! metrics {
     ($($kind:ident $name:literal $help:literal = $value:expr;)*) => {
         vec![$($crate::metric::Metric::$kind($name, $help, $value)),*]
+    };
+    (for $row:ident in $rows:expr, $label:literal = $of:expr;
+     $($kind:ident $name:literal $help:literal = $value:expr;)*) => {
+        vec![$($crate::metric::Metric::$kind($name, $help, 0.0)
+            .by($label, $rows.iter().map(|$row| ($of, $value)).collect())),*]
     };
 }
 
 pub(crate) use metrics;
 
-/// How a metric changes over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    /// It only grows.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-}
-
 /// A metric that a role adds to the metrics of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    pub(crate) kind: MetricKind,
+    /// `counter` for a metric that only grows, otherwise `gauge`.
+    pub(crate) kind: &'static str,
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     /// The label that distinguishes the samples; without a label, there is one sample.
@@ -32,24 +30,15 @@ pub struct Metric {
 
 impl Metric {
     pub(crate) fn counter(name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric::single(MetricKind::Counter, name, help, value)
+        Metric { kind: "counter", ..Metric::gauge(name, help, value) }
     }
 
     pub(crate) fn gauge(name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric::single(MetricKind::Gauge, name, help, value)
+        Metric { kind: "gauge", name, help, label: None, samples: vec![(String::new(), value)] }
     }
 
-    fn single(kind: MetricKind, name: &'static str, help: &'static str, value: f64) -> Metric {
-        Metric { kind, name, help, label: None, samples: vec![(String::new(), value)] }
-    }
-
-    /// A metric with one sample per value of a label.
-    pub(crate) fn labelled(
-        kind: MetricKind,
-        name: &'static str,
-        help: &'static str,
-        (label, samples): (&'static str, Vec<(String, f64)>),
-    ) -> Metric {
-        Metric { kind, name, help, label: Some(label), samples }
+    /// The same metric with one sample per value of a label.
+    pub(crate) fn by(self, label: &'static str, samples: Vec<(String, f64)>) -> Metric {
+        Metric { label: Some(label), samples, ..self }
     }
 }

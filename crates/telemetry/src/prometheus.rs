@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 
 use crate::clock::NS_PER_S;
-use crate::metric::{Metric, MetricKind};
+use crate::metric::{Metric, metrics};
 use crate::requests::Counts;
 use crate::role::{Reading as _, Role};
 use crate::stage::Times as _;
@@ -43,22 +43,15 @@ pub(crate) fn page<R: Role>(totals: &Totals<R>) -> String {
     let mut page = Page { role: R::NAME, text: String::new() };
     requests(&mut page, totals);
     histograms(&mut page, totals);
-    page.metric(&Metric::gauge(
-        "knee_connections",
-        "Connections open.",
-        totals.connections() as f64,
-    ));
-    page.metric(&Metric::labelled(
-        MetricKind::Counter,
-        "knee_thread_cpu_seconds_total",
-        "CPU time that the thread used, user and system.",
-        ("thread", totals.cpu().map(|(name, cpu)| (name.to_owned(), cpu.as_secs_f64())).collect()),
-    ));
-    if let Some(reading) = totals.reading() {
-        for metric in reading.metrics() {
-            page.metric(&metric);
-        }
-    }
+    let mut others = metrics! {
+        gauge "knee_connections" "Connections open." = totals.connections() as f64;
+    };
+    others.extend(metrics! {
+        for thread in totals.threads, "thread" = thread.name.clone();
+        counter "knee_thread_cpu_seconds_total" "CPU time that the thread used, user and system." = thread.cpu.as_secs_f64();
+    });
+    others.extend(totals.reading().iter().flat_map(|reading| reading.metrics()));
+    others.iter().for_each(|metric| page.metric(metric));
     page.text
 }
 
@@ -79,7 +72,7 @@ fn requests<R: Role>(page: &mut Page, totals: &Totals<R>) {
             .ops()
             .map(|(op, total)| (op.name().to_owned(), field(&total.counts) as f64))
             .collect();
-        page.metric(&Metric::labelled(MetricKind::Counter, name, help, ("op", samples)));
+        page.metric(&Metric::counter(name, help, 0.0).by("op", samples));
     }
 }
 
@@ -112,12 +105,8 @@ impl Page {
     }
 
     fn metric(&mut self, metric: &Metric) {
-        let kind = match metric.kind {
-            MetricKind::Counter => "counter",
-            MetricKind::Gauge => "gauge",
-        };
         let (name, role) = (metric.name, self.role);
-        self.header(name, kind, metric.help);
+        self.header(name, metric.kind, metric.help);
         for (label_value, value) in &metric.samples {
             match metric.label {
                 Some(label) => {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// One server as one middleware thread sees it.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct ServerCounts {
     /// Its address, `HOST:PORT`.
     pub address: String,
@@ -25,6 +25,13 @@ pub struct ServerCounts {
 }
 
 impl ServerCounts {
+    /// Returns the counts, and begins anew.
+    pub(crate) fn take(&mut self) -> ServerCounts {
+        let ServerCounts { address, up, .. } = &*self;
+        let (address, up) = (address.clone(), *up);
+        std::mem::replace(self, ServerCounts { address, up, ..ServerCounts::default() })
+    }
+
     pub(crate) fn add(&mut self, other: &ServerCounts) {
         self.requests += other.requests;
         self.errors += other.errors;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::level::{Level, LevelReading};
-use crate::metric::{Metric, MetricKind, metrics};
+use crate::metric::{Metric, metrics};
 use crate::role::{Gauges, Reading, Role};
 use crate::server_counts::ServerCounts;
 use crate::stage::MiddlewareTimes;
@@ -52,13 +52,8 @@ impl MiddlewareGauges {
                 .iter()
                 .map(|address| ServerCounts {
                     address: address.clone(),
-                    requests: 0,
-                    errors: 0,
-                    ejected: 0,
-                    probes: 0,
-                    retries: 0,
-                    mismatches: 0,
                     up: true,
+                    ..ServerCounts::default()
                 })
                 .collect(),
         }
@@ -69,23 +64,14 @@ impl Gauges for MiddlewareGauges {
     type Reading = MiddlewareReading;
 
     fn read(&mut self, now: Instant) -> MiddlewareReading {
-        let reading = MiddlewareReading {
+        MiddlewareReading {
             queue_length: self.queue_length.read(now),
             busy: self.busy.read(now),
             workers: self.workers,
             http_requests: std::mem::take(&mut self.http_requests),
             still_clients: std::mem::take(&mut self.still_clients),
-            servers: self.servers.clone(),
-        };
-        for server in &mut self.servers {
-            server.requests = 0;
-            server.errors = 0;
-            server.ejected = 0;
-            server.probes = 0;
-            server.retries = 0;
-            server.mismatches = 0;
+            servers: self.servers.iter_mut().map(ServerCounts::take).collect(),
         }
-        reading
     }
 }
 
@@ -153,57 +139,18 @@ impl Reading for MiddlewareReading {
                     = self.busy.area_s.max(0.0);
             });
         }
-        if self.servers.is_empty() {
-            return metrics;
+        if !self.servers.is_empty() {
+            metrics.extend(metrics! {
+                for server in self.servers, "server" = server.address.clone();
+                gauge "knee_server_up" "1 if every thread uses the server, otherwise 0." = f64::from(u8::from(server.up));
+                counter "knee_server_requests_total" "Requests sent to the server." = server.requests as f64;
+                counter "knee_server_errors_total" "Requests that the server answered with an error, or not at all." = server.errors as f64;
+                counter "knee_server_ejections_total" "How often the server was taken out." = server.ejected as f64;
+                counter "knee_server_probes_total" "Probes of the server, each because an answer was late." = server.probes as f64;
+                counter "knee_server_retries_total" "Reads of the server that another server was asked again." = server.retries as f64;
+                counter "knee_server_mismatches_total" "Connections closed because an answer did not fit its request." = server.mismatches as f64;
+            });
         }
-        let servers = |value: fn(&ServerCounts) -> f64| {
-            let samples = self.servers.iter().map(|s| (s.address.clone(), value(s)));
-            ("server", samples.collect::<Vec<_>>())
-        };
-        metrics.extend([
-            Metric::labelled(
-                MetricKind::Gauge,
-                "knee_server_up",
-                "1 if every thread uses the server, otherwise 0.",
-                servers(|server| f64::from(u8::from(server.up))),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_requests_total",
-                "Requests sent to the server.",
-                servers(|server| server.requests as f64),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_errors_total",
-                "Requests that the server answered with an error, or not at all.",
-                servers(|server| server.errors as f64),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_ejections_total",
-                "How often the server was taken out.",
-                servers(|server| server.ejected as f64),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_probes_total",
-                "Probes of the server, each because an answer was late.",
-                servers(|server| server.probes as f64),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_retries_total",
-                "Reads of the server that another server was asked again.",
-                servers(|server| server.retries as f64),
-            ),
-            Metric::labelled(
-                MetricKind::Counter,
-                "knee_server_mismatches_total",
-                "Connections closed because an answer did not fit its request.",
-                servers(|server| server.mismatches as f64),
-            ),
-        ]);
         metrics
     }
 }
