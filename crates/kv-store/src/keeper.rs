@@ -128,9 +128,7 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             let from = retained(&mut past, since, store.last(), Instant::now());
             store.retain(if store.is_tight() { Sequence::MAX } else { from });
         }
-        // A reader that must start again costs less than a refused write.
-        let let_go = store.is_tight() && store.let_snapshots_go();
-        if let_go || swept.elapsed() >= sweep_every {
+        if swept.elapsed() >= sweep_every {
             swept_to = store.sweep();
             swept = Instant::now();
         }
@@ -175,7 +173,8 @@ fn keep(store: &Store, history: History, over: &AtomicBool) {
             if goes_on() {
                 continue;
             }
-            if store.let_all_snapshots_go() {
+            // A reader that must start again costs less than a refused write.
+            if store.let_snapshots_go() {
                 swept_to = store.sweep();
                 swept = Instant::now();
                 if goes_on() {

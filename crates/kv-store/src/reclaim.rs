@@ -124,7 +124,6 @@ impl Store {
         };
         reclaimed?;
         self.let_go(segment);
-        self.note_shrunk();
         self.0.pressure.note_freed();
         self.0.reclaims.fetch_add(1, Ordering::Relaxed);
         self.0.reclaim_sum_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);

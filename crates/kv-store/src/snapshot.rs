@@ -43,7 +43,7 @@ impl Store {
         self.take_snapshot(false)
     }
 
-    /// The same, but its versions are kept only as long as there is space: see [`Snapshot::is_kept`].
+    /// The same, but it is revoked before a write is refused for want of space: see [`Snapshot::is_kept`].
     #[must_use]
     pub fn revocable_snapshot(&self) -> Snapshot {
         self.take_snapshot(true)
@@ -54,40 +54,20 @@ impl Store {
         let mut snapshots = lock(&self.0.snapshots);
         let (sequence, number) = (self.0.log.last(), snapshots.next);
         snapshots.next += 1;
-        let revocable = revocable.then(|| self.0.log.bytes().0);
         snapshots.open.insert((sequence, number), Taken { at: Instant::now(), revocable });
         drop(snapshots);
         Snapshot { store: self.clone(), sequence, number }
     }
 
-    /// Notes that segments were removed: snapshots may keep the growth of the log from now on.
-    pub(super) fn note_shrunk(&self) {
-        let (log_bytes, _) = self.0.log.bytes();
-        for taken in lock(&self.0.snapshots).open.values_mut() {
-            taken.revocable = taken.revocable.map(|least| least.min(log_bytes));
-        }
-    }
-
-    /// Revokes those revocable snapshots since which the log has grown. Returns whether there were any.
-    pub(super) fn let_snapshots_go(&self) -> bool {
-        let mut snapshots = lock(&self.0.snapshots);
-        let (log_bytes, _) = self.0.log.bytes();
-        let open = snapshots.open.len();
-        snapshots.open.retain(|_, taken| taken.revocable.is_none_or(|least| least >= log_bytes));
-        snapshots.open.len() < open
-    }
-
     /// Revokes all revocable snapshots that are older than the last commit, as they may keep replaced versions.
     /// Returns whether there were any.
-    pub(super) fn let_all_snapshots_go(&self) -> bool {
+    pub(super) fn let_snapshots_go(&self) -> bool {
         let mut snapshots = lock(&self.0.snapshots);
         let last = self.0.log.last().min(self.0.retained.load(Ordering::Relaxed));
-        let kept = snapshots.open.iter().find(|(_, taken)| taken.revocable.is_none());
+        let kept = snapshots.open.iter().find(|(_, taken)| !taken.revocable);
         let kept = kept.map_or(last, |(&(sequence, _), _)| sequence.min(last));
         let open = snapshots.open.len();
-        snapshots
-            .open
-            .retain(|&(sequence, _), taken| taken.revocable.is_none() || sequence >= kept);
+        snapshots.open.retain(|&(sequence, _), taken| !taken.revocable || sequence >= kept);
         snapshots.open.len() < open
     }
 

@@ -17,9 +17,8 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) at: Instant,
-    /// For a revocable snapshot, the smallest size of the log since it was taken. The snapshot may keep the growth
-    /// above this size.
-    pub(super) revocable: Option<u64>,
+    /// Whether it goes if a write finds no space.
+    pub(super) revocable: bool,
 }
 
 impl Snapshots {
