@@ -32,15 +32,13 @@ pub const COPY_NAME_BYTES_MAX: usize = 255 - UNFINISHED.0.len() - UNFINISHED.1.l
 #[derive(Debug)]
 pub enum BackupError {
     /// The directory of the copy is not empty.
-    Occupied(PathBuf),
-    /// Another copy of that name is being made, or was left unfinished in this directory.
-    InUse(PathBuf),
+    Occupied,
+    /// Another copy of that name is being made, or was left unfinished.
+    InUse,
     /// The system refused something.
-    Io(PathBuf, io::Error),
+    Io(io::Error),
     /// The copy is complete, but its rename is not on the disk: a power failure may undo it.
-    Unsettled(PathBuf, io::Error),
-    /// The directory could not be made.
-    Directory(DirectoryError),
+    Unsettled(io::Error),
     /// The log of the copy refuses writes: its disk may be full.
     Log(Unwritable),
     /// The store's own log could not be synced.
@@ -49,41 +47,21 @@ pub enum BackupError {
     Damage(Damage),
 }
 
-impl std::fmt::Display for BackupError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            BackupError::Occupied(path) => {
-                write!(f, "{}: not an empty directory; name another one", path.display())
-            }
-            BackupError::InUse(path) => {
-                write!(
-                    f,
-                    "{}: another copy of this name is being made, or was left unfinished; name another one, or \
-                     remove that directory",
-                    path.display()
-                )
-            }
-            BackupError::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            BackupError::Unsettled(path, error) => write!(
-                f,
-                "{}: the copy is complete, but a power failure may undo it: {error}",
-                path.display()
-            ),
-            BackupError::Directory(error) => write!(f, "{error}"),
-            BackupError::Log(why) => write!(f, "the copy could not be written: {why}"),
-            BackupError::Store(why) => {
-                write!(f, "the store cannot be copied, its log failed: {why}")
-            }
-            BackupError::Damage(damage) => write!(f, "{damage}"),
-        }
-    }
-}
-
-impl std::error::Error for BackupError {}
-
 impl From<Damage> for BackupError {
     fn from(damage: Damage) -> BackupError {
         BackupError::Damage(damage)
+    }
+}
+
+impl From<io::Error> for BackupError {
+    fn from(error: io::Error) -> BackupError {
+        match error.kind() {
+            io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty => {
+                BackupError::Occupied
+            }
+            io::ErrorKind::AlreadyExists => BackupError::InUse,
+            _ => BackupError::Io(error),
+        }
     }
 }
 
@@ -93,21 +71,13 @@ impl From<Unwritable> for BackupError {
     }
 }
 
-/// Copies that an earlier server did not finish.
-#[derive(Debug, Default)]
-pub struct Unfinished {
-    /// Removed copies.
-    pub removed: Vec<PathBuf>,
-    /// Copies that could not be removed.
-    pub left: Vec<(PathBuf, io::Error)>,
-}
-
-/// Removes the unfinished copies in a directory.
+/// Removes the unfinished copies in a directory, and returns their paths. A copy that cannot be removed stays: no copy
+/// can have its name.
 ///
 /// # Errors
 /// When the system cannot list the directory.
-pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
-    let mut found = Unfinished::default();
+pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let is_unfinished = |name: &str| {
@@ -116,17 +86,14 @@ pub fn remove_unfinished_copies(directory: &Path) -> io::Result<Unfinished> {
         let name = path.file_name().and_then(OsStr::to_str);
         if name.is_some_and(is_unfinished) {
             // A directory without a lock holds no store.
-            let removed = match path.join("LOCK").exists() {
+            let gone = match path.join("LOCK").exists() {
                 true => fs::remove_dir_all(&path),
                 false => fs::remove_dir(&path),
             };
-            match removed {
-                Ok(()) => found.removed.push(path),
-                Err(error) => found.left.push((path, error)),
-            }
+            removed.extend(gone.is_ok().then_some(path));
         }
     }
-    Ok(found)
+    Ok(removed)
 }
 
 impl Store {
@@ -136,21 +103,11 @@ impl Store {
     /// # Errors
     /// See [`BackupError`].
     pub fn backup(&self, path: &Path) -> Result<Sequence, BackupError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |error: io::Error| match error.kind() {
-                io::ErrorKind::NotADirectory | io::ErrorKind::DirectoryNotEmpty => {
-                    BackupError::Occupied(path)
-                }
-                io::ErrorKind::AlreadyExists => BackupError::InUse(path),
-                _ => BackupError::Io(path, error),
-            }
-        };
         match fs::read_dir(path).map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
-            Ok(false) => return Err(BackupError::Occupied(path.to_owned())),
+            Ok(false) => return Err(BackupError::Occupied),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(path)(error)),
+            Err(error) => return Err(error.into()),
         }
         let mut name = OsString::from(UNFINISHED.0);
         name.push(path.file_name().unwrap_or_default());
@@ -160,18 +117,18 @@ impl Store {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        let parent = File::open(parent).map_err(failed(parent))?;
-        fs::create_dir(&partial).map_err(failed(&partial))?;
+        let parent = File::open(parent)?;
+        fs::create_dir(&partial)?;
         let made = self
             .copy_to(&partial)
             .and_then(|sequence| {
-                fs::rename(&partial, path).map_err(failed(path))?;
+                fs::rename(&partial, path)?;
                 Ok(sequence)
             })
             .inspect_err(|_| {
                 let _ = fs::remove_dir_all(&partial);
             })?;
-        parent.sync_all().map_err(|error| BackupError::Unsettled(path.to_owned(), error))?;
+        parent.sync_all().map_err(BackupError::Unsettled)?;
         Ok(made)
     }
 
@@ -182,14 +139,16 @@ impl Store {
         self.sync(sequence).map_err(BackupError::Store)?;
         let consistency = self.0.options.consistency;
         let opened =
-            Directory::open(path, consistency, Repair::No).map_err(BackupError::Directory)?;
+            Directory::open(path, consistency, Repair::No).map_err(|error| match error {
+                DirectoryError::Io(_, error) => BackupError::Io(error),
+                other => BackupError::Io(io::Error::other(other.to_string())),
+            })?;
         let segment_bytes = self.0.options.segment_bytes;
         let recovered = Recovered { last: sequence, ..Recovered::nothing(segment_bytes) };
         // The copy is synced when a segment is full, and at the end: no timer syncs it.
         let written = Some((opened.directory, Durability::Interval(0)));
         // A copy in key order may take more segments than the original log.
-        let log = Log::new(written, recovered, u64::MAX)
-            .map_err(|error| BackupError::Io(path.to_owned(), error))?;
+        let log = Log::new(written, recovered, u64::MAX).map_err(BackupError::Io)?;
         let mut copy = Copied { log, segment_bytes, unwritten: 0 };
         let mut keys = Vec::new();
         for stripe in 0..self.stripes() {

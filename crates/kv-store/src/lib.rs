@@ -51,7 +51,7 @@ mod watch;
 mod write;
 
 pub use action::{Action, Condition, KEY_BYTES_MAX, Write};
-pub use backup::{BackupError, COPY_NAME_BYTES_MAX, Unfinished, remove_unfinished_copies};
+pub use backup::{BackupError, COPY_NAME_BYTES_MAX, remove_unfinished_copies};
 pub use directory::DirectoryError;
 pub use items::Items;
 pub use keeper::{History, Keeper};

@@ -188,9 +188,9 @@ fn copy_replaces_nothing() {
     fs::create_dir(&taken).expect("it can be made");
     fs::write(taken.join("file"), b"something").expect("writable");
     let refused = store.backup(&taken);
-    assert!(matches!(refused, Err(BackupError::Occupied(path)) if path == taken));
+    assert!(matches!(refused, Err(BackupError::Occupied)));
     let refused = store.backup(&place.0.join("store"));
-    assert!(matches!(refused, Err(BackupError::Occupied(_))));
+    assert!(matches!(refused, Err(BackupError::Occupied)));
     assert_eq!(place.names(), ["store", "taken"]);
 }
 
@@ -220,7 +220,7 @@ fn only_one_of_several_copies_to_a_place_succeeds() {
         let made = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         assert_eq!(made, 1, "{round}: {outcomes:?}");
         let is_other =
-            |error: &BackupError| matches!(error, BackupError::InUse(_) | BackupError::Occupied(_));
+            |error: &BackupError| matches!(error, BackupError::InUse | BackupError::Occupied);
         let refused = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
         assert!(refused.clone().all(is_other), "{round}: {:?}", refused.collect::<Vec<_>>());
         assert_eq!(open(&to, Consistency::Linearizable).keys(), 100, "{round}");

@@ -1,7 +1,7 @@
 //! `knee-kv` without a subcommand: it serves.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -266,7 +266,13 @@ impl Serve {
         let (Some(address), Some(store)) = (self.grpc, store) else { return Ok(None) };
         let settings = self.grpc_settings()?;
         if let Some(directory) = &settings.backup_dir {
-            remove_unfinished(directory)?;
+            let removed = remove_unfinished_copies(directory).map_err(|error| {
+                let what = format!("cannot read --backup-dir {}", directory.display());
+                Failure::system(&what, &error)
+            })?;
+            for path in removed {
+                tell(PROGRAM, format_args!("removed {}: an unfinished copy", path.display()));
+            }
         }
         let telemetry = grpc::Telemetry::new(reporter, settings.threads, trace);
         let listener = listen("--grpc", address)?;
@@ -300,22 +306,4 @@ impl Serve {
         }
         Ok(settings)
     }
-}
-
-/// Removes the copies that an earlier server did not finish.
-fn remove_unfinished(directory: &Path) -> Result<(), Failure> {
-    let found = remove_unfinished_copies(directory).map_err(|error| {
-        Failure::system(&format!("cannot read --backup-dir {}", directory.display()), &error)
-    })?;
-    for path in found.removed {
-        tell(PROGRAM, format_args!("removed {}: an unfinished copy", path.display()));
-    }
-    for (path, error) in found.left {
-        let message = format_args!(
-            "cannot remove {}, an unfinished copy: {error}; until it is gone, no copy can have its name",
-            path.display()
-        );
-        tell(PROGRAM, message);
-    }
-    Ok(())
 }

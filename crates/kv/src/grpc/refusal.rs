@@ -1,13 +1,13 @@
 //! Errors as statuses.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use tonic::Status;
 
 use knee_kv_cache::engine::Version;
 use knee_kv_store::{
-    BackupError, Condition, Damage, DirectoryError, KEY_BYTES_MAX, ReadError, ReclaimError,
-    Unwritable, Write, WriteError,
+    BackupError, Condition, Damage, KEY_BYTES_MAX, ReadError, ReclaimError, Unwritable, Write,
+    WriteError,
 };
 
 /// Bytes of a key that a message repeats.
@@ -101,9 +101,10 @@ pub(super) fn unreclaimed(error: &ReclaimError) -> Status {
 /// The status for a failed copy in `directory`. The message leaves out the server's own path.
 pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     let shown = directory.escape_debug();
+    let unmade = |error: &io::Error| format!("the copy '{shown}' cannot be made: {error}");
     match error {
-        BackupError::Occupied(_) => Status::already_exists(format!("'{shown}' is there already")),
-        BackupError::InUse(_) => Status::already_exists(format!(
+        BackupError::Occupied => Status::already_exists(format!("'{shown}' is there already")),
+        BackupError::InUse => Status::already_exists(format!(
             "'{shown}' is being made, or an earlier server left it unfinished: name another one, or start the \
              server again"
         )),
@@ -115,21 +116,15 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
             Status::failed_precondition(format!("the copy '{shown}' cannot be written: {why}"))
         }
         BackupError::Damage(damage) => damaged(damage),
-        BackupError::Io(_, error) | BackupError::Directory(DirectoryError::Io(_, error)) => {
-            let why = format!("the copy '{shown}' cannot be made: {error}");
-            match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                    Status::resource_exhausted(why)
-                }
-                _ => Status::failed_precondition(why),
+        BackupError::Io(error) => match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                Status::resource_exhausted(unmade(error))
             }
-        }
-        BackupError::Unsettled(_, error) => Status::unavailable(format!(
+            _ => Status::failed_precondition(unmade(error)),
+        },
+        BackupError::Unsettled(error) => Status::unavailable(format!(
             "the copy '{shown}' is complete, but a power failure may lose it: {error}"
         )),
-        BackupError::Directory(_) => {
-            Status::failed_precondition(format!("the copy '{shown}' cannot be made: {error}"))
-        }
     }
 }
 
@@ -171,8 +166,6 @@ pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use tonic::Code;
 
     use super::*;
@@ -180,19 +173,13 @@ mod tests {
     #[test]
     fn full_disk_of_copies_is_resource_exhausted() {
         let full = || io::Error::from(ErrorKind::StorageFull);
-        let denied = || io::Error::from(ErrorKind::PermissionDenied);
         for (error, code) in [
-            (BackupError::Io("a".into(), full()), Code::ResourceExhausted),
-            (
-                BackupError::Directory(DirectoryError::Io("a".into(), full())),
-                Code::ResourceExhausted,
-            ),
-            (BackupError::Log(Unwritable::Full("full".into())), Code::ResourceExhausted),
+            (BackupError::Io(full()), Code::ResourceExhausted),
             (BackupError::Log(Unwritable::NoSpace("full".into())), Code::ResourceExhausted),
-            (BackupError::Io("a".into(), denied()), Code::FailedPrecondition),
-            (BackupError::Unsettled("a".into(), full()), Code::Unavailable),
+            (BackupError::Io(ErrorKind::PermissionDenied.into()), Code::FailedPrecondition),
+            (BackupError::Unsettled(full()), Code::Unavailable),
         ] {
-            assert_eq!(uncopied(&error, "copy").code(), code, "{error}");
+            assert_eq!(uncopied(&error, "copy").code(), code, "{error:?}");
         }
     }
 }
