@@ -3,15 +3,12 @@
 mod request;
 mod response;
 
-pub use request::{
-    arith, cache_memlimit, delete, flush_all, gat, get, meta, meta_noop, quit, request,
-    request_with_opaque, shutdown, stats, store, touch, verbosity, version,
-};
+pub use request::{gat, get, request, request_with_opaque, store, version};
 pub use response::{
     DELETED, END, EXISTS, META_DONE, META_EXISTS, META_MISS, META_NOOP, META_NOT_FOUND,
     META_NOT_STORED, NOT_FOUND, NOT_STORED, OK, RESET, SHUTDOWN_DISABLED, STORED, TOUCHED,
     line_end, meta_flag, meta_flag_number, meta_key, meta_value_header, number_line, stat, value,
-    value_header, version_line,
+    version_line,
 };
 
 /// Appends a number in decimal.

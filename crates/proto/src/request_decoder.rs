@@ -228,8 +228,13 @@ impl RequestDecoder {
             b"flush_all" => flush_all(words),
             b"stats" => Line::Request(Request::Stats { args: trim(words.rest()) }),
             b"version" => Line::Request(Request::Version),
-            b"verbosity" => verbosity(words),
-            b"cache_memlimit" => cache_memlimit(words),
+            b"verbosity" => level(words, ErrorKind::BadLine, |level, noreply| Request::Verbosity {
+                level,
+                noreply,
+            }),
+            b"cache_memlimit" => level(words, ErrorKind::Unknown, |megabytes, noreply| {
+                Request::CacheMemlimit { megabytes, noreply }
+            }),
             b"shutdown" => Line::Request(Request::Shutdown { mode: trim(words.rest()) }),
             b"quit" => Line::Request(Request::Quit),
             _ if line[0] == BINARY => error(ErrorKind::Binary),
@@ -519,27 +524,20 @@ fn flush_all<'a>(words: Tokens<'a>) -> Line<'a> {
     }
 }
 
-fn verbosity<'a>(words: Tokens<'a>) -> Line<'a> {
+/// `verbosity` or `cache_memlimit`.
+fn level<'a>(
+    words: Tokens<'a>,
+    wrong: ErrorKind,
+    request: impl FnOnce(u32, bool) -> Request<'a>,
+) -> Line<'a> {
     let (words, count) = collect::<3>(words);
     if count != 1 && count != 2 {
         return unknown();
     }
     let noreply = words[count - 1] == b"noreply";
     match parse_u32(words[0]) {
-        Some(level) => Line::Request(Request::Verbosity { level, noreply }),
-        None => Line::Error(ProtocolError { kind: ErrorKind::BadLine, noreply }),
-    }
-}
-
-fn cache_memlimit<'a>(words: Tokens<'a>) -> Line<'a> {
-    let (words, count) = collect::<3>(words);
-    if count != 1 && count != 2 {
-        return unknown();
-    }
-    let noreply = words[count - 1] == b"noreply";
-    match parse_u32(words[0]) {
-        Some(megabytes) => Line::Request(Request::CacheMemlimit { megabytes, noreply }),
-        None => Line::Error(ProtocolError { kind: ErrorKind::Unknown, noreply }),
+        Some(level) => Line::Request(request(level, noreply)),
+        None => Line::Error(ProtocolError { kind: wrong, noreply }),
     }
 }
 

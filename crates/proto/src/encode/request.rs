@@ -23,22 +23,56 @@ fn any(request: &Request<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
             None => retrieval(get, get.keys(), out),
         },
         Request::Store(ref request) => store(request, out),
-        Request::Delete { key, noreply } => delete(key, noreply, out),
-        Request::Arith { verb, key, delta, noreply } => arith(verb, key, delta, noreply, out),
-        Request::Touch { key, exptime, noreply } => touch(key, exptime, noreply, out),
-        Request::FlushAll { delay, noreply } => flush_all(delay, noreply, out),
-        Request::Stats { args } => stats(args, out),
+        Request::Delete { key, noreply } => {
+            out.extend_from_slice(b"delete ");
+            out.extend_from_slice(key);
+            end(noreply, out);
+        }
+        Request::Arith { verb, key, delta, noreply } => {
+            out.extend_from_slice(match verb {
+                ArithVerb::Incr => b"incr ",
+                ArithVerb::Decr => b"decr ",
+            });
+            out.extend_from_slice(key);
+            out.push(b' ');
+            number(delta, out);
+            end(noreply, out);
+        }
+        Request::Touch { key, exptime, noreply } => {
+            out.extend_from_slice(b"touch ");
+            out.extend_from_slice(key);
+            out.push(b' ');
+            signed_number(exptime, out);
+            end(noreply, out);
+        }
+        Request::FlushAll { delay, noreply } => {
+            out.extend_from_slice(b"flush_all");
+            if delay != 0 {
+                out.push(b' ');
+                signed_number(delay, out);
+            }
+            end(noreply, out);
+        }
+        Request::Stats { args } => with_rest(b"stats", args, out),
         Request::Version => version(out),
-        Request::Verbosity { level, noreply } => verbosity(level, noreply, out),
-        Request::CacheMemlimit { megabytes, noreply } => cache_memlimit(megabytes, noreply, out),
-        Request::Shutdown { mode } => shutdown(mode, out),
-        Request::Quit => quit(out),
+        Request::Verbosity { level, noreply } => {
+            out.extend_from_slice(b"verbosity ");
+            number(u64::from(level), out);
+            end(noreply, out);
+        }
+        Request::CacheMemlimit { megabytes, noreply } => {
+            out.extend_from_slice(b"cache_memlimit ");
+            number(u64::from(megabytes), out);
+            end(noreply, out);
+        }
+        Request::Shutdown { mode } => with_rest(b"shutdown", mode, out),
+        Request::Quit => out.extend_from_slice(b"quit\r\n"),
         Request::MetaGet(ref request) => flagged(MetaVerb::Get, request, opaque, out),
         Request::MetaSet(ref request) => flagged(MetaVerb::Set, request, opaque, out),
         Request::MetaDelete(ref request) => flagged(MetaVerb::Delete, request, opaque, out),
         Request::MetaArith(ref request) => flagged(MetaVerb::Arith, request, opaque, out),
-        Request::MetaDebug(ref request) => meta(MetaVerb::Debug, request, out),
-        Request::MetaNoop => meta_noop(out),
+        Request::MetaDebug(ref request) => flagged(MetaVerb::Debug, request, None, out),
+        Request::MetaNoop => out.extend_from_slice(b"mn\r\n"),
     }
 }
 
@@ -109,85 +143,12 @@ pub fn store(request: &Store<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `delete`.
-pub fn delete(key: &[u8], noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"delete ");
-    out.extend_from_slice(key);
-    end(noreply, out);
-}
-
-/// Appends `incr` or `decr`.
-pub fn arith(verb: ArithVerb, key: &[u8], delta: u64, noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(match verb {
-        ArithVerb::Incr => b"incr ",
-        ArithVerb::Decr => b"decr ",
-    });
-    out.extend_from_slice(key);
-    out.push(b' ');
-    number(delta, out);
-    end(noreply, out);
-}
-
-/// Appends `touch`.
-pub fn touch(key: &[u8], exptime: i64, noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"touch ");
-    out.extend_from_slice(key);
-    out.push(b' ');
-    signed_number(exptime, out);
-    end(noreply, out);
-}
-
-/// Appends `flush_all`.
-pub fn flush_all(delay: i64, noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"flush_all");
-    if delay != 0 {
-        out.push(b' ');
-        signed_number(delay, out);
-    }
-    end(noreply, out);
-}
-
-/// Appends `stats`, with `args` unless empty.
-pub fn stats(args: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"stats");
-    rest(args, out);
-}
-
 /// Appends `version`.
 pub fn version(out: &mut Vec<u8>) {
     out.extend_from_slice(b"version\r\n");
 }
 
-/// Appends `verbosity`.
-pub fn verbosity(level: u32, noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"verbosity ");
-    number(u64::from(level), out);
-    end(noreply, out);
-}
-
-/// Appends `cache_memlimit`.
-pub fn cache_memlimit(megabytes: u32, noreply: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"cache_memlimit ");
-    number(u64::from(megabytes), out);
-    end(noreply, out);
-}
-
-/// Appends `shutdown`, with `mode` unless empty.
-pub fn shutdown(mode: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"shutdown");
-    rest(mode, out);
-}
-
-/// Appends `quit`.
-pub fn quit(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"quit\r\n");
-}
-
 /// Appends a meta command with its flags and, for `ms`, its value.
-pub fn meta(verb: MetaVerb, request: &Meta<'_>, out: &mut Vec<u8>) {
-    flagged(verb, request, None, out);
-}
-
 fn flagged(verb: MetaVerb, request: &Meta<'_>, opaque: Option<u64>, out: &mut Vec<u8>) {
     out.extend_from_slice(match verb {
         MetaVerb::Get => b"mg ",
@@ -219,17 +180,13 @@ fn flagged(verb: MetaVerb, request: &Meta<'_>, opaque: Option<u64>, out: &mut Ve
     }
 }
 
-/// Appends `mn`.
-pub fn meta_noop(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"mn\r\n");
-}
-
 #[inline]
 fn end(noreply: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
 }
 
-fn rest(words: &[u8], out: &mut Vec<u8>) {
+fn with_rest(verb: &[u8], words: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(verb);
     if !words.is_empty() {
         out.push(b' ');
         out.extend_from_slice(words);

@@ -41,30 +41,18 @@ pub const META_NOOP: &[u8] = b"MN\r\n";
 #[inline]
 pub fn value(key: &[u8], flags: u32, value: &[u8], cas: Option<u64>, out: &mut Vec<u8>) {
     out.reserve(key.len() + value.len() + 64);
-    value_header(key, flags, value.len(), cas, out);
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the line before a value of `value_bytes` bytes; the value and [`line_end`] follow.
-#[inline]
-pub fn value_header(
-    key: &[u8],
-    flags: u32,
-    value_bytes: usize,
-    cas: Option<u64>,
-    out: &mut Vec<u8>,
-) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     out.push(b' ');
     number(u64::from(flags), out);
     out.push(b' ');
-    number(value_bytes as u64, out);
+    number(value.len() as u64, out);
     if let Some(cas) = cas {
         out.push(b' ');
         number(cas, out);
     }
+    line_end(out);
+    out.extend_from_slice(value);
     line_end(out);
 }
 
