@@ -80,8 +80,8 @@ struct Arguments {
     #[arg(long)]
     trace: bool,
     /// Format of the statistics on standard output, once per second and at the end.
-    #[arg(long, value_enum, default_value_t = StatsFormat::Json)]
-    stats: StatsFormat,
+    #[arg(long, value_enum, default_value_t = Stats::Json)]
+    stats: Stats,
     /// Address for Prometheus: serves `GET /metrics`.
     #[arg(long, value_name = "HOST:PORT", value_parser = resolve)]
     admin: Option<SocketAddr>,
@@ -94,13 +94,6 @@ struct Arguments {
 enum Multiget {
     Whole,
     Sharded,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum StatsFormat {
-    Json,
-    Csv,
-    None,
 }
 
 /// About thirty years. Longer times are mistakes, and might overflow the clock.
@@ -135,11 +128,6 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
-    let stats = match arguments.stats {
-        StatsFormat::Json => Stats::Json,
-        StatsFormat::Csv => Stats::Csv,
-        StatsFormat::None => Stats::None,
-    };
     let say = |what: &str| {
         let what = what.to_owned();
         move |error: io::Error| format!("{what}: {error}")
@@ -148,7 +136,7 @@ fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
 
     let listener =
         bind(arguments.listen).map_err(say(&format!("cannot listen at {}", arguments.listen)))?;
-    let mut reporter = Reporter::new(PROGRAM, stats).map_err(say("cannot report"))?;
+    let mut reporter = Reporter::new(PROGRAM, arguments.stats).map_err(say("cannot report"))?;
     if let Some(admin) = arguments.admin {
         let complaint = format!("cannot serve metrics at {admin}");
         let listener = bind(admin).map_err(say(&complaint))?;

@@ -26,7 +26,7 @@ use crate::totals::Totals;
 use crate::window::Window;
 
 /// The form of standard output (`--stats`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Stats {
     /// JSON lines.
     Json,

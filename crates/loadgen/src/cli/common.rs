@@ -67,8 +67,8 @@ pub(super) struct Common {
     #[arg(long, value_name = "ADDR", value_parser = address)]
     admin: Option<SocketAddr>,
     /// Format of standard output.
-    #[arg(long, value_enum, default_value_t = StatsKind::Json)]
-    stats: StatsKind,
+    #[arg(long, value_enum, default_value_t = Stats::Json)]
+    stats: Stats,
     /// End when the parent process, which has this process id, ends.
     #[arg(long, value_name = "PID")]
     pub(super) tied_to_parent: Option<u32>,
@@ -84,13 +84,6 @@ enum ThinkKind {
 enum ArrivalKind {
     Constant,
     Poisson,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StatsKind {
-    Json,
-    Csv,
-    None,
 }
 
 pub(super) enum Failure {
@@ -143,12 +136,7 @@ impl Common {
     }
 
     pub(super) fn reporter(&self) -> Result<Reporter<Load>, Error> {
-        let stats = match self.stats {
-            StatsKind::Json => Stats::Json,
-            StatsKind::Csv => Stats::Csv,
-            StatsKind::None => Stats::None,
-        };
-        let mut reporter = Reporter::new("knee-load", stats).map_err(Error::System)?;
+        let mut reporter = Reporter::new("knee-load", self.stats).map_err(Error::System)?;
         if let Some(path) = &self.hdr_log {
             let what = || format!("cannot write {}", path.display());
             let file = File::create(path).map_err(|error| Error::Own { what: what(), error })?;
@@ -164,7 +152,7 @@ impl Common {
 
     /// Prints the summary of a phase that only fills a store.
     pub(super) fn print(&self, summary: &str) {
-        if self.stats == StatsKind::Json {
+        if self.stats == Stats::Json {
             // A closed pipe has no reader.
             let _ = writeln!(io::stdout(), "{summary}");
         }
