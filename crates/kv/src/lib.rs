@@ -31,7 +31,7 @@ mod server;
 mod settings;
 mod trace;
 
-pub use memcached::{EndError, MemcachedServer, StartError};
+pub use memcached::MemcachedServer;
 pub use settings::MemcachedSettings;
 
 /// The program's name, in messages.

@@ -21,57 +21,6 @@ use crate::settings::MemcachedSettings;
 /// Input bytes of a connection besides a value. No line is longer, except the line of a retrieval.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a store could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The memory is too small for the largest value
-    /// ([`MemoryLimits::memory_bytes_min`](crate::MemoryLimits::memory_bytes_min)).
-    TooLittleMemory,
-    /// The system refused a socket, a poll or a thread.
-    Io(io::Error),
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StartError::TooLittleMemory => f.write_str("too little memory for the largest values"),
-            StartError::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<io::Error> for StartError {
-    fn from(error: io::Error) -> StartError {
-        StartError::Io(error)
-    }
-}
-
-/// Why a server failed.
-#[derive(Debug)]
-pub enum EndError {
-    /// The system ended one of the event loops.
-    Io(io::Error),
-    /// The log could not be written: the last answers were not sent.
-    Unsettled(String),
-}
-
-impl std::fmt::Display for EndError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            EndError::Io(error) => write!(f, "an event loop failed: {error}"),
-            EndError::Unsettled(why) => write!(
-                f,
-                "the log cannot be written: {why}; answered writes are there when the store is opened again, \
-                 others were not answered"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for EndError {}
-
 /// A running server.
 #[derive(Debug)]
 pub struct MemcachedServer {
@@ -88,22 +37,22 @@ impl MemcachedServer {
     /// shut the server down at once.
     ///
     /// # Errors
-    /// See [`StartError`].
+    /// When the memory is below [`MemoryLimits::memory_bytes_min`](knee_kv_cache::MemoryLimits::memory_bytes_min), or the
+    /// system refuses a socket, a poll or a thread.
     pub fn start(
         settings: &MemcachedSettings,
         listener: TcpListener,
         reporter: Reporter<Store>,
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
-    ) -> Result<MemcachedServer, StartError> {
+    ) -> io::Result<MemcachedServer> {
         if settings.threads == 1 {
-            let memory = Memory::new(settings.limits).ok_or(StartError::TooLittleMemory)?;
-            let mut memory = Some(memory);
+            let mut memory = Some(Memory::new(settings.limits).ok_or_else(too_little_memory)?);
             let take = || memory.take().expect("one thread asks for one engine");
             MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, take)
         } else {
-            let stripes = Stripes::new(settings.threads, settings.limits)
-                .ok_or(StartError::TooLittleMemory)?;
+            let stripes =
+                Stripes::new(settings.threads, settings.limits).ok_or_else(too_little_memory)?;
             MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, || {
                 stripes.clone()
             })
@@ -121,7 +70,7 @@ impl MemcachedServer {
         reporter: Reporter<Store>,
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
-    ) -> Result<MemcachedServer, StartError> {
+    ) -> io::Result<MemcachedServer> {
         let items = Items::new(store.clone());
         MemcachedServer::with_engine(settings, listener, reporter, trace, before_ready, || {
             items.clone()
@@ -136,7 +85,7 @@ impl MemcachedServer {
         trace: Option<Trace>,
         before_ready: impl FnOnce(Shutdown) -> io::Result<()>,
         mut engine: impl FnMut() -> E,
-    ) -> Result<MemcachedServer, StartError> {
+    ) -> io::Result<MemcachedServer> {
         let address = listener.local_addr()?;
         let started = Moment::now();
         let facts = Arc::new(Facts { settings: *settings, listen: address, started: started.mono });
@@ -184,22 +133,31 @@ impl MemcachedServer {
     /// Waits until the server has ended, and prints the summary.
     ///
     /// # Errors
-    /// See [`EndError`].
-    pub fn join(self) -> Result<(), EndError> {
+    /// When the system ended an event loop, or the log could not be written.
+    pub fn join(self) -> io::Result<()> {
         self.join_with(|| ())
     }
 
-    /// Waits until the server has ended, calls `end_others`, and prints the summary.
+    /// The same, but calls `end_others` before it prints the summary.
     ///
     /// # Errors
-    /// See [`EndError`].
-    pub fn join_with(self, end_others: impl FnOnce()) -> Result<(), EndError> {
+    /// See [`MemcachedServer::join`].
+    pub fn join_with(self, end_others: impl FnOnce()) -> io::Result<()> {
         let ended = self.group.join();
         end_others();
         self.running.finish(|_| ());
         match self.unsettled.get() {
-            Some(why) => Err(EndError::Unsettled(why.clone())),
-            None => ended.map_err(EndError::Io),
+            Some(why) => Err(io::Error::other(format!(
+                "the log cannot be written: {why}; answered writes are there when the store is opened again, \
+                 others were not answered"
+            ))),
+            None => {
+                ended.map_err(|error| io::Error::other(format!("an event loop failed: {error}")))
+            }
         }
     }
+}
+
+fn too_little_memory() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "too little memory for the largest values")
 }

@@ -46,34 +46,21 @@ impl Traced {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::mpsc;
+    use knee_testkit::Lines;
 
     use super::*;
 
-    struct Lines(mpsc::Sender<Vec<u8>>);
-
-    impl Write for Lines {
-        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.send(text.to_vec()).map_err(io::Error::other)?;
-            Ok(text.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn key_with_newline_is_traced_on_one_line() {
-        let (lines, written) = mpsc::channel();
-        let trace = Trace::to_sink("test", Lines(lines));
+        let lines = Lines::default();
+        let trace = Trace::to_sink("test", lines.clone());
         let times = StoreTimes { service_ns: 85_120 };
         let sample = Sample { times, bytes_in: 3, bytes_out: 4, ..Sample::default() };
         let traced = Traced::new("put", "k\n\u{e9}".as_bytes());
         traced.write(&trace, 1_700_000_000_000_012_345, &sample, &"Ok");
         let line = "test: trace put \"k\\n\u{e9}\" received=1700000000.000012 bytes_in=3 bytes_out=4 \
                     status=Ok total=85.1us\n";
-        assert_eq!(written.recv().expect("a line"), line.as_bytes());
+        trace.finish();
+        assert_eq!(lines.text(), line);
     }
 }

@@ -15,7 +15,7 @@ use knee_server::program::{
 use knee_telemetry::{Reporter, Store as Recorded, tell};
 
 use super::store::{MIB, Order, Repair, StoreFlags, durability, report_excess, write_out};
-use crate::memcached::{MemcachedServer, StartError};
+use crate::memcached::MemcachedServer;
 use crate::settings::MemcachedSettings;
 use crate::{PROGRAM, grpc};
 
@@ -176,7 +176,7 @@ impl Serve {
                 MemcachedServer::start_over(store, &settings, listener, reporter, traced, on_ready)
             }
         };
-        let server = started.map_err(|error| self.not_started(error))?;
+        let server = started.map_err(|error| Failure::system("cannot start", &error))?;
         let mut grpc_ended = Ok(());
         let ended = server.join_with(|| {
             if let Some(grpc) = grpc {
@@ -208,18 +208,6 @@ impl Serve {
         }
     }
 
-    fn not_started(&self, error: StartError) -> Failure {
-        match error {
-            StartError::TooLittleMemory => Failure::usage(format!(
-                "--memory-mb {} is too little for values of --value-bytes-max {}: it takes at least {}",
-                self.memory_mb,
-                self.value_bytes_max,
-                MemoryLimits::memory_bytes_min(self.value_bytes_max as usize).div_ceil(MIB)
-            )),
-            StartError::Io(error) => Failure::system("cannot start", &error),
-        }
-    }
-
     /// Opens the store that keeps versions, if a flag asks for one.
     fn store(&self) -> Result<Option<Store>, Failure> {
         let keeps_versions = self.data.is_some()
@@ -227,6 +215,15 @@ impl Serve {
             || self.grpc.is_some()
             || self.history_s.is_some();
         if !keeps_versions {
+            let bytes_min = MemoryLimits::memory_bytes_min(self.value_bytes_max as usize);
+            if (self.memory_mb as usize * MIB) < bytes_min {
+                return Err(Failure::usage(format!(
+                    "--memory-mb {} is too little for values of --value-bytes-max {}: it takes at least {}",
+                    self.memory_mb,
+                    self.value_bytes_max,
+                    bytes_min.div_ceil(MIB)
+                )));
+            }
             return Ok(None);
         }
         let flags = StoreFlags {
