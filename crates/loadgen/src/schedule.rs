@@ -144,14 +144,6 @@ mod tests {
     }
 
     #[test]
-    fn exponential_thinking_has_its_mean() {
-        let mut random = Random::stream(2, 1);
-        let think = Think::Exponential { mean_s: 0.01 };
-        let sum: f64 = (0..100_000).map(|_| think.next(&mut random).as_secs_f64()).sum();
-        assert!((sum / 1000.0 - 1.0).abs() < 4.0 / 100_000_f64.sqrt(), "{sum}");
-    }
-
-    #[test]
     fn tiny_rate_does_not_overflow() {
         let mut random = Random::stream(0, 0);
         let due = Constant::new(1e-300, 1, 2).next(&mut random);

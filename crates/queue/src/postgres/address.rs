@@ -228,15 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn connections_without_traffic_are_probed() {
-        let config = read("postgresql://me@localhost/db").unwrap().config;
-        assert!(config.get_keepalives());
-        assert_eq!(config.get_keepalives_idle(), KEEPALIVE_IDLE);
-        assert_eq!(config.get_keepalives_interval(), Some(KEEPALIVE_INTERVAL));
-        assert_eq!(config.get_keepalives_retries(), Some(KEEPALIVE_RETRIES));
-    }
-
-    #[test]
     fn first_fitting_entry_has_the_password() {
         let wanted = ["here", "5432", "db", "me"].map(str::to_owned);
         let text = "# here:5432:db:me:no\nthere:5432:db:me:no\nhere:5433:db:me:no\nshort:line\n\
