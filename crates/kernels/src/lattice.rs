@@ -324,7 +324,6 @@ impl Solver<'_> {
         self.multiply_each_last(with_some, rest)
     }
 
-    /// Multiplies a station's polynomial in.
     fn multiply(&mut self, throughput: &mut [Vec<f64>], station: usize) -> Result<(), Error> {
         self.horner(throughput, station, |queue| &queue.steps)?;
         self.replace(throughput, station)
@@ -413,7 +412,6 @@ impl Solver<'_> {
         Ok(())
     }
 
-    /// The solution with these throughputs.
     fn solution(self, rates: Vec<Vec<f64>>) -> Result<Lattice, Error> {
         let (classes, width) = (rates.len(), self.queues.len());
         let mut throughput = vec![0.0; self.space.states * classes];

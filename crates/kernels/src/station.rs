@@ -47,7 +47,6 @@ impl Station {
     }
 }
 
-/// Checks a demand or a think time.
 pub(crate) fn checked_time(name: &'static str, time: f64) -> Result<(), Error> {
     if time.is_finite() && time >= 0.0 {
         return Ok(());

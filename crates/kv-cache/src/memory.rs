@@ -122,7 +122,6 @@ impl Memory {
         self.last_version
     }
 
-    /// As [`Engine::get`], with the key's hash.
     #[inline]
     pub(crate) fn get_hashed<R>(
         &mut self,
@@ -137,7 +136,6 @@ impl Memory {
         outcome
     }
 
-    /// As [`Engine::update`], with the key's hash.
     pub(crate) fn update_hashed<'c, R>(
         &mut self,
         hash: u64,

@@ -196,7 +196,6 @@ impl Store {
     }
 }
 
-/// A key to copy.
 struct Key {
     key: Vec<u8>,
     kind: Kind,
@@ -235,7 +234,6 @@ struct Copied {
 }
 
 impl Copied {
-    /// Appends the records of a key.
     fn add(&mut self, key: &Key) -> Result<(), Unwritable> {
         let mut growing = Growing::default();
         for (part, (kind, value)) in pieces(key.kind, &key.value).enumerate() {

@@ -20,21 +20,18 @@ use super::write::WriteError;
 /// Number of slots that are searched for expired keys under one lock.
 const EXPIRED_STEP: usize = 4096;
 
-/// The outcome of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Changed {
     /// The commit that the change made; without a change, the commit that it saw.
     pub(crate) sequence: Sequence,
     /// The key's version afterwards; 0 if the key is missing.
     pub(crate) version: Version,
-    /// Whether a value was put.
     pub(crate) put: bool,
 }
 
 /// The part of an item that the decision sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
-    /// The whole item.
     Item,
     /// The item with an empty value.
     Head,
@@ -153,7 +150,6 @@ enum Step<'a> {
     Nothing,
     /// The key counts as read.
     Use,
-    /// A record.
     Record {
         action: Action<'a>,
         /// The version that the key keeps, instead of a new one.
@@ -163,7 +159,6 @@ enum Step<'a> {
     },
 }
 
-/// Assembles a value in `value`.
 fn gather(table: &Table, view: &View, value: &mut Vec<u8>) -> Result<(), Damage> {
     value.clear();
     value.reserve(view.value_bytes);

@@ -8,7 +8,6 @@ use knee_kv_cache::engine::Second;
 use super::place::Location;
 use super::record::Sequence;
 
-/// No clear is scheduled.
 pub(super) const NEVER: Second = Second::MAX;
 
 /// The scheduled clear, and the remaining work of the last one.

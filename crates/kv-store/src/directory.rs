@@ -60,7 +60,6 @@ pub(crate) enum Repair {
     Yes,
 }
 
-/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -85,7 +84,6 @@ struct Open {
     withdrawn: Vec<SegmentId>,
 }
 
-/// The file of a growing segment.
 #[derive(Debug, Clone)]
 struct Growing {
     file: Arc<File>,
@@ -103,7 +101,6 @@ impl Growing {
     }
 }
 
-/// A directory that has been opened.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) directory: Directory,
@@ -210,12 +207,10 @@ impl Directory {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file of a segment.
     pub(crate) fn file(&self, id: SegmentId) -> PathBuf {
         self.path.join(format!("{id:08}.log"))
     }

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use knee_kv_cache::versions::CommitFigures;
 
-/// Counts [`CommitFigures`].
 #[derive(Debug, Default)]
 pub(crate) struct CommitCounters {
     groups: AtomicU64,

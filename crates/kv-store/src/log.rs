@@ -80,7 +80,6 @@ pub(crate) struct Forgotten {
     pub(crate) unsure: Sequence,
 }
 
-/// The log that a recovery found.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) segments: Vec<Arc<Segment>>,

@@ -76,9 +76,7 @@ pub(crate) struct OnDisk {
 pub(crate) enum Kind {
     /// Sets the value of the key.
     Put = 1,
-    /// Appends to the value.
     Append = 2,
-    /// Deletes the key.
     Delete = 3,
     /// Ends the segment.
     Seal = 4,
@@ -98,7 +96,6 @@ impl Kind {
             .find(|&kind| kind as u8 == bits)
     }
 
-    /// Whether the record belongs to a key.
     pub(crate) fn is_of_a_key(self) -> bool {
         matches!(self, Kind::Put | Kind::Append | Kind::Delete | Kind::Lost)
     }
@@ -155,7 +152,6 @@ impl Record<'_> {
         Record { key, version, part: u32::MAX, ..Record::of_no_key(Kind::Lost, sequence) }
     }
 
-    /// A record that belongs to no key.
     pub(crate) fn of_no_key(kind: Kind, sequence: Sequence) -> Record<'static> {
         Record {
             kind,
@@ -176,7 +172,6 @@ impl Record<'_> {
         }
     }
 
-    /// Length of the record, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         record_bytes(self.kind, self.key.len(), self.value.len(), self.request.is_some())
     }
@@ -236,7 +231,6 @@ impl Record<'_> {
     }
 }
 
-/// Length of a record, in bytes.
 pub(crate) fn record_bytes(kind: Kind, key: usize, value: usize, has_request: bool) -> usize {
     (key_offset(kind as u8, has_request) + key + value).next_multiple_of(ALIGN)
 }
@@ -326,12 +320,10 @@ pub(crate) fn brief(bytes: &[u8]) -> Brief<'_> {
 
 /// Some fields of a record.
 pub(crate) struct Brief<'a> {
-    /// A [`Kind`] as a number.
     pub(crate) kind: u8,
     pub(crate) sequence: Sequence,
     pub(crate) part: u32,
     pub(crate) key: &'a [u8],
-    /// Length of the record, in bytes.
     pub(crate) bytes: usize,
 }
 

@@ -67,9 +67,7 @@ pub(crate) struct Findings {
     pub(crate) damaged: BTreeSet<SegmentId>,
     /// The damaged stretches between records: the place where each begins, and the offset where it ends.
     gaps: BTreeMap<Location, usize>,
-    /// Wholly unreadable segments.
     pub(crate) unreadable: BTreeSet<SegmentId>,
-    /// Segments after a lost part.
     behind_lost: BTreeSet<SegmentId>,
     /// The records that damage may have taken.
     pub(crate) losses: Losses,

@@ -182,7 +182,6 @@ fn perhaps_lost(table: &Table, slot: SlotId, up_to: Sequence) -> Vec<Sequence> {
     lost
 }
 
-/// The lost records of all stripes.
 struct LostKeys {
     named: HashMap<Vec<u8>, Vec<Sequence>>,
     /// Lost records whose key is known only by its sum ([`key_sum`]), sorted.

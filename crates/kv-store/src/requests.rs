@@ -49,7 +49,6 @@ impl Shard {
         self.made.get(&request).copied()
     }
 
-    /// Remembers the outcome of a request.
     pub(crate) fn remember(&mut self, request: RequestId, committed: Committed) {
         if let Some(made) = self.made.get_mut(&request) {
             *made = committed;

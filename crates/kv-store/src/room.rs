@@ -34,7 +34,6 @@ impl Room {
         room
     }
 
-    /// The space for a clear record.
     pub(super) const CLEAR: Room = Room { bytes: RECORD_COST_BYTES, records: 1, frees: true };
 
     /// Segments that the commit may take beyond the limit.

@@ -61,7 +61,6 @@ enum Bytes {
 }
 
 impl Segment {
-    /// An empty segment of `bytes`.
     pub(crate) fn growing(id: SegmentId, salt: u32, bytes: usize) -> io::Result<Segment> {
         let memory = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
         Ok(Segment::new(id, salt, Bytes::Growing(memory), 0, bytes))
@@ -123,7 +122,6 @@ impl Segment {
         self.tally.requested_ms.store(elapsed_ms + 1, Ordering::Relaxed);
     }
 
-    /// Capacity in bytes.
     pub(crate) fn capacity(&self) -> usize {
         match &self.bytes {
             Bytes::Growing(memory) => memory.len(),
@@ -179,7 +177,6 @@ impl Segment {
         }
     }
 
-    /// The record at an offset, unchecked.
     #[inline]
     pub(crate) fn record(&self, offset: usize) -> Record<'_> {
         record::trusted(self.written(offset, self.filled()))
@@ -202,7 +199,6 @@ impl Segment {
         !matches!(self.bytes, Bytes::Growing(_))
     }
 
-    /// Notes a clear record.
     pub(crate) fn note_clear(&self) {
         self.tally.clears.store(true, Ordering::Relaxed);
     }
@@ -212,7 +208,6 @@ impl Segment {
         self.tally.clears.load(Ordering::Relaxed)
     }
 
-    /// Bytes of live records.
     pub(crate) fn live(&self) -> u64 {
         self.tally.live.load(Ordering::Relaxed) % LIVE_RECORD
     }

@@ -81,7 +81,6 @@ impl Store {
         Ok(Store::new(log, options))
     }
 
-    /// A store over a log.
     pub(super) fn new(log: Log, options: StoreOptions) -> Store {
         let log = Arc::new(log);
         let stripes = options.stripes.next_power_of_two();

@@ -108,7 +108,6 @@ pub(crate) struct Table {
     cleared: Vec<Sequence>,
     /// Deleted keys without older versions.
     gone: HashMap<u32, Gone>,
-    /// Bytes of the delete records of `gone`.
     gone_bytes: usize,
     /// Slots whose records a recovery has not yet put in order.
     unordered: HashSet<u32>,
@@ -183,7 +182,6 @@ impl Table {
         }
     }
 
-    /// The slot of a key.
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Result<Option<SlotId>, Damage> {
         let tag = tag(hash);
         let mut damage = None;
@@ -278,7 +276,6 @@ impl Table {
         }
     }
 
-    /// Sets the newest record of a slot.
     fn set_newest(&mut self, id: SlotId, at: Location) {
         let deleted = self.trusted(at).kind.is_absence();
         let slot = &mut self.slots[id.0 as usize];

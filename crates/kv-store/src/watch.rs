@@ -36,7 +36,6 @@ pub enum What {
 /// Receives an event and must not wait; `false` ends the watch.
 pub type Listener = Box<dyn Fn(Event) -> bool + Send + Sync>;
 
-/// All watches.
 #[derive(Default)]
 pub(crate) struct Watches {
     watches: Mutex<Vec<Watch>>,

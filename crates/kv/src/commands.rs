@@ -76,7 +76,6 @@ impl Answered {
     }
 }
 
-/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The whole answer was appended.
@@ -84,7 +83,6 @@ pub(crate) enum Outcome {
     /// The answer is too long to be appended at once. Call again with the same request and [`Progress`], once its
     /// beginning has been sent.
     Suspended,
-    /// The connection is to be closed.
     Close,
 }
 

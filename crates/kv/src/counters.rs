@@ -56,7 +56,6 @@ counters! {
 #[derive(Debug, Default)]
 struct Cells([AtomicU64; ALL.len()]);
 
-/// The counters of all threads.
 #[derive(Debug)]
 pub(crate) struct Counters {
     threads: Box<[Cells]>,
@@ -89,7 +88,6 @@ impl Counters {
         })
     }
 
-    /// Resets all counters to 0.
     pub(crate) fn reset(&self) {
         *self.zero.lock().unwrap_or_else(PoisonError::into_inner) = self.sums();
     }

@@ -30,7 +30,6 @@ const DRAIN: u64 = 1;
 /// The interval of checks whether the last answers have left.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
-/// Figures of a store that keeps versions, and of its commits.
 type VersionFigures = (knee_kv_store::Figures, knee_kv_store::CommitFigures);
 
 /// State of a connection between requests.
@@ -108,7 +107,6 @@ impl<E: Engine> Server<E> {
         }
     }
 
-    /// The second of the current batch.
     fn second(&mut self, now: Instant) -> Second {
         if self.second.0 != now {
             self.second = (now, self.calendar.second(now));
@@ -295,7 +293,6 @@ fn version_gauges(
     }
 }
 
-/// The trace of a request, and the first word of its answer.
 fn traced(op: Op, request: &[u8], answer: &[u8]) -> (Traced, String) {
     let front = |text: &'_ [u8], ends: &[u8]| {
         text.iter().position(|byte| ends.contains(byte)).unwrap_or(text.len())

@@ -53,7 +53,6 @@ const RECONNECT: u64 = 5 << 32;
 const THOUGHT: u64 = 6 << 32;
 const ARRIVAL: u64 = 7 << 32;
 
-/// The clients of one thread.
 pub(crate) struct Clients<T: Traffic> {
     run: Arc<Run>,
     traffic: Arc<T>,
@@ -90,7 +89,6 @@ enum Phase {
     Done,
 }
 
-/// A client's connection.
 struct Connection<M> {
     server: usize,
     /// `None` while the connection is not open.

@@ -16,7 +16,6 @@ pub(crate) const SHOWN_BYTES_MAX: usize = 80;
 /// Prints the messages of all threads on standard error: each once, and a limited number.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
-    /// The kinds of the printed messages.
     printed: Mutex<Vec<String>>,
     printed_wrong_value: AtomicBool,
 }
@@ -41,7 +40,6 @@ impl Complaints {
         printed.push(kind);
     }
 
-    /// Prints the first wrong value.
     pub(crate) fn wrong_value(&self, server: SocketAddr, wrong: &dyn Display) {
         if !self.printed_wrong_value.swap(true, Ordering::Relaxed) {
             let message =

@@ -56,7 +56,6 @@ pub(crate) enum Unusable {
 }
 
 impl Unusable {
-    /// The message about a server.
     pub(crate) fn of(&self, server: SocketAddr) -> String {
         match self {
             Unusable::Unconnected(why) => format!("no connection to {server}: {why}"),

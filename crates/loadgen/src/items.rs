@@ -15,7 +15,6 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// The value that belongs to a key.
     #[inline]
     pub(crate) fn value(&self, key: u32) -> KeyValue {
         KeyValue::of(self.value_size, self.keys.hash(key))

@@ -71,12 +71,10 @@ impl KeySpace {
         self.format
     }
 
-    /// The length of the longest key.
     pub(crate) fn key_bytes_max(&self) -> usize {
         self.prefix.len() + DIGITS
     }
 
-    /// Appends the key's name.
     #[inline]
     pub(crate) fn append(&self, key: u32, out: &mut Vec<u8>) {
         self.append_number(u64::from(key), out);
@@ -134,7 +132,6 @@ impl KeySpace {
     }
 }
 
-/// How keys are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum KeyChoice {
     /// Each client goes through all keys in order, over and over. The clients' first keys are evenly spaced.
@@ -196,7 +193,6 @@ enum Way {
 }
 
 impl KeyPicker {
-    /// The picker of client number `client` of `clients`.
     pub(crate) fn new(choice: KeyChoice, keys: u64, client: u64, clients: u64) -> KeyPicker {
         let way = match choice {
             KeyChoice::Sequential => {

@@ -42,7 +42,6 @@ impl MixPosition {
         MixPosition { mix, place }
     }
 
-    /// Whether the next request is a set.
     #[inline]
     pub(crate) fn next_is_set(&mut self) -> bool {
         let set = self.place < u64::from(self.mix.sets);

@@ -79,7 +79,6 @@ impl Arrivals {
         }
     }
 
-    /// When the next request is due.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.due.peek().or(self.later.peek()).map(|Reverse((due, _))| *due)
     }
@@ -181,7 +180,6 @@ pub(crate) struct Destination {
     pub(crate) opening: usize,
 }
 
-/// The server of client number `client`.
 pub(crate) fn server_of(client: u64, servers: usize) -> usize {
     (client % servers as u64) as usize
 }

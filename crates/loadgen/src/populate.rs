@@ -26,7 +26,6 @@ const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The length of the longest answer to a set.
 const RESPONSE_BYTES_MAX: u64 = 4096;
 
-/// How often progress is printed.
 pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How long an answer may take.
@@ -76,7 +75,6 @@ pub(crate) fn populate(
     Ok(summary(servers, total, share, keys))
 }
 
-/// The number of keys in this share of `total`.
 pub(crate) fn share_of(total: u64, share: f64) -> u64 {
     (total as f64 * share).round() as u64
 }

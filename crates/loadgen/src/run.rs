@@ -63,7 +63,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The numbers of the clients of `thread`.
     pub(crate) fn clients_of(&self, thread: usize) -> Range<u64> {
         let (thread, threads) = (thread as u64, self.threads as u64);
         thread * self.clients / threads..(thread + 1) * self.clients / threads
@@ -119,7 +118,6 @@ impl Run {
         }
     }
 
-    /// Counts a connection to this server that was opened before the start.
     pub(crate) fn count_open(&self, server: usize) {
         self.opened[server].fetch_add(1, Ordering::Relaxed);
     }
@@ -245,7 +243,6 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Waits until all threads have opened their connections.
 fn wait_until_open(
     ready: &Receiver<Result<(), Error>>,
     run: &Run,

@@ -7,7 +7,6 @@ use knee_random::Random;
 /// Streams of think times. Requests and arrivals have other streams, so that they do not depend on answers.
 const THINK_STREAMS: u64 = 1 << 62;
 
-/// The think times of client number `client`.
 pub(crate) fn thinking(seed: u64, client: u64) -> Random {
     Random::stream(seed, THINK_STREAMS | client)
 }
@@ -89,7 +88,6 @@ impl Think {
         }
     }
 
-    /// The next think time.
     #[inline]
     pub(crate) fn next(self, random: &mut Random) -> Duration {
         match self {

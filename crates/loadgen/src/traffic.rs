@@ -14,7 +14,6 @@ pub(crate) trait Traffic: Send + Sync + 'static {
     /// The state of a connection that verification needs, such as the requests in flight.
     type Memory: Default + Send;
 
-    /// The stream of client number `client` of `clients`.
     fn requests(&self, client: u64, clients: u64) -> Self::Requests;
 
     /// The length of the longest answer.
@@ -104,7 +103,6 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A wrong value in an answer.
 pub(crate) struct WrongValue<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,

@@ -11,7 +11,6 @@ use knee_random::{GOLDEN, below, mix, unit};
 /// The length of the largest value.
 pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 
-/// The distribution of value sizes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ValueSize {
     Fixed {
@@ -57,7 +56,6 @@ impl FromStr for ValueSize {
     }
 }
 
-/// The value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyValue {
     hash: u64,
@@ -66,7 +64,6 @@ pub(crate) struct KeyValue {
 }
 
 impl KeyValue {
-    /// The value of the key with this hash.
     #[inline]
     pub(crate) fn of(size: ValueSize, hash: u64) -> KeyValue {
         let bytes = match size {

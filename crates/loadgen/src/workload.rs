@@ -28,7 +28,6 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// The operation of a retrieval.
     fn retrieval(&self) -> Op {
         if self.multiget == 1 { Op::Get } else { Op::Multiget }
     }

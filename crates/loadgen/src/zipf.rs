@@ -39,7 +39,6 @@ impl Zipf {
         }
     }
 
-    /// Draws a rank.
     #[inline]
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         loop {

@@ -14,7 +14,6 @@ use crate::shard;
 use crate::source::Source;
 
 impl Proxy {
-    /// Sends a flight's request over `lane`.
     pub(crate) fn dispatch(&mut self, io: &mut Io, id: u32, lane: u32, request: Source<'_>) {
         let now = io.now();
         let slots = self.config.mode != crate::config::Mode::Pipelined;
@@ -211,7 +210,6 @@ impl Proxy {
     }
 }
 
-/// Overwrites a buffer with the first line of a request.
 fn keep_line(request: &[u8], line: &mut Vec<u8>) {
     let end = memchr(b'\n', request).map_or(request.len(), |at| at + 1);
     line.clear();

@@ -86,7 +86,6 @@ pub(crate) struct Condition {
     /// The token that the client holds.
     pub(crate) held: u64,
     key: Place,
-    /// The digits of the token.
     token: Place,
     base64: bool,
 }
@@ -251,7 +250,6 @@ mod tests {
         assert_ne!(void_token([4, 9].into_iter()), token(0, [4, 9].into_iter()));
     }
 
-    /// The condition of a request, and its canonical form.
     fn canonical(line: &str) -> (Condition, Vec<u8>) {
         let mut decoder = RequestDecoder::new(Limits::default());
         let Decoded::Complete { item, .. } = decoder.decode(line.as_bytes()) else {

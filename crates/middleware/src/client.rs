@@ -17,7 +17,6 @@ pub(crate) enum Ending {
     Answering,
 }
 
-/// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) decoder: RequestDecoder,

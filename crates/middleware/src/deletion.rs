@@ -37,7 +37,6 @@ fn delete(key: &[u8], base64: bool) -> Vec<u8> {
     }
 }
 
-/// The form of the answer to a deletion.
 pub(crate) fn form(deletion: &[u8]) -> Form {
     match deletion {
         FLUSH => Form::Done,

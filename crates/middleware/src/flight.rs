@@ -46,7 +46,6 @@ pub(crate) struct Part {
     pub(crate) tried: u64,
 }
 
-/// The outcome of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) hits: u32,
@@ -63,7 +62,6 @@ pub(crate) struct Flight {
     pub(crate) opaque: Opaque,
     /// For a conditional write over several servers.
     pub(crate) condition: Condition,
-    /// The lane that serves the flight.
     pub(crate) lane: Option<u32>,
     /// Whether the answer is complete, but waits for the answer to an earlier request of the same client.
     pub(crate) done: bool,
@@ -138,7 +136,6 @@ impl Flight {
         canonical
     }
 
-    /// Sets `count` empty parts.
     pub(crate) fn clear_parts(&mut self, count: usize) {
         self.parts.resize_with(count, Part::default);
         for part in &mut self.parts {

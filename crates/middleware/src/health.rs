@@ -59,7 +59,6 @@ struct Absence {
     deleted: usize,
 }
 
-/// The result of an ejection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ejection {
     /// Whether other threads may have connections of the ended term.
@@ -70,7 +69,6 @@ pub(crate) struct Ejection {
     pub(crate) is_new: bool,
 }
 
-/// The next step of a return.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A condition of the return does not hold yet.

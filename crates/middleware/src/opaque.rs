@@ -10,7 +10,6 @@ use knee_proto::{Response, Status, encode};
 /// Longest opaque of a client, see [`knee_proto::ErrorKind::MetaOpaqueTooLong`].
 const BYTES_MAX: usize = 31;
 
-/// The opaque of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opaque {
     /// The opaque for servers.
@@ -35,7 +34,6 @@ impl Opaque {
         opaque
     }
 
-    /// The client's opaque.
     pub(crate) fn client(&self) -> Option<&[u8]> {
         self.length.map(|length| &self.bytes[..usize::from(length)])
     }
@@ -50,7 +48,6 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// An answer without an opaque.
     #[inline]
     pub(crate) fn plain(response: Response<'a>) -> Answer<'a> {
         Answer { flag: response.raw.len()..response.raw.len(), response }

@@ -21,9 +21,7 @@ const WINDOW: u64 = 1;
 const EXIT_IDLE: u64 = 2;
 pub(crate) const RETRY: u64 = 16;
 
-/// The peer of a connection.
 pub(crate) enum Peer {
-    /// The connection is closed, or about to close.
     Closed,
     Client(Client),
     Server {

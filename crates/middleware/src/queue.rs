@@ -101,13 +101,11 @@ impl Shared {
         self.jobs.is_empty()
     }
 
-    /// Appends a job to the queue.
     pub(crate) fn put(&self, job: Job) {
         let full = self.jobs.push(job).is_err();
         assert!(!full, "the queue has no room for a thread's job");
     }
 
-    /// Takes the job that has waited longest.
     pub(crate) fn take(&self) -> Option<Job> {
         self.jobs.pop()
     }

@@ -45,7 +45,6 @@ impl Proxy {
         }
     }
 
-    /// Takes the answer to a deletion of a return.
     pub(crate) fn take_deletion(&mut self, io: &mut Io, server: usize, status: &Status<'_>) {
         let state = &mut self.servers[server];
         state.deletes &= deletion::is_done(status);

@@ -95,7 +95,6 @@ pub(crate) enum Plan {
 
 /// The statistics that are forwarded: their answers end with `END`, or are `RESET`, and show no keys of clients.
 const STATS: [&[u8]; 7] = [b"", b"settings", b"items", b"slabs", b"sizes", b"conns", b"reset"];
-/// Plans a request in front of `servers` servers.
 pub(crate) fn plan(request: &Request<'_>, servers: usize, sharded: bool) -> Plan {
     let replicated = servers > 1;
     let line = |op, form, kind, changes, items| Route {

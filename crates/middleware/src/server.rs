@@ -82,7 +82,6 @@ impl Server {
     }
 }
 
-/// The state of one connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Down,
@@ -142,7 +141,6 @@ impl Upstream {
         }
     }
 
-    /// Whether an answer or the connection is overdue.
     pub(crate) fn overdue(&self, now: Instant, patience: Duration) -> bool {
         let waiting = match self.state {
             State::Down => false,

@@ -426,13 +426,11 @@ fn is_silent(silence: Silence, response: &Response<'_>) -> bool {
     }
 }
 
-/// Overwrites a buffer with an answer.
 fn rewrite(buffer: &mut Vec<u8>, answer: &Answer<'_>, opaque: &Opaque) {
     recycle(buffer);
     answer.write(opaque, buffer);
 }
 
-/// Overwrites a buffer.
 fn set(buffer: &mut Vec<u8>, bytes: &[u8]) {
     recycle(buffer);
     buffer.extend_from_slice(bytes);

@@ -7,7 +7,6 @@ use knee_proto::{Request, encode};
 pub(crate) enum Source<'a> {
     /// The parsed request, with its number: it is sent once to each server and not kept.
     Parsed(&'a Request<'a>, u32),
-    /// The canonical form.
     Canonical(&'a [u8]),
 }
 

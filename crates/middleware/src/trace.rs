@@ -10,7 +10,6 @@ pub(crate) struct Trace {
     op: Op,
     /// Its first line, shortened.
     line: String,
-    /// The servers that were asked.
     servers: String,
 }
 
@@ -18,7 +17,6 @@ pub(crate) struct Trace {
 const LINE_CHARS_MAX: usize = 120;
 
 impl Trace {
-    /// The trace of a request that asked the servers in the bit set `tried`.
     pub(crate) fn new(op: Op, request: &[u8], tried: u64, servers: &[Server]) -> Trace {
         let line = request.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line).chars().take(LINE_CHARS_MAX).collect();
@@ -31,7 +29,6 @@ impl Trace {
         Trace { op, line, servers: asked.join(",") }
     }
 
-    /// Prints the trace.
     pub(crate) fn print(&self, stamps: &Stamps, error: bool) {
         let us = |from, to| elapsed_ns(from, to) as f64 / 1000.0;
         let message = format_args!(

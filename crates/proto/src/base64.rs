@@ -2,7 +2,6 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends the encoding of `bytes`, padded.
 pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.chunks(3) {
         let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));

@@ -27,7 +27,6 @@ pub struct RequestDecoder {
     stale_key: Option<StaleKey>,
 }
 
-/// The outcome of a command line.
 enum Line<'a> {
     Request(Request<'a>),
     /// A storage request without its value, and the value's length.

@@ -101,7 +101,6 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// The status of a meta response's code.
     pub(crate) fn of_meta(code: &[u8]) -> Option<Status<'a>> {
         Some(match code {
             b"VA" => Status::MetaValue,

@@ -97,7 +97,6 @@ pub struct ResponseDecoder {
 /// How far the response at the front has been scanned.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// The start of the current line.
     line_start: usize,
     /// The place from which to look for the end of the line.
     scanned: usize,

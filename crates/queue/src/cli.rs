@@ -28,7 +28,6 @@ use crate::sqlite::{self, Sqlite};
 
 const PROGRAM: &str = "knee-queue";
 
-/// Flags for PostgreSQL alone.
 const OF_POSTGRES: [&str; 6] = [
     "database_password_file",
     "connections",
@@ -37,7 +36,6 @@ const OF_POSTGRES: [&str; 6] = [
     "connection_idle_max_s",
     "combine",
 ];
-/// Flags for SQLite alone.
 const OF_SQLITE: [&str; 1] = ["durability"];
 
 /// About thirty years. Longer times are mistakes, and might overflow the clock.

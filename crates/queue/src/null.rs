@@ -20,7 +20,6 @@ pub struct Null {
     arrivals: broadcast::Sender<Option<Arrival>>,
 }
 
-/// The last message that was sent.
 #[derive(Debug)]
 struct Last {
     sender: ClientId,
@@ -49,7 +48,6 @@ impl Null {
         self.lock().clone()
     }
 
-    /// Sends messages; returns their numbers.
     fn send(&self, sender: ClientId, messages: Vec<Outgoing>) -> Vec<MessageId> {
         let numbers = messages.iter().map(|_| self.number()).collect();
         if let Some(Outgoing { queue, content, .. }) = messages.into_iter().next_back() {
@@ -62,7 +60,6 @@ impl Null {
         numbers
     }
 
-    /// The last message as a new message to a client in a queue.
     fn message(&self, last: &Last, receiver: ClientId, queue: QueueId) -> Stored {
         let &Last { sender, arrived_at_us, ref content, .. } = last;
         let (id, content) = (self.number(), content.clone());

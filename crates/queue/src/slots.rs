@@ -12,7 +12,6 @@ pub(crate) struct Slots {
     semaphore: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
-    /// When the last slot was released.
     released: Mutex<Instant>,
 }
 

@@ -12,7 +12,6 @@ use crate::operation::{ANYBODY, ClientId, QueueId};
 /// Poll interval per waiting call: all calls together poll at most 500 times a second.
 const POLL_INTERVAL_EACH: Duration = Duration::from_millis(2);
 
-/// The waiting calls of a server.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     places: Mutex<Places>,

@@ -100,7 +100,6 @@ pub(crate) struct EventLoop<H> {
     pub(crate) handler: H,
     /// Whether accepting is paused until its timer fires.
     pub(crate) accept_rests: bool,
-    /// Whether `on_shutdown` was called.
     pub(crate) shutdown_notified: bool,
     /// The connections to read again: a kept buffer, so that a batch allocates nothing.
     pub(crate) reading: Vec<u32>,
@@ -399,7 +398,6 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
-    /// Counts the input of a connection after all of it was consumed.
     fn count_consumed(&mut self, conn: ConnId) {
         if self.io.get(conn).is_some_and(|connection| connection.has_long_input()) {
             self.io.count_input(conn.index, true);
@@ -419,7 +417,6 @@ impl<H: Handler> EventLoop<H> {
         consumed
     }
 
-    /// Keeps the input behind its first `consumed` bytes.
     fn keep(&mut self, conn: ConnId, mut input: Vec<u8>, mut consumed: usize, progressed: bool) {
         let bytes_max = self.io.config.input_bytes_max;
         let Some(connection) = self.io.get_mut(conn) else { return };

@@ -110,7 +110,6 @@ pub(crate) struct Connection {
     pub(crate) request_bytes: usize,
     /// Bytes of unsent output that are counted.
     pub(crate) answer_bytes: usize,
-    /// Bytes sent since `holds_since`.
     pub(crate) sent_since: usize,
     /// When the first of those bytes were counted.
     pub(crate) holds_since: Instant,

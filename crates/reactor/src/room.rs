@@ -22,7 +22,6 @@ pub(crate) struct Room {
     pub(crate) answers: AtomicUsize,
     /// Connections that wait for room.
     pub(crate) waiting: AtomicUsize,
-    /// Whether a handler waits for room for answers.
     pub(crate) handler_waits: AtomicBool,
 }
 

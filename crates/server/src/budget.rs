@@ -47,7 +47,6 @@ impl Budget {
         Arc::new(Budget { taken: AtomicUsize::new(0), bytes_max, flag })
     }
 
-    /// The memory of a new connection.
     pub(crate) fn connection(self: &Arc<Budget>) -> Arc<ConnectionMemory> {
         let (taken, activity) = (AtomicUsize::new(0), Activity::begin());
         Arc::new(ConnectionMemory { budget: Arc::clone(self), taken, activity })

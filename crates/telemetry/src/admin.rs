@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::prometheus;
 
-/// The longest request that is read.
 const REQUEST_BYTES_MAX: u64 = 8 * 1024;
 
 /// Largest number of clients served at a time, each by its own thread. A further client takes the place of the oldest.

@@ -54,7 +54,6 @@ struct Progress {
 struct Open<R: Role> {
     /// When its first window arrived; one second later for a late window.
     since: Instant,
-    /// The windows by thread.
     windows: BTreeMap<usize, Window<R>>,
 }
 

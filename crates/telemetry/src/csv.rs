@@ -15,7 +15,6 @@ pub(crate) const HEADER: &str = "secs,qlen,thru,msrt,items,nset,nget,nmget,sqt,g
 /// Width of the histograms' bins: 0.1 ms.
 const BIN_NS: u64 = 100_000;
 
-/// The types that have columns, in the order of the columns.
 const COLUMNS: [Op; 3] = [Op::Set, Op::Get, Op::Multiget];
 
 /// Prints seconds as rows, from the first request on.
@@ -68,7 +67,6 @@ impl Rows {
     }
 }
 
-/// `numerator / denominator`, or 0 if the denominator is 0.
 fn ratio(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }

@@ -51,7 +51,6 @@ impl Output {
         Ok(Output::new(program, "standard output", Box::new(stdout)))
     }
 
-    /// Writes `line` and a line feed.
     pub(crate) fn line(&mut self, line: &str) {
         let Some(sink) = &mut self.sink else {
             return;

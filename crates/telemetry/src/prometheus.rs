@@ -11,7 +11,6 @@ use crate::role::{Reading as _, Role};
 use crate::stage::Times as _;
 use crate::totals::Totals;
 
-/// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Upper bounds of the histogram buckets in nanoseconds, with their `le` label in seconds. On one machine, a cache tier
@@ -38,7 +37,6 @@ const BOUNDS: [(u64, &str); 19] = [
     (10_000_000_000, "10"),
 ];
 
-/// The whole page.
 pub(crate) fn page<R: Role>(totals: &Totals<R>) -> String {
     let mut page = Page { role: R::NAME, text: String::new() };
     requests(&mut page, totals);
@@ -55,7 +53,6 @@ pub(crate) fn page<R: Role>(totals: &Totals<R>) -> String {
     page.text
 }
 
-/// Counters of the requests, by type.
 fn requests<R: Role>(page: &mut Page, totals: &Totals<R>) {
     type Field = fn(&Counts) -> u64;
     let families: [(&'static str, &'static str, Field); 7] = [
@@ -141,7 +138,6 @@ impl Page {
     }
 }
 
-/// Escapes a label value between quotes.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

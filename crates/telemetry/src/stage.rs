@@ -27,7 +27,6 @@ impl Stage {
         }
     }
 
-    /// The JSON field of the stage's sum.
     pub(crate) const fn sum_field(self) -> &'static str {
         match self {
             Stage::Queueing => "queueing_sum_ns",
@@ -38,7 +37,6 @@ impl Stage {
     }
 }
 
-/// The most stages that any role times.
 pub(crate) const STAGES_MAX: usize = 4;
 
 /// The durations of a request that one role measures.

@@ -11,7 +11,6 @@ use crate::role::{Reading as _, Role};
 /// The records of one thread from one cut to the next, as plain data to send.
 #[derive(Debug)]
 pub struct Window<R: Role> {
-    /// Index of the thread.
     pub(crate) thread: usize,
     /// Start and end, on the wall clock: whole seconds, except at a thread's start and end.
     pub(crate) from_unix_ns: u64,

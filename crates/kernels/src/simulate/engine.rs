@@ -40,7 +40,6 @@ struct Token {
     is_lost: bool,
     /// When the token came to its station.
     came: f64,
-    /// When the round began.
     began: f64,
 }
 
@@ -167,7 +166,6 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Simulates the next part of the run, of this length.
     pub(super) fn run(&mut self, length: Length) -> Result<(), Error> {
         match length {
             Length::Rounds(rounds) => {
@@ -439,7 +437,6 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// A customer's service ends, and the customer goes on.
     #[inline]
     fn leave(&mut self, station: usize, customer: u32) -> Result<(), Error> {
         if self.has_blocking {

@@ -19,7 +19,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a value.
     #[inline]
     pub(super) fn record(&mut self, value: f64) {
         let bucket = (value.to_bits() >> SHIFT) as usize;

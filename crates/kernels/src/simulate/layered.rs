@@ -153,7 +153,6 @@ pub fn simulate_layered(
     })
 }
 
-/// A step of a request.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Its share of a tier's work.
@@ -173,7 +172,6 @@ enum Step {
 #[derive(Clone, Debug, Default)]
 struct Customer {
     step: usize,
-    /// When the request began.
     began: f64,
     /// When its present stage began.
     entered: f64,
@@ -209,7 +207,6 @@ impl Host {
         (self.cores / self.active as f64).min(1.0)
     }
 
-    /// The time of the next completion.
     fn next_time(&self) -> f64 {
         let next = self.done.next_time();
         if next.is_finite() { self.at + (next - self.served).max(0.0) / self.rate() } else { next }
@@ -457,7 +454,6 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The steps of a request.
 fn steps(network: &Layered) -> Vec<Step> {
     let stage = |stage: &Stage| {
         let shares = stage.shares.iter().enumerate().filter(|(_, share)| **share > 0.0);

@@ -55,7 +55,6 @@ pub struct Time {
 }
 
 impl Time {
-    /// Draws a time.
     #[inline]
     pub(super) fn draw(&self, random: &mut Random) -> f64 {
         self.mean * self.shape.draw(random)
@@ -128,7 +127,6 @@ impl Route {
         Ok(Route { steps, ways })
     }
 
-    /// Draws the position after `position`.
     #[inline]
     pub(super) fn next(&self, position: u32, random: &mut Random) -> u32 {
         match self.ways[position as usize].as_slice() {
@@ -140,7 +138,6 @@ impl Route {
         }
     }
 
-    /// The step at a position.
     #[inline]
     pub(super) fn step(&self, position: u32) -> usize {
         self.steps[position as usize]
@@ -221,7 +218,6 @@ impl Station {
         Station { service, places, levels: Vec::new(), is_blocking: false }
     }
 
-    /// The level of a class.
     #[inline]
     pub(super) fn level(&self, class: u32) -> usize {
         self.levels.get(class as usize).map_or(0, |&level| level as usize)

@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use knee_random::unit;
 
-/// The random numbers of a replication.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     uniform: knee_random::Random,
@@ -22,7 +21,6 @@ impl Random {
         self.uniform.unit()
     }
 
-    /// Uniform in 0..`bound`.
     #[inline]
     pub(super) fn below(&mut self, bound: usize) -> usize {
         self.uniform.below(bound as u64) as usize

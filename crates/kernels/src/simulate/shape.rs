@@ -60,7 +60,6 @@ impl Shape {
         if right { Ok(()) } else { Err(Error::Argument { name: "shape", problem: "out of range" }) }
     }
 
-    /// Draws a time.
     #[inline]
     pub(super) fn draw(&self, random: &mut Random) -> f64 {
         match self {
@@ -98,7 +97,6 @@ impl Shape {
     }
 }
 
-/// Whether a number can be a time.
 pub(super) fn is_time(value: f64) -> bool {
     value.is_finite() && value >= 0.0
 }

@@ -60,7 +60,6 @@ pub(crate) struct Head {
     pub(crate) used_at: Second,
 }
 
-/// The size of an item.
 #[inline]
 pub(crate) fn item_bytes(key_len: usize, value_len: usize) -> usize {
     (HEADER_BYTES + key_len + value_len).next_multiple_of(UNIT_BYTES)

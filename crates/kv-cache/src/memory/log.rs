@@ -16,7 +16,6 @@ struct Segment {
     filled: usize,
     /// The bytes of items that are in the index.
     live: usize,
-    /// Whether the segment is for one large item.
     large: bool,
 }
 
@@ -59,7 +58,6 @@ impl Log {
         }
     }
 
-    /// The size of a common segment.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
     }
@@ -80,7 +78,6 @@ impl Log {
         self.segment_bytes + BOOKKEEPING_BYTES
     }
 
-    /// The memory that a large item takes.
     pub(crate) fn large_item_cost(&self, item_bytes: usize) -> usize {
         item_bytes + BOOKKEEPING_BYTES
     }
@@ -250,7 +247,6 @@ impl Log {
         self.filled.front().copied()
     }
 
-    /// Whether the segment holds one large item.
     pub(crate) fn holds_large_item(&self, segment: u32) -> bool {
         self.segments[segment as usize].large
     }
@@ -292,7 +288,6 @@ impl Log {
         u32_at(self.bytes(at), VALUE_LEN) as usize
     }
 
-    /// The size of the item.
     pub(crate) fn size(&self, at: Location) -> usize {
         let bytes = self.bytes(at);
         item_bytes(usize::from(bytes[KEY_LEN]), u32_at(bytes, VALUE_LEN) as usize)
@@ -332,7 +327,6 @@ impl Log {
         }
     }
 
-    /// Notes that the item was read.
     #[inline]
     pub(crate) fn read(&mut self, at: Location, now: Second) {
         let bytes = self.bytes_mut(at);

@@ -12,7 +12,6 @@ pub(super) const NAMES: [&str; 2] = ["MANIFEST", "MANIFEST.copy"];
 /// A damaged copy, and the damage.
 pub(super) type Fault = (PathBuf, String);
 
-/// The copies in a directory.
 #[derive(Debug)]
 pub(super) struct Copies {
     /// The newest manifest, and the number of its copy.

@@ -21,7 +21,6 @@ use crate::types::Consistency;
 
 const MAGIC: &[u8; 8] = b"kneelog1";
 
-/// The head of a segment's file.
 pub(super) fn file_head(
     id: SegmentId,
     Made { salt, bytes }: Made,

@@ -81,7 +81,6 @@ pub(super) struct Keys {
     file: Arc<File>,
     salt: u32,
     is_broken: bool,
-    /// Full blocks.
     full: usize,
     begin: usize,
     end: usize,
@@ -198,7 +197,6 @@ pub(crate) struct Known {
     pub(crate) settled: Option<Location>,
     /// The stretches that the entries cover, in order.
     covered: Vec<(usize, usize)>,
-    /// The end of the segment, if it is known.
     end: Option<usize>,
 }
 

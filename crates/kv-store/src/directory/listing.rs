@@ -18,7 +18,6 @@ impl Directory {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file with the keys of a segment.
     pub(super) fn keys_file(&self, id: SegmentId) -> PathBuf {
         self.path.join(format!("{id:08}.keys"))
     }
@@ -54,7 +53,6 @@ impl Directory {
         keys.sealed().map_or(Ok(()), |file| file.sync_data())
     }
 
-    /// What the directory knows about the keys of a segment.
     pub(crate) fn known_keys(&self, id: SegmentId, made: Made) -> Known {
         Known::read(&self.keys_file(id), made.salt)
     }

@@ -8,16 +8,13 @@ use crate::place::{Location, SegmentId};
 use crate::record::Sequence;
 use crate::types::Consistency;
 
-/// The content of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Manifest {
-    /// Version of the format.
     pub(crate) format: u32,
     /// Counts the manifests of the directory.
     pub(crate) number: u64,
     /// How versions are counted. A store that counts differently would reuse version numbers.
     pub(crate) consistency: Consistency,
-    /// All segments.
     pub(crate) segments: BTreeMap<SegmentId, Made>,
     /// State that the segments alone no longer have.
     pub(crate) reached: Reached,
@@ -53,7 +50,6 @@ pub(crate) struct Made {
 /// How far a log had come when the last segment was taken out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Reached {
-    /// The last commit.
     pub(crate) last: Sequence,
     /// The place up to which the log was on the disk.
     pub(crate) settled: Option<Location>,
@@ -65,7 +61,6 @@ pub(crate) struct Reached {
     pub(crate) unsure: u64,
 }
 
-/// The manifest in the bytes of a file.
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Manifest, DirectoryError> {
     let damaged = |what: &str| DirectoryError::Damaged(path.to_owned(), what.into());
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("not valid UTF-8"))?;

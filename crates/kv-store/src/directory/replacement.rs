@@ -105,7 +105,6 @@ mod tests {
         (path, opened.directory)
     }
 
-    /// The last commit in a copy.
     fn last(path: &Path) -> Result<u64, DirectoryError> {
         parse(path, &fs::read(path).unwrap()).map(|manifest| manifest.reached.last)
     }

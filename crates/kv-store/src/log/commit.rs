@@ -113,12 +113,10 @@ pub(crate) struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    /// Appends the record that [`Log::begin_move`] was called for.
     pub(crate) fn append_moved(&mut self, record: &Record<'_>) -> Location {
         self.append(&Record { moved: true, more: false, ..*record })
     }
 
-    /// Appends the next record of the commit.
     pub(crate) fn append(&mut self, record: &Record<'_>) -> Location {
         if record.bytes() > self.head.room() {
             let fresh = self.fresh.next().expect("a commit has all the segments that it needs");

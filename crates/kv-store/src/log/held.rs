@@ -51,7 +51,6 @@ impl Log {
         segments.values().filter(|segment| !waiting(segment.id)).cloned().collect()
     }
 
-    /// The oldest segment other than `id`.
     pub(crate) fn oldest_but(&self, id: SegmentId) -> SegmentId {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.keys().copied().find(|&other| other != id).unwrap_or(id)

@@ -19,7 +19,6 @@ pub(crate) const RESERVED: usize = 2;
 /// same interval.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether the error means that the disk is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     let full =
         [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];

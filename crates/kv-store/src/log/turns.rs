@@ -94,7 +94,6 @@ impl Log {
             .map_err(|error| self.broken_by(&error))
     }
 
-    /// Writes everything to the disk.
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
         match &self.directory {
             // Moved records have numbers of earlier commits, so only this number includes all of them.

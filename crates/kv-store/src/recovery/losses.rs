@@ -8,7 +8,6 @@ use crate::record::{HEAD_BYTES, Record, Sequence};
 /// The records that damage may have taken.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// Whether there is any damage.
     pub(crate) are_any: bool,
     /// The records of damaged segments, without those that can be read here or elsewhere.
     pub(crate) entries: HashSet<Entry>,

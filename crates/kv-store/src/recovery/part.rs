@@ -13,7 +13,6 @@ use crate::place::{ALIGN, Location, SegmentId};
 use crate::record::{self, HEAD_BYTES, Kind, OnDisk, Record, Sequence};
 use crate::segment::{FILE_HEAD_BYTES, Segment};
 
-/// Bytes of a file that one read takes.
 const READ_BYTES: usize = 1 << 20;
 /// If a read of `READ_BYTES` fails, recovery reads it again in blocks of this size.
 const BLOCK_BYTES: usize = 4096;
@@ -118,7 +117,6 @@ impl Part {
         directory.known_keys(self.id, self.made()).covers(0, self.filled)
     }
 
-    /// Writes the keys of its records anew.
     pub(super) fn write_keys(&self, directory: &Directory) -> io::Result<()> {
         let seal_bytes = self.scan.seal.map_or(0, |_| HEAD_BYTES);
         let mut records = vec![0; self.scan.end + seal_bytes];

@@ -6,7 +6,6 @@ use knee_kv_cache::engine::Version;
 
 use crate::directory::key_sum;
 
-/// Hidden keys in a report.
 pub(crate) const DOUBTS_MAX: usize = 1000;
 
 /// What a start found damaged.

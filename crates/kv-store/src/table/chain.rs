@@ -36,7 +36,6 @@ impl Table {
         chain
     }
 
-    /// Replaces the slot's chain.
     pub(super) fn replace_chain(&mut self, slot: SlotId, places: Vec<Location>) {
         if let Some(chain) = (self.slots[slot.0 as usize].chain as usize).checked_sub(1) {
             let with = Chain { places, needed_before: 0 };
@@ -45,7 +44,6 @@ impl Table {
         }
     }
 
-    /// Removes the slot's chain.
     pub(super) fn free_chain(&mut self, slot: SlotId) {
         let chain = std::mem::take(&mut self.slots[slot.0 as usize].chain);
         let chain_before = std::mem::take(&mut self.chains[chain as usize - 1]);

@@ -95,14 +95,12 @@ impl Table {
         self.gone.get(&slot.0).is_some_and(|gone| gone.newest < oldest || !self.log.is_durable())
     }
 
-    /// Forgets a deleted key and its slot.
     pub(crate) fn forget(&mut self, slot: SlotId) {
         let newest = self.slots[slot.0 as usize].newest;
         self.segment(newest.segment).bury(self.trusted(newest).bytes(), 0);
         self.forget_buried(slot);
     }
 
-    /// The entry of the slot at this place, if any.
     pub(crate) fn entry_at(&self, slot: SlotId, at: Location) -> Option<usize> {
         let place = self.place(at);
         let chain = self.chain(slot);

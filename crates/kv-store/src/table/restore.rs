@@ -18,7 +18,6 @@ impl Table {
         Ok(())
     }
 
-    /// Enters a further record of a slot.
     pub(crate) fn enter(&mut self, slot: SlotId, found: &Found) {
         if self.place(self.slots[slot.0 as usize].newest) >= (found.sequence, found.part) {
             self.unordered.insert(slot.0);
@@ -31,7 +30,6 @@ impl Table {
         (0..self.entries(slot)).map(move |index| self.trusted(self.entry(slot, index)))
     }
 
-    /// The key of the slot's newest record.
     pub(crate) fn newest_key(&self, slot: SlotId) -> &[u8] {
         self.trusted(self.slots[slot.0 as usize].newest).key
     }

@@ -36,7 +36,6 @@ impl Table {
         self.key_and_view(slot, at).map(|(_, view)| view)
     }
 
-    /// The same, with the key.
     pub(crate) fn key_and_view(
         &self,
         slot: SlotId,
@@ -134,7 +133,6 @@ impl Table {
         Ok(seen.checked_sub(1))
     }
 
-    /// The value in pieces.
     pub(crate) fn pieces(
         &self,
         view: &View,

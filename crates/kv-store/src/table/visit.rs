@@ -8,7 +8,6 @@ use super::{Damage, Slot, SlotId, Table};
 use crate::order::Order;
 use crate::record::Record;
 
-/// Expired keys.
 pub(crate) struct Expired {
     pub(crate) keys: Vec<(Vec<u8>, SlotId)>,
     /// The number of the slot to resume at; `None` at the end.
@@ -42,7 +41,6 @@ impl Table {
         (self.order, self.disordered) = (order, damaged.into_inner());
     }
 
-    /// The slots of keys from `key` on, in order.
     pub(crate) fn slots_from(
         &self,
         key: &[u8],
@@ -58,7 +56,6 @@ impl Table {
         self.slots.iter().enumerate().filter(has_key).map(|(id, _)| SlotId(id as u32)).collect()
     }
 
-    /// Slots with older versions.
     pub(crate) fn slots_with_past(&self) -> Vec<SlotId> {
         let has_past = |(_, slot): &(usize, &Slot)| slot.chain != 0;
         self.slots.iter().enumerate().filter(has_past).map(|(id, _)| SlotId(id as u32)).collect()

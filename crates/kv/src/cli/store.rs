@@ -15,7 +15,6 @@ use knee_telemetry::tell;
 use crate::PROGRAM;
 
 pub(super) const MIB: usize = 1 << 20;
-/// The interval of lines that report progress.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Smallest segment of a log, in bytes: it fits the largest piece of a value.
 const SEGMENT_BYTES_MIN: usize = 2 << 20;
@@ -36,7 +35,6 @@ pub(super) enum Repair {
     DryRun,
 }
 
-/// Parses the value of `--durability`.
 pub(super) fn durability(text: &str) -> Result<Durability, String> {
     match text.split_once(':') {
         None if text == "always" => Ok(Durability::Always),
@@ -49,7 +47,6 @@ pub(super) fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// Flags of a store.
 pub(super) struct StoreFlags<'a> {
     /// Without a directory the store is in memory.
     pub(super) directory: Option<&'a Path>,
@@ -206,7 +203,6 @@ fn report_opening(path: &Path) -> impl FnMut(Opening) {
     }
 }
 
-/// The remedy for a directory that does not open.
 fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
     match error {
         DirectoryError::Damaged(file, _)

@@ -12,7 +12,6 @@ const MEMLIMIT_MB_MIN: u32 = 8;
 /// Largest `cache_memlimit`, in MiB: a larger number is probably in bytes.
 const MEMLIMIT_MB_MAX: u32 = 1_000_000_000;
 
-/// The condition of a storage command.
 pub(super) struct Condition {
     pub(super) verb: StoreVerb,
     /// The token to hold; 0 for none, except with `cas`.
@@ -78,7 +77,6 @@ pub(super) enum Sum {
         value: u64,
         /// The item's new version.
         version: Version,
-        /// Its expiry before.
         old_expiry: Expiry,
     },
     NonNumeric,

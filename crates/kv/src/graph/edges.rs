@@ -205,7 +205,6 @@ fn read(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Parses a line without its line feed.
 fn parse(line: &[u8]) -> Result<Option<Edge>, &'static str> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = without_blanks(line);

@@ -6,7 +6,6 @@ use knee_proto::encode;
 
 use super::edges::Edge;
 
-/// Bytes of a write.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A graph in which few users have very many followers: the probability of k followers is proportional to
@@ -113,7 +112,6 @@ impl SyntheticGraph {
         self.followers_of_rank(self.ranks.at(user) + 1)
     }
 
-    /// Edges of the first ranks.
     fn edges_up_to(&self, rank: u64) -> u64 {
         if rank >= self.users {
             return self.edges;
@@ -121,7 +119,6 @@ impl SyntheticGraph {
         ((self.edges as f64 * self.share_up_to(rank)).round() as u64).min(self.edges)
     }
 
-    /// The share of the edges that the first ranks have.
     fn share_up_to(&self, rank: u64) -> f64 {
         area(self.theta, rank as f64 + 0.5) / area(self.theta, self.users as f64 + 0.5)
     }

@@ -8,7 +8,6 @@ use tonic::Status;
 
 use knee_kv_store::COPY_NAME_BYTES_MAX;
 
-/// Opens a file beneath `directory` for reading.
 pub(super) fn open_beneath(directory: &Path, file: &str) -> Result<File, Status> {
     check_name(file)?;
     let shown = file.escape_debug();

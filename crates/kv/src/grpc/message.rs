@@ -27,7 +27,6 @@ pub(super) trait Question: Message {
 
 /// An answer, or a message of a stream.
 pub(super) trait Answer: Message {
-    /// Number of entries.
     fn entries(&self) -> u32 {
         0
     }

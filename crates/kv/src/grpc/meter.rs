@@ -45,7 +45,6 @@ impl Meter {
         Meter { started: Moment::now(), shards: Arc::new(Shards::new(workers, recorders)), trace }
     }
 
-    /// Begins to record a call.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let name = if op == Op::Other { Q::NAME } else { op.name() };
         let (_, mut extensions, question) = request.into_parts();
@@ -90,7 +89,6 @@ impl Unserved for Meter {
     }
 }
 
-/// The operation of a call with this path.
 fn operation(path: &str) -> Op {
     match path.rsplit('/').next().unwrap_or_default() {
         "Read" | "ReadAt" | "GetValue" => Op::Read,
@@ -163,7 +161,6 @@ impl Call {
         self.share.clone()
     }
 
-    /// Ends the call with an answer.
     pub(super) fn answered<A: Answer>(
         mut self,
         outcome: Result<A, Status>,
@@ -199,7 +196,6 @@ impl Call {
         }
     }
 
-    /// Ends the call with a status.
     pub(super) fn failed(mut self, status: Status) -> Status {
         self.came_to(status.code(), 0, status.code() != Code::NotFound);
         status

@@ -14,7 +14,6 @@ use tonic::Status;
 
 use knee_kv_cache::engine::Version;
 
-/// The longest expression, in bytes.
 const EXPRESSION_BYTES_MAX: usize = 1024;
 /// Largest number of occurrences of `value` in the text of an expression.
 const MENTIONS_MAX: usize = 8;
@@ -58,7 +57,6 @@ impl Predicate {
         Ok(Some(Predicate(program)))
     }
 
-    /// Whether it holds for an item.
     pub(super) fn holds(&self, item: Item<'_>) -> Result<bool, Status> {
         let mut context = Context::with_env(Arc::clone(environment()));
         context.set_variable_resolver(&item);

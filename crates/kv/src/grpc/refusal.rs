@@ -10,10 +10,8 @@ use knee_kv_store::{
     WriteError,
 };
 
-/// Bytes of a key that a message repeats.
 const KEY_SHOWN_BYTES_MAX: usize = 64;
 
-/// A key as messages show it.
 fn shown(key: &[u8]) -> String {
     let front = &key[..key.len().min(KEY_SHOWN_BYTES_MAX)];
     let more = if front.len() < key.len() { "…" } else { "" };
@@ -128,7 +126,6 @@ pub(super) fn uncopied(error: &BackupError, directory: &str) -> Status {
     }
 }
 
-/// The status for failed `writes`.
 pub(super) fn unwritten(error: &WriteError, writes: &[Write<'_>]) -> Status {
     let key = |index: usize| shown(writes[index].key);
     match *error {

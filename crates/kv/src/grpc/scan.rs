@@ -42,7 +42,6 @@ const KEY_COST_BYTES: usize = 64;
 const KEYS_MIN: usize = 8;
 const KEYS_MAX: usize = 256;
 
-/// A running scan.
 #[derive(Debug)]
 pub(super) struct Scan {
     store: Store,
@@ -118,7 +117,6 @@ struct Kept {
     until: Instant,
 }
 
-/// The outcome of a step.
 struct Step {
     /// Empty at the end, or if the step ended before an entry was found.
     entries: Vec<Entry>,

@@ -29,7 +29,6 @@ pub struct GrpcServer {
     running: Running,
     safe: Safe,
     meter: Arc<Meter>,
-    /// The thread that syncs.
     syncing: JoinHandle<()>,
     address: SocketAddr,
 }

@@ -31,7 +31,6 @@ use super::tally::Tally;
 use super::watch::Watch;
 use super::write::{Refused, SegmentPermit, Tried, written, written_at_once};
 
-/// Number of versions in one part of a history.
 const HISTORY_PART: usize = 1024;
 /// Memory of a change in a bulk put besides its bytes. The write, its outcome and its place take 512 bytes. The decoded
 /// message is in a vector, which may have twice its length.
@@ -45,9 +44,7 @@ pub(super) struct Service {
     tally: Arc<Tally>,
     pub(super) meter: Arc<Meter>,
     settings: Arc<GrpcSettings>,
-    /// Permits for scans.
     scans: Arc<Semaphore>,
-    /// Permits for watches.
     watches: Arc<Semaphore>,
     loads: Loads,
     /// A single call at a time makes segments. Other calls wait here, not on the threads that scans need.
@@ -140,7 +137,6 @@ impl Service {
         made.await.map(Some)
     }
 
-    /// The outcome of a write, once synced.
     async fn settled(&self, outcome: Result<Committed, Refused>) -> Result<WriteResponse, Status> {
         match outcome {
             Ok(committed) => {

@@ -6,7 +6,6 @@ use std::time::Duration;
 /// The default memory for messages: at least these bytes, and this number of largest messages.
 const MESSAGES_BYTES_MIN: usize = 256 << 20;
 const MESSAGES_MIN: usize = 4;
-/// Bytes of a message besides one value.
 const MESSAGE_OVERHEAD_BYTES: usize = 64 << 10;
 /// The default limit of connections.
 pub const CONNECTIONS_MAX: usize = 1024;

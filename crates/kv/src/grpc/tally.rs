@@ -17,7 +17,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a call.
     pub(super) fn call(&self, counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

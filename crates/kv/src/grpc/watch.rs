@@ -20,12 +20,10 @@ use super::safe::Safe;
 
 /// Largest number of bytes in a channel, unless one event is larger.
 const CHANNEL_BYTES: usize = 4 << 20;
-/// Bytes of events in one message.
 const BATCH_BYTES: usize = 64 << 10;
 /// Bytes of an event besides its key and value.
 const EVENT_COST_BYTES: usize = 128;
 
-/// A running watch.
 pub(super) struct Watch {
     store: Store,
     safe: Safe,
@@ -57,7 +55,6 @@ struct Batch {
 }
 
 impl Watch {
-    /// Begins to watch a range.
     pub(super) fn new(
         WatchRequest { start, end, values }: WatchRequest,
         store: Store,
@@ -84,7 +81,6 @@ impl Watch {
         Ok(Watch { store, safe, id, events, next, from, begun, ending, _place: place })
     }
 
-    /// The stream of messages.
     pub(super) fn responses(self) -> impl Stream<Item = Result<WatchResponse, Status>> + Send {
         unfold(Some(self), |watch| async {
             let mut watch = watch?;

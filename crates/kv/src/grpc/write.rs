@@ -50,7 +50,6 @@ pub(super) struct Refused {
     pub(super) status: Status,
     /// The commit that the status reflects, or 0.
     pub(super) sequence: u64,
-    /// Whether the log was full.
     pub(super) is_full: bool,
 }
 

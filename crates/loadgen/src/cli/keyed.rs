@@ -30,7 +30,6 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    /// The items of a key space with this number of `keys`.
     pub(super) fn items(&self, format: KeyFormat, keys: u64) -> Result<Items, String> {
         let keys = KeySpace::new(&self.key_prefix, format, keys)?;
         Ok(Items { keys, value_size: self.value_bytes, ttl_s: self.ttl_s.unwrap_or(0) })

@@ -33,7 +33,6 @@ impl Alarms {
         Ok(Alarms { alarm, waiting: RefCell::default(), waits: Cell::default() })
     }
 
-    /// Waits until `at`.
     pub(crate) async fn until(&self, at: Instant) {
         let mut wait = None;
         std::future::poll_fn(|context| {

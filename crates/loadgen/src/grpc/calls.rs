@@ -38,7 +38,6 @@ pub(crate) trait Calls: Send + Sync + Sized + 'static {
         stub: &mut Self::Stub,
     ) -> Result<Self::Client, Unusable>;
 
-    /// A client's next request.
     fn next(&self, client: &mut Self::Client) -> Self::Request;
 
     fn asked(&self, request: &Self::Request) -> Asked;
@@ -84,7 +83,6 @@ pub(crate) struct Asked {
     pub(crate) bytes: u64,
 }
 
-/// The counts of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answered {
     pub(crate) op: Op,

@@ -144,7 +144,6 @@ async fn send(mut stream: SendStream<Bytes>, body: tonic::body::Body) -> Result<
     Ok(stream.send_data(message, true)?)
 }
 
-/// The messages of an answer, and its trailers.
 #[derive(Debug)]
 pub(crate) struct Answer(RecvStream);
 

@@ -7,7 +7,6 @@ use tonic::{Code, Status};
 
 use crate::error::Unusable;
 
-/// A gRPC service, and the program that serves it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Service {
     pub(crate) program: &'static str,
@@ -15,7 +14,6 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Why the first call of a connection failed.
     pub(crate) fn first_failure(&self, status: Status, call: &str) -> Unusable {
         if status.code() == Code::Unimplemented {
             return Unusable::Foreign { wanted: self.program, service: self.name };
@@ -28,7 +26,6 @@ impl Service {
     }
 }
 
-/// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The server refused the call, and has not executed it.

@@ -24,7 +24,6 @@ use crate::error::Unusable;
 use crate::open_loop::Destination;
 use crate::run::{CONNECT_TIMEOUT, Pace, Run};
 
-/// A connection and the calls on it.
 pub(super) struct Link<C: Calls> {
     pub(super) stub: C::Stub,
     pub(super) connection: Connection,
@@ -89,7 +88,6 @@ impl<C: Calls> Member<C> {
     }
 }
 
-/// A request to be sent again.
 pub(super) struct Again<C: Calls> {
     pub(super) client: usize,
     pub(super) request: C::Request,
@@ -101,7 +99,6 @@ pub(super) struct Sent {
     due: Instant,
 }
 
-/// A call in flight.
 pub(super) struct Call<C: Calls> {
     number: u64,
     /// The client whose connection carries the call.
@@ -112,7 +109,6 @@ pub(super) struct Call<C: Calls> {
     link: Link<C>,
 }
 
-/// The outcome of a call.
 pub(super) enum Outcome<C: Calls> {
     Answered,
     /// The connection was lost. Holds the request if it may be sent again.
@@ -190,7 +186,6 @@ impl<C: Calls> Thread<C> {
         })
     }
 
-    /// A client's next request.
     pub(super) fn next(&self, client: usize) -> C::Request {
         self.calls.next(&mut self.members[client].client.borrow_mut())
     }

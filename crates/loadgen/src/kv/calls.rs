@@ -95,7 +95,6 @@ async fn greet(stub: &mut Stub) -> Result<(), Unusable> {
     stats.map(drop).map_err(|status| KvCalls::SERVICE.first_failure(status, "a stats"))
 }
 
-/// One client's requests.
 #[derive(Debug)]
 pub(crate) struct Client {
     draws: Draws,

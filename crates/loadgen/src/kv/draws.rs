@@ -29,12 +29,10 @@ pub(crate) struct Drawn {
 #[derive(Debug)]
 pub(crate) struct Draws {
     random: Random,
-    /// The first key of this client.
     first: u32,
     way: Way,
     /// Deleted keys that were not inserted again, oldest first.
     taken: VecDeque<u32>,
-    /// The keys of the current bulk put.
     bulk: HashSet<u32, BuildHasherDefault<KeyHasher>>,
 }
 
@@ -65,7 +63,6 @@ enum Way {
 }
 
 impl Draws {
-    /// The stream of client number `client` of `clients`.
     pub(crate) fn new(workload: &Workload, client: u64, clients: u64) -> Draws {
         let shape = &workload.shape;
         let own = shape.own_keys.is_some();
@@ -83,7 +80,6 @@ impl Draws {
         }
     }
 
-    /// The next operation.
     #[inline]
     pub(crate) fn next(&mut self, workload: &Workload) -> Drawn {
         let op = workload.shape.mix.draw(&mut self.random);

@@ -67,7 +67,6 @@ fn range(workload: &Workload, key: u32) -> ScanRequest {
     ScanRequest { start, end: end.into(), predicate: String::new(), limit }
 }
 
-/// The message of a call.
 #[derive(Debug)]
 pub(super) enum Message {
     Read(ReadRequest),
@@ -81,18 +80,15 @@ pub(super) enum Message {
     AtomicScan(ScanRequest),
 }
 
-/// The answer to a call.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) counted: Answered,
     /// The version of a write; 0 without one.
     pub(super) version: u64,
-    /// The entry that a read found.
     pub(super) found: Option<Entry>,
 }
 
 impl Message {
-    /// The message of an operation.
     pub(super) fn new(drawn: &Drawn, request: Option<RequestId>, workload: &Workload) -> Message {
         let Drawn { op, key, others } = drawn;
         let key = *key;

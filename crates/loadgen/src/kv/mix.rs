@@ -26,7 +26,6 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// Draws an operation.
     #[inline]
     pub(crate) fn draw(&self, random: &mut Random) -> Op {
         let point = random.below(self.total());

@@ -21,7 +21,6 @@ use crate::values::VALUE_BYTES_MAX;
 const BATCH_KEYS: u64 = 1000;
 const BATCH_BYTES: u64 = VALUE_BYTES_MAX as u64;
 
-/// Number of batches in flight to each server.
 const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Puts the first `share` of the keys on each of `servers`, and returns a summary as a line of JSON.

@@ -14,7 +14,6 @@ use crate::values::Difference;
 /// The largest number of keys in one bulk put.
 pub(crate) const BULK_KEYS_MAX: u32 = 1000;
 
-/// The random stream of `--key-draws`.
 const DRAWS_STREAM: u64 = 1 << 61;
 
 /// The part of the keys that belongs to one of several processes.
@@ -30,7 +29,6 @@ impl Part {
     /// All keys.
     pub(crate) const WHOLE: Part = Part { number: 0, of: 1 };
 
-    /// The first key of this part of `keys`.
     fn first(self, keys: u64) -> u64 {
         (u128::from(keys) * u128::from(self.number) / u128::from(self.of)) as u64
     }
@@ -66,9 +64,7 @@ pub(crate) struct Shape {
     pub(crate) key_draws: Option<u32>,
     /// Each client has its own keys, within this part.
     pub(crate) own_keys: Option<Part>,
-    /// The number of keys in a scan.
     pub(crate) scan_keys: u32,
-    /// The number of keys in a bulk put.
     pub(crate) bulk_keys: u32,
     /// A read of a value with at least this length is a large read.
     pub(crate) large_bytes: Option<u64>,
@@ -115,7 +111,6 @@ impl Workload {
         Ok(Workload { items, shape, keys_each, draws, grows })
     }
 
-    /// The first of the own keys of client number `client`.
     pub(crate) fn own_keys_of(&self, client: u64) -> u32 {
         let part = self.shape.own_keys.unwrap_or(Part::WHOLE);
         (part.first(self.items.keys.count()) + client * self.keys_each) as u32

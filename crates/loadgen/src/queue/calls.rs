@@ -24,7 +24,6 @@ const TALK_STREAMS: u64 = 1 << 61;
 
 pub(super) type Stub = QueueClient<Connection>;
 
-/// Messages through a queue.
 #[derive(Debug)]
 pub(crate) struct QueueCalls {
     workload: Workload,
@@ -87,7 +86,6 @@ async fn knows(stub: &mut Stub, client: u32) -> Result<(), Unusable> {
     }
 }
 
-/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     op: Op,

@@ -30,7 +30,6 @@ static BLOCK: LazyLock<String> = LazyLock::new(|| {
 });
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// The content of a message, with this number of `characters`.
 pub(super) fn content(sender: u32, number: u64, characters: usize) -> String {
     let mut content = format!("{sender}:{number} ");
     content.truncate(characters);
@@ -50,7 +49,6 @@ fn behind(sender: u32, number: u64, characters: usize) -> impl Iterator<Item = &
     })
 }
 
-/// Whether `said` is the content of a message from `sender`.
 pub(super) fn is_of(said: &str, sender: u32, characters: usize) -> bool {
     let head = format!("{sender}:");
     let number = said.split_once(' ').map(|(first, _)| first.strip_prefix(&head));

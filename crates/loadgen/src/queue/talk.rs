@@ -92,7 +92,6 @@ impl Talk {
         }
     }
 
-    /// Chooses a queue from the list of queues with messages for this client.
     pub(super) fn listed(&mut self, queues: &[u32]) {
         let drawn = |random: &mut Random| queues[random.below(queues.len() as u64) as usize];
         self.chosen = (!queues.is_empty()).then(|| drawn(&mut self.random));

@@ -3,7 +3,6 @@
 use clap::ValueEnum;
 use knee_telemetry::Op;
 
-/// The work of all clients.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Workload {
     pub(crate) round: Round,

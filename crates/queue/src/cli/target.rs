@@ -10,7 +10,6 @@ use clap::{Arg, Command, Error};
 /// A database of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// PostgreSQL at this address.
     Postgres(String),
     /// SQLite in this file, or in memory.
     Sqlite(Option<PathBuf>),

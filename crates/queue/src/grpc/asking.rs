@@ -24,7 +24,6 @@ pub(super) struct Asking<D> {
 pub(super) enum Unasked {
     /// Too many requests wait for a worker.
     Refused(Status),
-    /// The database failed.
     Failed(Failure),
 }
 
@@ -71,7 +70,6 @@ impl<D: Database> Asking<D> {
         outcome.map_err(Unasked::Failed)
     }
 
-    /// Waits for a worker.
     pub(super) async fn worker(&self) -> Result<Slot, Unasked> {
         if let Some(worker) = self.workers.try_take() {
             return Ok(worker);

@@ -15,18 +15,15 @@ use crate::operation::{
     ANYBODY, ClientId, Lease, MiddlewareId, Outgoing, QueueId, QueueSettings, Request, Stored,
 };
 
-/// Largest number of messages of one call.
 const MESSAGES_MAX: u32 = 1000;
 /// After this much content, an answer takes no further message: clients accept 4 MiB by default.
 const ANSWER_CONTENT_BYTES: u64 = 2 << 20;
 /// The same for a part of a streamed answer.
 const PART_CONTENT_BYTES: u64 = 256 << 10;
-/// The longest time that a call may wait for a message.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// The duration of a lease, by default and at most.
 const VISIBILITY: Duration = Duration::from_secs(30);
 const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
-/// The longest retention of a queue.
 const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 /// Number of attempts before a message becomes a dead letter, by default and at most.
 const ATTEMPTS: u32 = 5;
@@ -95,7 +92,6 @@ of_leases! {
     ExtendRequest,
 }
 
-/// Refuses a request.
 fn refused<T>(why: impl Into<String>) -> Result<T, Status> {
     Err(Status::invalid_argument(why))
 }
@@ -196,7 +192,6 @@ impl Page {
         Request::Read { receiver, queue, after, count, content_bytes_max }
     }
 
-    /// The next page, if this one is full.
     pub(super) fn next(self, messages: &[Stored]) -> Option<Page> {
         let bytes: u64 = messages.iter().map(|message| message.content.len() as u64).sum();
         let is_full = messages.len() >= MESSAGES_MAX as usize || bytes >= PART_CONTENT_BYTES;
@@ -235,7 +230,6 @@ impl Taking {
         Taking::new(receiver, queue, count, wait_ms)
     }
 
-    /// The request, and the duration of its leases.
     pub(super) fn leased(question: LeaseRequest) -> Result<(Taking, Duration), Status> {
         let LeaseRequest { receiver, queue, count, wait_ms, visibility_ms } = question;
         Ok((Taking::new(receiver, queue, count, wait_ms)?, visibility(visibility_ms)?))

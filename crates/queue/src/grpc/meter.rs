@@ -46,7 +46,6 @@ pub(super) struct Meter {
 pub(super) enum Doing {
     /// It waits for a worker.
     Queueing,
-    /// It has a worker.
     Working,
     /// It waits for a message.
     Awaiting,
@@ -107,7 +106,6 @@ impl Meter {
         });
     }
 
-    /// Begins the record of a call.
     pub(super) fn call<Q: Question>(self: &Arc<Meter>, op: Op, request: Request<Q>) -> (Call, Q) {
         let (_, mut extensions, question) = request.into_parts();
         let share: Option<Arc<Share>> = extensions.remove();
@@ -140,7 +138,6 @@ impl Unserved for Meter {
     }
 }
 
-/// The operation of a path.
 fn operation(path: &str) -> Op {
     match path.rsplit('/').next().unwrap_or_default() {
         "Send" => Op::Send,
@@ -313,7 +310,6 @@ mod tests {
 
     use super::*;
 
-    /// A meter with a trace, and the trace's lines.
     fn traced() -> (Arc<Meter>, Trace, Lines) {
         let lines = Lines::default();
         let trace = Trace::to_sink("test", lines.clone());

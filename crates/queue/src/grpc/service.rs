@@ -28,7 +28,6 @@ use super::refusal::beside_the_point;
 use crate::database::Database;
 use crate::operation::{self, Answer, MiddlewareId};
 
-/// The service's state.
 #[derive(Debug)]
 pub(super) struct Service<D> {
     pub(super) asking: Arc<Asking<D>>,

@@ -71,7 +71,6 @@ pub(super) fn done_nothing(failure: Failure) -> Failure {
     }
 }
 
-/// The failure of a call.
 pub(super) fn calling(error: &Error) -> Failure {
     let text = text(error);
     let Some(code) = error.code() else {

@@ -46,7 +46,6 @@ pub(super) struct Horizon {
     pub(super) logged: i64,
 }
 
-/// All floors.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
     known: Mutex<Known>,
@@ -127,7 +126,6 @@ impl Floors {
         }
     }
 
-    /// Number of answers so far.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
