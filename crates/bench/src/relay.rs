@@ -3,30 +3,27 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
+use crate::Moved;
+
 /// The settings of a relay.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Relay {
-    /// The servers; each gets one connection.
+    /// A server, which gets one connection; repeat the flag for several servers, which take turns.
+    #[arg(long = "server", required = true)]
     pub servers: Vec<SocketAddr>,
     /// The exact length of every request.
+    #[arg(long)]
     pub request_bytes: NonZeroUsize,
     /// The exact length of every reply.
+    #[arg(long)]
     pub reply_bytes: NonZeroUsize,
-    /// Whether each request goes to every server, and the last answer is the reply. Otherwise the servers take turns.
+    /// Send each request to every server, and reply when the last server has answered.
+    #[arg(long)]
     pub replicate: bool,
-}
-
-/// The work of a relay.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Requests answered.
-    pub requests: u64,
-    /// The time from the first request to the last reply.
-    pub time: Duration,
 }
 
 /// Requests of one client that were forwarded together and are not all answered yet.

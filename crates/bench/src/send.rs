@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use knee_random::Random;
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 
+use crate::Moved;
+
 /// The settings of a sender.
 #[derive(Debug, Clone)]
 pub struct Send {
@@ -39,15 +41,6 @@ pub struct Draws {
 /// The number of digits in knee-load's keys.
 pub const DIGITS: usize = 10;
 
-/// The work of a sender.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sent {
-    /// Requests answered.
-    pub requests: u64,
-    /// The time from the first request to the last reply.
-    pub time: Duration,
-}
-
 /// The sender on its thread.
 pub struct SendHandler<F> {
     send: Send,
@@ -60,11 +53,11 @@ pub struct SendHandler<F> {
     in_flight: usize,
     first: Option<Instant>,
     over: bool,
-    sent: Sent,
+    sent: Moved,
     report: F,
 }
 
-impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
+impl<F: FnMut(Result<Moved, String>)> SendHandler<F> {
     /// A sender that calls `report` with its work at the end, or with the error.
     ///
     /// # Panics
@@ -79,7 +72,7 @@ impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
             in_flight: 0,
             first: None,
             over: false,
-            sent: Sent::default(),
+            sent: Moved::default(),
             send,
             report,
         }
@@ -106,7 +99,7 @@ impl<F: FnMut(Result<Sent, String>)> SendHandler<F> {
     }
 }
 
-impl<F: FnMut(Result<Sent, String>)> Handler for SendHandler<F> {
+impl<F: FnMut(Result<Moved, String>)> Handler for SendHandler<F> {
     fn on_start(&mut self, io: &mut Io) {
         for _ in 0..self.send.connections {
             match io.connect(self.send.server, 0) {

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use knee_bench::Moved;
 use knee_bench::log::{LogHandler, Logged, REPLY};
-use knee_bench::relay::{Moved, Relay, RelayHandler};
-use knee_bench::send::{DIGITS, Draws, Send, SendHandler, Sent};
+use knee_bench::relay::{Relay, RelayHandler};
+use knee_bench::send::{DIGITS, Draws, Send, SendHandler};
 use knee_reactor::{Config, Group, bind};
 
 const REQUEST_BYTES: usize = 16;
@@ -149,7 +150,7 @@ fn a_relay_that_loses_its_server_says_so() {
     assert!(reported.recv().unwrap().unwrap_err().contains("lost a server"));
 }
 
-fn send(server: &Echo, draws: Option<Draws>) -> Sent {
+fn send(server: &Echo, draws: Option<Draws>) -> Moved {
     let (report, reported) = mpsc::channel();
     let send = Send {
         server: server.address,
@@ -172,7 +173,7 @@ fn send(server: &Echo, draws: Option<Draws>) -> Sent {
 #[test]
 fn the_sender_counts_what_the_server_answered() {
     let server = Echo::start();
-    let Sent { requests, time } = send(&server, None);
+    let Moved { requests, time } = send(&server, None);
     assert_eq!(requests, server.requests());
     assert!(requests >= 4 * 3 && requests % 3 == 0);
     assert!(time >= Duration::from_millis(100));

@@ -5,12 +5,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::process::{ExitCode, exit, id};
+use std::process::{ExitCode, id};
 
 use clap::Parser;
 use knee_bench::log::{LogHandler, Logged};
 use knee_reactor::{Config, Group, bind, process};
 use serde_json::json;
+
+const PROGRAM: &str = "floor-log";
 
 /// Writes memcached sets of one fixed size to a file, and answers once they are on the disk.
 #[derive(Parser)]
@@ -32,13 +34,7 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    match run(&Flags::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("floor-log: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    knee_bench::ended(PROGRAM, run(&Flags::parse()))
 }
 
 fn run(flags: &Flags) -> io::Result<()> {
@@ -53,21 +49,15 @@ fn run(flags: &Flags) -> io::Result<()> {
     let listen = group.address().map(|address| address.to_string());
     println!(
         "{}",
-        json!({"type": "ready", "role": "store", "program": "floor-log", "pid": id(), "listen": listen})
+        json!({"type": "ready", "role": "store", "program": PROGRAM, "pid": id(), "listen": listen})
     );
     group.join()
 }
 
 fn report(outcome: Result<Logged, String>) {
-    match outcome {
-        Ok(Logged { records, commits, commit_time }) => println!(
-            "{}",
-            json!({"type": "summary", "commit_records": records, "commits": commits,
-                   "commit_sum_ns": commit_time.as_nanos() as u64})
-        ),
-        Err(message) => {
-            eprintln!("floor-log: {message}");
-            exit(1);
-        }
-    }
+    let summary = |Logged { records, commits, commit_time }| {
+        json!({"type": "summary", "commit_records": records, "commits": commits,
+               "commit_sum_ns": commit_time.as_nanos() as u64})
+    };
+    knee_bench::report(PROGRAM, outcome.map(summary));
 }

@@ -4,13 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
-use std::process::{ExitCode, exit};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use knee_bench::send::{DIGITS, Draws, Send, SendHandler, Sent};
+use knee_bench::send::{DIGITS, Draws, Send, SendHandler};
 use knee_reactor::{Config, Group, process};
-use serde_json::json;
+
+const PROGRAM: &str = "floor-send";
 
 /// Repeats a request over many connections, and counts the bytes of the replies.
 #[derive(Parser)]
@@ -43,13 +44,7 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    match run(&Flags::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("floor-send: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    knee_bench::ended(PROGRAM, run(&Flags::parse()))
 }
 
 fn run(flags: &Flags) -> io::Result<()> {
@@ -70,21 +65,8 @@ fn run(flags: &Flags) -> io::Result<()> {
         time: Duration::try_from_secs_f64(flags.seconds).map_err(io::Error::other)?,
     };
     let group = Group::start("send", 1, &Config::default(), None, |_, _| {
-        SendHandler::new(send.clone(), report)
+        SendHandler::new(send.clone(), |outcome| knee_bench::report(PROGRAM, outcome))
     })?;
     process::shutdown_on_signals(group.shutdown())?;
     group.join()
-}
-
-fn report(outcome: Result<Sent, String>) {
-    match outcome {
-        Ok(Sent { requests, time }) => {
-            let seconds = time.as_secs_f64();
-            println!("{}", json!({"type": "summary", "requests": requests, "seconds": seconds}));
-        }
-        Err(message) => {
-            eprintln!("floor-send: {message}");
-            exit(1);
-        }
-    }
 }
