@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use knee_kv_cache::engine::Second;
 use knee_kv_store::calendar::now;
-use knee_kv_store::{Shown, Snapshot, Store, Visited};
+use knee_kv_store::{Damage, Shown, Snapshot, Store, Visited};
 use knee_rpc::kv::{Entry, ScanRequest, ScanResponse};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
@@ -59,8 +60,8 @@ pub(super) struct Scan {
     stripes: Vec<Stripe>,
     /// Stripes to read from before the next key is known.
     unknown: Vec<usize>,
-    /// The next key of each other stripe that has one.
-    heads: BinaryHeap<Reverse<Head>>,
+    /// The next key of each other stripe that has one, taken out of the stripe's first entry.
+    heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -79,32 +80,6 @@ struct Found {
     shown: Shown,
     /// `None` if it is too large for the buffer.
     value: Option<Vec<u8>>,
-}
-
-#[derive(Debug)]
-struct Head {
-    found: Found,
-    stripe: usize,
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Head) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Head {}
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Head) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Head {
-    fn cmp(&self, other: &Head) -> std::cmp::Ordering {
-        self.found.key.cmp(&other.found.key)
-    }
 }
 
 /// The snapshot of an atomic scan; it keeps the versions replaced since.
@@ -228,10 +203,12 @@ impl Scan {
                 seen_bytes += self.fill(stripe, snapshot, now)?;
                 continue;
             }
-            let Some(Reverse(Head { mut found, stripe })) = self.heads.pop() else {
+            let Some(Reverse((key, stripe))) = self.heads.pop() else {
                 self.left = 0;
                 break;
             };
+            let Some(found) = self.stripes[stripe].found.pop_front() else { continue };
+            let mut found = Found { key, ..found };
             self.advance(stripe);
             let Some((shown, value)) = self.value(&mut found, stripe, snapshot, now)? else {
                 continue;
@@ -256,8 +233,8 @@ impl Scan {
     /// Moves the next key of a stripe to its head, or notes that the stripe must be read first.
     fn advance(&mut self, stripe: usize) {
         let Stripe { found, from, .. } = &mut self.stripes[stripe];
-        match found.pop_front() {
-            Some(found) => self.heads.push(Reverse(Head { found, stripe })),
+        match found.front_mut() {
+            Some(first) => self.heads.push(Reverse((mem::take(&mut first.key), stripe))),
             None if from.is_some() => self.unknown.push(stripe),
             None => {}
         }
@@ -288,11 +265,7 @@ impl Scan {
             let &Visited { key, shown, .. } = visited;
             let needs = key.len() + shown.value_bytes + size_of::<Found>();
             if bytes + needs <= room {
-                let mut value = Vec::with_capacity(shown.value_bytes);
-                visited.value(|piece| {
-                    value.extend_from_slice(piece);
-                    true
-                })?;
+                let value = whole_value(visited)?;
                 bytes += needs;
                 seen_bytes += value.len();
                 found.push_back(Found { key: key.to_vec(), shown, value: Some(value) });
@@ -332,12 +305,7 @@ impl Scan {
         }
         let mut read = None;
         let visit = |visited: &Visited<'_>| {
-            let mut value = Vec::with_capacity(visited.shown.value_bytes);
-            visited.value(|piece| {
-                value.extend_from_slice(piece);
-                true
-            })?;
-            read = Some((visited.shown, value));
+            read = Some((visited.shown, whole_value(visited)?));
             Ok(ControlFlow::Continue(()))
         };
         let only = (Bound::Included(&found.key[..]), Bound::Included(&found.key[..]));
@@ -372,6 +340,15 @@ impl Reading {
         }
         Ok(None)
     }
+}
+
+fn whole_value(visited: &Visited<'_>) -> Result<Vec<u8>, Damage> {
+    let mut value = Vec::with_capacity(visited.shown.value_bytes);
+    visited.value(|piece| {
+        value.extend_from_slice(piece);
+        true
+    })?;
+    Ok(value)
 }
 
 /// Converts a version of a key to a message.
