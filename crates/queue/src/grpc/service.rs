@@ -44,8 +44,9 @@ type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 macro_rules! answer {
     ($answer:expr, $variant:ident) => {
         match $answer {
-            Answer::$variant(answer) => Ok(answer),
-            _ => Err(beside_the_point()),
+            Ok(Answer::$variant(answer)) => Ok(answer),
+            Ok(_) => Err(beside_the_point()),
+            Err(status) => Err(status),
         }
     };
 }
@@ -64,7 +65,7 @@ impl<D: Database> Service<D> {
         call: &mut Call,
         request: Result<operation::Request, Status>,
     ) -> Result<u32, Status> {
-        answer!(self.ask(call, request).await?, Id)
+        answer!(self.ask(call, request).await, Id)
     }
 
     async fn take(
@@ -83,7 +84,7 @@ impl<D: Database> Service<D> {
         question: RemoveRequest,
     ) -> Result<Vec<Stored>, Status> {
         let taking = Taking::removed(question)?;
-        let messages = answer!(self.take(call, &taking, || taking.remove()).await?, Messages)?;
+        let messages = answer!(self.take(call, &taking, || taking.remove()).await, Messages)?;
         call.carries(messages.len());
         Ok(messages.into_iter().map(stored).collect())
     }
@@ -94,7 +95,7 @@ impl<D: Database> Service<D> {
         question: LeaseRequest,
     ) -> Result<LeaseResponse, Status> {
         let (taking, visibility) = Taking::leased(question)?;
-        let leases = self.take(call, &taking, || taking.lease(visibility)).await?;
+        let leases = self.take(call, &taking, || taking.lease(visibility)).await;
         let leases = answer!(leases, Leased)?;
         call.carries(leases.len());
         Ok(LeaseResponse { leases: leases.into_iter().map(leased).collect() })
@@ -144,8 +145,7 @@ impl<D: Database> Queue for Service<D> {
     async fn send(&self, request: Request<SendRequest>) -> Result<Response<SendResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::Send, request);
         call.carries(question.messages.len());
-        let answer = self.ask(&mut call, sent(question, self.content_bytes_max)).await;
-        let ids = answer.and_then(|answer| answer!(answer, Sent));
+        let ids = answer!(self.ask(&mut call, sent(question, self.content_bytes_max)).await, Sent);
         call.answered(ids.map(|ids| SendResponse { ids }))
     }
 
@@ -154,8 +154,7 @@ impl<D: Database> Queue for Service<D> {
         request: Request<ListQueuesRequest>,
     ) -> Result<Response<ListQueuesResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::ListQueues, request);
-        let answer = self.ask(&mut call, listed(&question)).await;
-        let queues = answer.and_then(|answer| answer!(answer, Queues));
+        let queues = answer!(self.ask(&mut call, listed(&question)).await, Queues);
         call.answered(queues.map(|queues| ListQueuesResponse { queues }))
     }
 
@@ -174,8 +173,7 @@ impl<D: Database> Queue for Service<D> {
         request: Request<ReadFromRequest>,
     ) -> Result<Response<ReadFromResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::ReadFrom, request);
-        let answer = self.ask(&mut call, read_from(&question)).await;
-        let messages = answer.and_then(|answer| answer!(answer, Messages));
+        let messages = answer!(self.ask(&mut call, read_from(&question)).await, Messages);
         let message = messages.map(|messages| messages.into_iter().next().map(stored));
         call.carries(usize::from(matches!(message, Ok(Some(_)))));
         call.answered(message.map(|message| ReadFromResponse { message }))
@@ -205,8 +203,7 @@ impl<D: Database> Queue for Service<D> {
     ) -> Result<Response<AcknowledgeResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::Acknowledge, request);
         call.carries(question.leases.len());
-        let answer = self.ask(&mut call, acknowledged(question)).await;
-        let gone = answer.and_then(|answer| answer!(answer, Ended));
+        let gone = answer!(self.ask(&mut call, acknowledged(question)).await, Ended);
         call.answered(gone.map(|gone| AcknowledgeResponse { ended: ended(gone) }))
     }
 
@@ -216,8 +213,7 @@ impl<D: Database> Queue for Service<D> {
     ) -> Result<Response<ReleaseResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::Release, request);
         call.carries(question.leases.len());
-        let answer = self.ask(&mut call, released(question)).await;
-        let gone = answer.and_then(|answer| answer!(answer, Ended));
+        let gone = answer!(self.ask(&mut call, released(question)).await, Ended);
         call.answered(gone.map(|gone| ReleaseResponse { ended: ended(gone) }))
     }
 
@@ -227,8 +223,7 @@ impl<D: Database> Queue for Service<D> {
     ) -> Result<Response<ExtendResponse>, Status> {
         let (mut call, question) = self.asking.meter.call(Op::Extend, request);
         call.carries(question.leases.len());
-        let answer = self.ask(&mut call, extended(question)).await;
-        let gone = answer.and_then(|answer| answer!(answer, Ended));
+        let gone = answer!(self.ask(&mut call, extended(question)).await, Ended);
         call.answered(gone.map(|gone| ExtendResponse { ended: ended(gone) }))
     }
 
@@ -237,8 +232,7 @@ impl<D: Database> Queue for Service<D> {
         request: Request<CountsRequest>,
     ) -> Result<Response<CountsResponse>, Status> {
         let (mut call, _) = self.asking.meter.call(Op::Other, request);
-        let answer = self.ask(&mut call, Ok(operation::Request::Counts)).await;
-        let counts = answer.and_then(|answer| answer!(answer, Counts));
+        let counts = answer!(self.ask(&mut call, Ok(operation::Request::Counts)).await, Counts);
         call.answered(counts.map(|counts| {
             let operation::Counts { messages, clients, queues } = counts;
             CountsResponse { messages, clients, queues }
