@@ -26,32 +26,27 @@ impl Expiry {
     pub const NEVER: Expiry = Expiry(None);
 
     /// The item is expired from this second on.
-    #[must_use]
     pub fn at(second: Second) -> Expiry {
         Expiry(Some(NonZeroU32::new(second).unwrap_or(NonZeroU32::MIN)))
     }
 
     /// The second from which on the item is expired.
-    #[must_use]
     pub fn second(self) -> Option<Second> {
         self.0.map(NonZeroU32::get)
     }
 
     /// Whether the item is expired.
     #[inline]
-    #[must_use]
     pub fn is_over(self, now: Second) -> bool {
         self.0.is_some_and(|second| second.get() <= now)
     }
 
     /// A number to store: 0 for never.
-    #[must_use]
     pub fn to_bits(self) -> u32 {
         self.0.map_or(0, NonZeroU32::get)
     }
 
     /// The inverse of [`Expiry::to_bits`].
-    #[must_use]
     pub fn from_bits(bits: u32) -> Expiry {
         Expiry(NonZeroU32::new(bits))
     }
@@ -163,7 +158,6 @@ pub enum Refused {
 
 impl Refused {
     /// Whether there is no room for the change.
-    #[must_use]
     pub fn is_full(self) -> bool {
         matches!(self, Refused::Full | Refused::NoSpace)
     }

@@ -47,7 +47,6 @@ pub struct MemoryLimits {
 impl MemoryLimits {
     /// The least memory for values of this size. It holds two of the largest items, so that a large item can be
     /// replaced.
-    #[must_use]
     pub fn memory_bytes_min(value_bytes_max: usize) -> usize {
         let segments = 16 * SEGMENT_BYTES_MIN;
         segments + 2 * item_bytes(KEY_BYTES_MAX, value_bytes_max)
@@ -86,7 +85,6 @@ pub struct Memory {
 
 impl Memory {
     /// An empty engine; `None` if the memory is below [`MemoryLimits::memory_bytes_min`].
-    #[must_use]
     pub fn new(limits: MemoryLimits) -> Option<Memory> {
         Memory::with_versions(limits, KeyHash::random(), Versions { first: 1, step: 1 })
     }

@@ -24,7 +24,6 @@ pub struct Stripes {
 
 impl Stripes {
     /// Divides the memory among stripes. `None` if the memory does not suffice for one stripe.
-    #[must_use]
     pub fn new(threads: usize, limits: MemoryLimits) -> Option<Stripes> {
         let share_min = MemoryLimits::memory_bytes_min(limits.value_bytes_max)
             .max(LARGEST_VALUES_MIN * limits.value_bytes_max);

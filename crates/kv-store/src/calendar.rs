@@ -16,33 +16,28 @@ pub struct Calendar {
 
 impl Calendar {
     /// The calendar of this process. All protocols share it, so an item expires at the same time for each.
-    #[must_use]
     pub fn of_process() -> Calendar {
         static CALENDAR: OnceLock<Calendar> = OnceLock::new();
         *CALENDAR.get_or_init(|| Calendar { started: Moment::now() })
     }
 
     /// When the calendar was made.
-    #[must_use]
     pub fn started(&self) -> Instant {
         self.started.mono
     }
 
     /// Converts an instant to a second.
-    #[must_use]
     pub fn second(&self, now: Instant) -> Second {
         u32::try_from(self.unix_ns(now) / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     /// Nanoseconds from the epoch to an instant.
-    #[must_use]
     pub fn unix_ns(&self, now: Instant) -> u64 {
         self.started.unix_ns_at(now)
     }
 }
 
 /// The current second.
-#[must_use]
 pub fn now() -> Second {
     Calendar::of_process().second(Instant::now())
 }

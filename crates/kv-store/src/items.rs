@@ -28,7 +28,6 @@ pub struct Items {
 
 impl Items {
     /// Makes a handle to a store.
-    #[must_use]
     pub fn new(store: Store) -> Items {
         Items {
             store,

@@ -17,7 +17,6 @@ pub struct Room {
 
 impl Room {
     /// The space for some writes as one commit.
-    #[must_use]
     pub fn of(writes: &[Write<'_>]) -> Room {
         let frees = writes.iter().all(|write| write.action == Action::Delete);
         let mut room = Room { bytes: 0, records: 0, frees };

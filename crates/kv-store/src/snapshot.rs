@@ -18,13 +18,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The last commit that the snapshot sees.
-    #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
     /// Whether the versions that it sees are still kept. If so, every earlier read of the snapshot was correct.
-    #[must_use]
     pub fn is_kept(&self) -> bool {
         lock(&self.store.0.snapshots).open.contains_key(&(self.sequence, self.number))
     }

@@ -128,7 +128,6 @@ impl Store {
     }
 
     /// The last commit that is as durable as configured: clients may see commits up to it.
-    #[must_use]
     pub fn synced(&self) -> Sequence {
         self.0.log.synced()
     }
@@ -145,7 +144,6 @@ impl Store {
     }
 
     /// The last commit.
-    #[must_use]
     pub fn last(&self) -> Sequence {
         self.0.log.last()
     }
@@ -164,32 +162,27 @@ impl Store {
     }
 
     /// Counts and times of synced commits. The slowest commit is that since the last call.
-    #[must_use]
     pub fn commit_figures(&self) -> CommitFigures {
         self.0.log.commit_figures()
     }
 
     /// Why a segment could not be made, and the consequence.
-    #[must_use]
     pub fn shortage(&self) -> Option<String> {
         self.0.log.shortage()
     }
 
     /// When a commit is on the disk; `None` for a store in memory.
-    #[must_use]
     pub fn durability(&self) -> Option<Durability> {
         self.0.log.durability()
     }
 
     /// Bytes of the log's segments, and their limit.
-    #[must_use]
     pub fn log_bytes(&self) -> (u64, u64) {
         self.0.log.bytes()
     }
 
     /// Whether a write of this size need not make a segment: it finds space, or is refused at once. Making a segment
     /// takes the disk some milliseconds. Another writer may take the space first.
-    #[must_use]
     pub fn is_ready_for(&self, room: Room) -> bool {
         self.0.log.is_ready_for(room)
     }
@@ -203,7 +196,6 @@ impl Store {
     }
 
     /// The figures of the store.
-    #[must_use]
     pub fn figures(&self) -> Figures {
         let (snapshots_open, snapshot_age) = lock(&self.0.snapshots).figures();
         let (file_bytes, _) = self.0.log.bytes();
@@ -225,13 +217,11 @@ impl Store {
     }
 
     /// Number of keys.
-    #[must_use]
     pub fn keys(&self) -> usize {
         (0..self.0.stripes.len()).map(|stripe| self.stripe(stripe).keys()).sum()
     }
 
     /// Number of stripes.
-    #[must_use]
     pub fn stripes(&self) -> usize {
         self.0.stripes.len()
     }

@@ -91,7 +91,6 @@ pub enum Unwritable {
 
 impl Unwritable {
     /// Whether the log has no space; the keeper may reclaim some.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Unwritable::Full(_) | Unwritable::NoSpace(_))
     }

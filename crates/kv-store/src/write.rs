@@ -47,7 +47,6 @@ pub enum WriteError {
 
 impl WriteError {
     /// Whether the log has no space; the keeper may reclaim some.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, WriteError::Log(why) if why.is_full())
     }

@@ -119,13 +119,11 @@ impl MemcachedServer {
     }
 
     /// The address that is served.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A handle that shuts the server down: the server reads no further request, and answers the requests it has read.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()
     }

@@ -87,13 +87,11 @@ pub fn start(
 
 impl Running {
     /// The address of the middleware.
-    #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.group.address()
     }
 
     /// A handle that ends the middleware. Requests in flight are completed first.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.group.shutdown()
     }

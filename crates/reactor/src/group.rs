@@ -163,13 +163,11 @@ impl Group {
     }
 
     /// The listener's address.
-    #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
     /// A handle that ends the group.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }

@@ -137,14 +137,12 @@ impl Io {
     }
 
     /// Whether a handler may begin a long answer.
-    #[must_use]
     pub fn has_room_for_long_answers(&self) -> bool {
         self.shared.room.answers.load(Ordering::Relaxed) < self.shared.room.third
     }
 
     /// Whether a handler may begin an answer of unknown length to `conn`. A connection without unread answers has more
     /// room.
-    #[must_use]
     pub fn has_room_for_answer(&self, conn: ConnId) -> bool {
         let has_read = self.get(conn).is_none_or(|connection| connection.answer_bytes == 0);
         self.has_room_for_long_answers() || has_read && self.has_room_for_answers()

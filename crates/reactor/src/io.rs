@@ -176,37 +176,31 @@ pub struct Io {
 
 impl Io {
     /// The time at which the current batch began.
-    #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
     /// The number of this thread in the group, from 0.
-    #[must_use]
     pub fn thread(&self) -> usize {
         self.thread
     }
 
     /// Open connections of this thread, of either origin.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.open
     }
 
     /// Open accepted connections of all threads of the group.
-    #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.accepted()
     }
 
     /// Whether `conn` is still open.
-    #[must_use]
     pub fn is_open(&self, conn: ConnId) -> bool {
         self.get(conn).is_some()
     }
 
     /// The peer's address, while the connection is open.
-    #[must_use]
     pub fn peer(&self, conn: ConnId) -> Option<SocketAddr> {
         self.get(conn)?.stream.peer_addr().ok()
     }
@@ -224,7 +218,6 @@ impl Io {
 
     /// The unsent output of `conn`, to append to; it is sent at the end of the batch.
     /// Only extend it: its front may have been sent. `None` when the connection is closed.
-    #[must_use]
     pub fn output(&mut self, conn: ConnId) -> Option<&mut Vec<u8>> {
         let Io { slots, pool, dirty, .. } = self;
         let connection = match slots.get_mut(conn.index()) {
@@ -246,7 +239,6 @@ impl Io {
     }
 
     /// Bytes of unsent output of `conn`.
-    #[must_use]
     pub fn output_len(&self, conn: ConnId) -> usize {
         self.get(conn).map_or(0, |connection| connection.output.len())
     }

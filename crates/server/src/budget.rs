@@ -53,7 +53,6 @@ impl Budget {
     }
 
     /// The share of a call without a connection, for tests of handlers.
-    #[must_use]
     pub fn share(self: &Arc<Budget>) -> Share {
         self.connection().share()
     }

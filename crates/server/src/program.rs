@@ -25,13 +25,11 @@ pub struct Failure {
 
 impl Failure {
     /// An error of the system.
-    #[must_use]
     pub fn system(what: &str, error: &io::Error) -> Failure {
         Failure { message: format!("{what}: {error}"), code: 1 }
     }
 
     /// An error on the command line.
-    #[must_use]
     pub fn usage(message: String) -> Failure {
         Failure { message, code: 2 }
     }
@@ -92,7 +90,6 @@ impl Observing {
     }
 
     /// The trace, if the flag asks for one.
-    #[must_use]
     pub fn trace(&self, program: &'static str) -> Option<Trace> {
         self.trace.then(|| Trace::start(program))
     }

@@ -37,7 +37,6 @@ impl Shutdown {
     }
 
     /// Shows whether the shutdown has begun, for calls that may run for long.
-    #[must_use]
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.0.subscribe()
     }
@@ -114,7 +113,6 @@ impl Running {
     }
 
     /// A handle that ends the server.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }

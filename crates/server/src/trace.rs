@@ -20,7 +20,6 @@ pub struct Trace {
 
 impl Trace {
     /// A trace on standard error.
-    #[must_use]
     pub fn start(program: &'static str) -> Trace {
         Trace::to_sink(program, io::stderr())
     }

@@ -13,7 +13,6 @@ pub struct KeyHash {
 
 impl KeyHash {
     /// A hash with a random seed.
-    #[must_use]
     pub fn random() -> KeyHash {
         let random = RandomState::new();
         // Multiplying by an odd factor loses no bit.
@@ -22,7 +21,6 @@ impl KeyHash {
 
     /// The hash of a key.
     #[inline]
-    #[must_use]
     pub fn hash(self, key: &[u8]) -> u64 {
         let mut state = self.seed ^ key.len() as u64;
         let mut chunks = key.chunks_exact(8);

@@ -42,7 +42,6 @@ pub struct Doubt {
 
 impl Doubt {
     /// Whether the doubt is about this key.
-    #[must_use]
     pub fn is_about(&self, key: &[u8]) -> bool {
         self.key.as_ref().map_or_else(|&sum| sum == key_sum(key), |of| of == key)
     }

@@ -46,13 +46,11 @@ pub struct Progress {
 
 impl Progress {
     /// Edges that this load puts into the store in a second.
-    #[must_use]
     pub fn edges_per_s(&self) -> f64 {
         self.per_s(self.position.edges - self.resumed.edges)
     }
 
     /// Bytes of the list that this load reads in a second.
-    #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         self.per_s(self.position.bytes - self.resumed.bytes)
     }

@@ -95,19 +95,16 @@ impl SyntheticGraph {
     }
 
     /// The number of edges.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.edges
     }
 
     /// Number of followers of the user of this rank, counted from 1.
-    #[must_use]
     pub fn followers_of_rank(&self, rank: u64) -> u64 {
         self.edges_up_to(rank) - self.edges_up_to(rank - 1)
     }
 
     /// Number of followers of this user.
-    #[must_use]
     pub fn followers(&self, user: u64) -> u64 {
         self.followers_of_rank(self.ranks.at(user) + 1)
     }

@@ -81,13 +81,11 @@ impl GrpcServer {
     }
 
     /// The address that is served.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A handle that shuts the server down.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.running.shutdown()
     }

@@ -52,7 +52,6 @@ pub struct GrpcSettings {
 
 impl GrpcSettings {
     /// Default settings for values of at most `value_bytes_max`.
-    #[must_use]
     pub fn for_values(value_bytes_max: usize) -> GrpcSettings {
         let message_bytes_max = (4 << 20).max(value_bytes_max) + MESSAGE_OVERHEAD_BYTES;
         GrpcSettings {

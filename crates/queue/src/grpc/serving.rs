@@ -87,7 +87,6 @@ pub struct Settings {
 
 impl Settings {
     /// The largest request.
-    #[must_use]
     pub fn request_bytes_max(&self) -> usize {
         BATCH_BYTES.max(self.content_bytes_max) + MESSAGE_OVERHEAD_BYTES
     }
@@ -160,13 +159,11 @@ impl Serving {
     }
 
     /// The address that is served.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A handle that ends the server, and the calls that wait for messages.
-    #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.running.shutdown()
     }
