@@ -23,11 +23,6 @@ impl Station {
         Ok(Station { rates })
     }
 
-    /// A station of `servers` servers of rate 1; 0 counts as 1.
-    pub fn of_servers(servers: usize) -> Station {
-        Station { rates: (1..=servers.max(1)).map(|busy| busy as f64).collect() }
-    }
-
     pub(crate) fn rates(&self) -> &[f64] {
         &self.rates
     }

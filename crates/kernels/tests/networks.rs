@@ -47,6 +47,11 @@ fn solvable(stations: &[(f64, Vec<f64>)]) -> Vec<(f64, Station)> {
         .collect()
 }
 
+/// A station of this number of servers of rate 1.
+fn servers(count: u32) -> Station {
+    Station::new((1..=count).map(f64::from).collect()).expect("rates above 0")
+}
+
 fn assert_close(ours: f64, expected: f64, relative: f64) {
     assert!(
         (ours - expected).abs() <= relative * expected.abs() + f64::MIN_POSITIVE,
@@ -131,13 +136,10 @@ proptest! {
 
 #[test]
 fn unvisited_stations_do_not_change_the_solution() {
-    let visited = (0.5, Station::of_servers(3));
+    let visited = (0.5, servers(3));
     let alone = closed(50, 1.0, std::slice::from_ref(&visited)).expect("in range");
-    let unvisited = [
-        (0.0, Station::of_servers(1)),
-        visited,
-        (0.0, Station::new(vec![2.0, 1.0]).expect("rates")),
-    ];
+    let unvisited =
+        [(0.0, servers(1)), visited, (0.0, Station::new(vec![2.0, 1.0]).expect("rates"))];
     let among = closed(50, 1.0, &unvisited).expect("in range");
     assert_eq!(alone.throughput, among.throughput);
     assert!(among.stations[0].queue_length.iter().all(|&length| length == 0.0));
@@ -147,8 +149,8 @@ fn unvisited_stations_do_not_change_the_solution() {
 #[test]
 fn sum_beyond_the_range_of_numbers_is_rescaled() {
     // 2000 servers are a delay for 2000 customers, because no customer waits.
-    let delay = closed(2000, 700.0, &[(0.5, Station::of_servers(1))]).expect("in range");
-    let servers = [(0.5, Station::of_servers(1)), (700.0, Station::of_servers(2000))];
+    let delay = closed(2000, 700.0, &[(0.5, servers(1))]).expect("in range");
+    let servers = [(0.5, servers(1)), (700.0, servers(2000))];
     let pool = closed(2000, 0.0, &servers).expect("in range");
     for (ours, expected) in pool.throughput.iter().zip(&delay.throughput) {
         assert_close(*ours, *expected, 1e-13);
@@ -157,7 +159,7 @@ fn sum_beyond_the_range_of_numbers_is_rescaled() {
 
 #[test]
 fn invalid_arguments_are_refused() {
-    let disk = || (1.0, Station::of_servers(1));
+    let disk = || (1.0, servers(1));
     let name = |result: Result<_, Error>| match result.map(|_: Closed| ()) {
         Err(Error::Argument { name, .. }) => name,
         other => panic!("{other:?}"),
@@ -166,8 +168,8 @@ fn invalid_arguments_are_refused() {
     assert_eq!(name(closed(POPULATION_MAX + 1, 1.0, &[disk()])), "population");
     assert_eq!(name(closed(1, f64::NAN, &[disk()])), "think_time");
     assert_eq!(name(closed(1, -1.0, &[disk()])), "think_time");
-    assert_eq!(name(closed(1, 0.0, &[(f64::INFINITY, Station::of_servers(1))])), "demands");
-    assert_eq!(name(closed(1, 0.0, &[(0.0, Station::of_servers(1))])), "demands");
+    assert_eq!(name(closed(1, 0.0, &[(f64::INFINITY, servers(1))])), "demands");
+    assert_eq!(name(closed(1, 0.0, &[(0.0, servers(1))])), "demands");
     assert_eq!(name(closed(1, 0.0, &[])), "demands");
     for rates in [vec![], vec![0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::INFINITY]] {
         assert!(matches!(Station::new(rates), Err(Error::Argument { name: "rates", .. })));
@@ -176,7 +178,7 @@ fn invalid_arguments_are_refused() {
     assert!(matches!(closed(200_000, 1.0, &[(1.0, long)]), Err(Error::TooLarge { .. })));
     let many = vec![disk(); 20];
     assert!(matches!(closed(POPULATION_MAX, 1.0, &many), Err(Error::TooLarge { .. })));
-    assert_eq!(closed(5, 0.0, &[(1e-310, Station::of_servers(1))]), Err(Error::Range));
+    assert_eq!(closed(5, 0.0, &[(1e-310, servers(1))]), Err(Error::Range));
 }
 
 #[test]
@@ -200,7 +202,7 @@ fn far_falling_rates_are_solved() {
 #[test]
 fn vanishing_probabilities_are_solved() {
     // With 1000 customers, the pool is empty with a probability of 10^-391; with 2000, it is 10^-4.
-    let pool = [(900.0, Station::of_servers(1000)), (1.0, Station::of_servers(1))];
+    let pool = [(900.0, servers(1000)), (1.0, servers(1))];
     let one = closed(2000, 0.0, &pool).expect("in range");
     let by_class = |pool: &[(f64, Station)]| -> Vec<(Vec<f64>, Station)> {
         pool.iter().map(|(demand, station)| (vec![*demand], station.clone())).collect()
@@ -209,7 +211,7 @@ fn vanishing_probabilities_are_solved() {
     for n in 1..=2000 {
         assert_close(all.throughput[n], one.throughput[n - 1], 1e-12);
     }
-    let larger = [(1800.0, Station::of_servers(2000)), (1.0, Station::of_servers(1))];
+    let larger = [(1800.0, servers(2000)), (1.0, servers(1))];
     assert_eq!(lattice(&[3000], &[0.0], &by_class(&larger)), Err(Error::Range));
 }
 
@@ -219,7 +221,7 @@ fn vanishing_probabilities_are_solved() {
 fn rates_falling_beyond_numbers_are_refused() {
     let rate = |j: f64| j / (1.0 + 0.02 * (j - 1.0) + 0.002 * j * (j - 1.0));
     let law = Station::new((1..=900).map(|j| rate(f64::from(j))).collect()).expect("rates");
-    let server = Station::of_servers(1);
+    let server = servers(1);
     let two_classes = |first| {
         let stations = [(vec![1.0; 2], law.clone()), (vec![0.02; 2], server.clone())];
         lattice(&[first, 2], &[1.0; 2], &stations)
@@ -235,7 +237,7 @@ fn rates_falling_beyond_numbers_are_refused() {
 
 #[test]
 fn invalid_classes_are_refused() {
-    let disk = || (vec![1.0, 1.0], Station::of_servers(1));
+    let disk = || (vec![1.0, 1.0], servers(1));
     let is_refused = |populations: &[usize], think_times: &[f64], stations: &[_]| {
         matches!(lattice(populations, think_times, stations), Err(Error::Argument { .. }))
     };
@@ -243,7 +245,7 @@ fn invalid_classes_are_refused() {
     assert!(is_refused(&[1], &[0.0, 0.0], &[disk()]));
     assert!(is_refused(&[1], &[0.0], &[disk()]));
     assert!(is_refused(&[1, 1], &[0.0, f64::NAN], &[disk()]));
-    assert!(is_refused(&[1, 1], &[1.0, 0.0], &[(vec![1.0, 0.0], Station::of_servers(1))]));
+    assert!(is_refused(&[1, 1], &[1.0, 0.0], &[(vec![1.0, 0.0], servers(1))]));
     assert!(!is_refused(&[1, 1], &[0.0, 0.0], &[disk()]));
     let most = [usize::MAX, usize::MAX];
     assert!(matches!(lattice(&most, &[0.0, 0.0], &[disk()]), Err(Error::TooLarge { .. })));
@@ -253,11 +255,11 @@ fn invalid_classes_are_refused() {
 #[test]
 fn interrupted_solver_is_an_error() {
     let falling = Station::new([vec![1.0; 400], vec![1e-4]].concat()).expect("rates");
-    for station in [Station::of_servers(8), falling] {
+    for station in [servers(8), falling] {
         for looks in 0..4 {
             let left = Cell::new(looks);
             let goes_on = || left.replace(left.get() - 1) > 0;
-            let two = [(1.0, station.clone()), (1.0, Station::of_servers(3))];
+            let two = [(1.0, station.clone()), (1.0, servers(3))];
             let result = knee_kernels::closed(5000, 1.0, &two, &goes_on);
             assert_eq!(result, Err(Error::Interrupted));
             left.set(looks);
