@@ -13,6 +13,9 @@ use knee_reactor::{Close, Config, ConnId, Group, Handler, Io, Origin, Shutdown, 
 /// Long enough that only a lost event, not a slow machine, exceeds it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The key of the timer that ends a pause.
+const RESUME: u64 = 1 << 32;
+
 #[derive(Debug, PartialEq)]
 enum Seen {
     Open(usize, Origin),
@@ -61,7 +64,7 @@ impl Handler for Echo {
                 b"panic\n" => panic!("as the test asked"),
                 b"pause\n" => {
                     io.pause(conn);
-                    io.timer(io.now() + Duration::from_millis(50), conn.to_u64());
+                    io.timer(io.now() + Duration::from_millis(50), RESUME);
                     return consumed;
                 }
                 b"again\n" => {
@@ -101,7 +104,8 @@ impl Handler for Echo {
         if self.timers_ms.contains(&key) {
             self.report(Seen::Timer(key));
         } else {
-            io.resume(ConnId::from_u64(key));
+            let open: Vec<_> = io.ids().collect();
+            open.into_iter().for_each(|(conn, _)| io.resume(conn));
         }
     }
 
