@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
@@ -347,17 +346,7 @@ fn lists_keys(path: &Path) {
         }
         let crashed = ManuallyDrop::new(Directory(path.to_owned())).copy();
         let key = (round << 20 | 900).to_le_bytes();
-        let place = |bytes: &[u8]| {
-            let record = [&key[..], &[0; 4]].concat();
-            bytes.windows(8).position(|bytes| bytes == record)
-        };
-        let at = crashed.segments().into_iter().find_map(|path| {
-            let at = place(&fs::read(&path).expect("readable"))?;
-            Some((path, at))
-        });
-        let (segment, at) = at.expect("it is somewhere");
-        let file = fs::File::options().write(true).open(segment).expect("writable");
-        file.write_all_at(b"z", at as u64).expect("writable");
+        crashed.spoil(&[&key[..], &[0; 4]].concat(), 0, b'z');
         let at = DirectoryOptions {
             path: crashed.0.clone(),
             durability: Durability::Always,

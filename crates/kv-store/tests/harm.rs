@@ -3,7 +3,6 @@
 use std::fs;
 use std::ops::{Bound, ControlFlow};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 use knee_kv_cache::engine::Expiry;
 use knee_kv_store::{
@@ -139,15 +138,7 @@ fn damaged_record_costs_its_value_and_later_appends() {
     assert_eq!(value(&store, b"list"), Some(list), "no record of it was damaged");
     drop(store);
     // Now damage a record of the list, in its present segment.
-    let place = |path: &PathBuf| {
-        fs::read(path).expect("readable").windows(5).position(|w| w == b"list\x1f")
-    };
-    let segment = directory.segments().into_iter().find(|path| place(path).is_some());
-    let segment = segment.expect("it is somewhere");
-    let at = place(&segment).expect("it is in there");
-    let mut bytes = fs::read(&segment).expect("readable");
-    bytes[at] ^= 1;
-    fs::write(&segment, bytes).expect("writable");
+    directory.spoil(b"list\x1f", 0, b'z');
     let (store, report) = repaired(&directory);
     // The first repair has removed the first damage.
     assert_eq!(report.lost.len(), 1);
@@ -175,11 +166,7 @@ fn key_of_appends_to_a_lost_record_is_named() {
     let write = Write { key: b"list", condition: Condition::Always, action };
     store.write(&[write], None, 1).expect("it is taken");
     drop(store);
-    let segment = directory.segments().remove(0);
-    let bytes = fs::read(&segment).expect("readable");
-    let at = bytes.windows(50).position(|bytes| bytes == [1; 50]).expect("it is in there");
-    let file = fs::File::options().write(true).open(&segment).expect("writable");
-    file.write_all_at(b"z", at as u64).expect("writable");
+    directory.spoil(&[1; 50], 0, b'z');
     let (store, report) = repaired(&directory);
     let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
     assert_eq!((&doubt.key, &doubt.known[..]), (&Ok(b"list".to_vec()), &[][..]));
@@ -199,15 +186,6 @@ fn value_without_one_of_its_moved_pieces_is_absent() {
         let at = DirectoryOptions { path, durability: Durability::Always, repair };
         Store::open(large, &at, 1 << 26).expect("opens")
     };
-    let flip = |bytes: &[u8]| {
-        let place = |path: &PathBuf| {
-            fs::read(path).expect("readable").windows(9).position(|it| it == bytes)
-        };
-        let found = directory.segments().into_iter().find_map(|path| Some((place(&path)?, path)));
-        let (at, path) = found.expect("it is somewhere");
-        let file = fs::File::options().write(true).open(path).expect("writable");
-        file.write_all_at(b"z", at as u64).expect("writable");
-    };
     let (store, _) = open(false);
     let large: Vec<u8> = (0..5 << 17).flat_map(u32::to_le_bytes).collect();
     set(&store, b"key", b"old");
@@ -215,12 +193,12 @@ fn value_without_one_of_its_moved_pieces_is_absent() {
     let version = set(&store, b"key", &large);
     drop(store);
     // This repair moves the pieces.
-    flip(b"something");
+    directory.spoil(b"something", 0, b'z');
     let (store, report) = open(true);
     assert!(report.doubts[0].is_about(b"other"));
     assert_eq!(value(&store, b"key"), Some(large.clone()));
     drop(store);
-    flip(&large[3 << 19..][..9]);
+    directory.spoil(&large[3 << 19..][..9], 0, b'z');
     let (store, report) = open(true);
     let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
     assert_eq!((&doubt.key, doubt.from), (&Ok(b"key".to_vec()), version));
@@ -243,12 +221,8 @@ fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
         store.sync(store.last()).expect("the disk takes it");
     }
     // The first segment is full, so the store reads it from its file.
-    let path = directory.segments().remove(0);
-    let bytes = fs::read(&path).expect("readable");
-    let file = fs::File::options().write(true).open(&path).expect("writable");
     for key in keys {
-        let at = bytes.windows(5).position(|window| window == key.as_bytes());
-        file.write_all_at(b"z", at.expect("it is in there") as u64).expect("writable");
+        directory.spoil(key.as_bytes(), 0, b'z');
     }
     store
 }
@@ -286,11 +260,7 @@ fn killed_repair_leaves_the_list_of_lost_keys() {
         store.write_out().expect("the disk takes it");
     }
     let crashed = directory.copy();
-    let segment = crashed.segments().remove(0);
-    let bytes = fs::read(&segment).expect("readable");
-    let at = bytes.windows(6).position(|bytes| bytes == b"keynew").expect("it is in there");
-    let file = fs::File::options().write(true).open(&segment).expect("writable");
-    file.write_all_at(b"z", at as u64).expect("writable");
+    crashed.spoil(b"keynew", 0, b'z');
     let path = crashed.0.clone();
     let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
     let mut killed = None;
@@ -319,11 +289,7 @@ fn keys_of_a_segment_that_was_just_sealed_are_known() {
         }
     }
     let crashed = directory.copy();
-    let segment = crashed.segments().remove(0);
-    let bytes = fs::read(&segment).expect("readable");
-    let at = bytes.windows(100).position(|bytes| bytes == [20; 100]).expect("it is in there");
-    let file = fs::File::options().write(true).open(&segment).expect("writable");
-    file.write_all_at(b"z", at as u64).expect("writable");
+    crashed.spoil(&[20; 100], 0, b'z');
     let (_, report) = repaired(&crashed);
     let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
     assert!(doubt.is_about(&[20]) && !report.has_unnamed, "{report:?}");
@@ -422,14 +388,7 @@ fn damaged_key_keeps_only_its_own_segment() {
             set(&store, &key(number), &[9; 400]);
         }
         store.sync(store.last()).expect("the disk takes it");
-        let place = |path: &PathBuf| {
-            fs::read(path).expect("readable").windows(6).position(|window| window == b"key03\x08")
-        };
-        let path = directory.segments().into_iter().find(|path| place(path).is_some());
-        let path = path.expect("it is somewhere");
-        let at = place(&path).expect("it is in there") as u64;
-        let file = fs::File::options().write(true).open(&path).expect("writable");
-        file.write_all_at(b"z", at).expect("writable");
+        let path = directory.spoil(b"key03\x08", 0, b'z');
         while !matches!(store.reclaim(), Ok(false)) {}
         let first = directory.0.join("00000001.log");
         assert!(!first.exists(), "what is damaged is in {path:?}");
@@ -475,12 +434,8 @@ fn keys_are_in_order_once_a_damaged_one_is_replaced() {
 fn damaged_key_does_not_expire_and_delays_no_other() {
     let directory = Directory::new("over");
     let store = unnamed(&directory, &["key03"]);
-    let path = directory.segments().remove(0);
-    let bytes = fs::read(&path).expect("readable");
-    let at = bytes.windows(5).position(|window| window == b"key04").expect("it is in there");
-    let file = fs::File::options().write(true).open(&path).expect("writable");
     // The expiry, twenty bytes before the key, becomes 1: expired.
-    file.write_all_at(&[1], at as u64 - 20).expect("writable");
+    directory.spoil(b"key04", -20, 1);
     for key in [b"a", b"z"] {
         let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"" };
         store
@@ -544,14 +499,7 @@ fn deleted_key_is_forgotten_beside_damaged_ones() {
         set(&store, &key(number), &[7; 1200]);
     }
     sync();
-    let place = |path: &PathBuf| {
-        fs::read(path).expect("readable").windows(7).position(|window| window == b"axxxx23")
-    };
-    let path = directory.segments().into_iter().find(|path| place(path).is_some());
-    let path = path.expect("it is somewhere");
-    let at = place(&path).expect("it is in there") as u64 + 1;
-    let file = fs::File::options().write(true).open(path).expect("writable");
-    file.write_all_at(b"z", at).expect("writable");
+    directory.spoil(b"axxxx23", 1, b'z');
     while store.reclaim().unwrap_or(true) {}
     assert_eq!(store.figures().versions, 21, "what is gone is forgotten");
     for number in 0..6 {
@@ -581,11 +529,7 @@ fn with_a_missing_end(name: &str) -> Directory {
         store.write_out().expect("the disk takes it");
     }
     let crashed = directory.copy();
-    let segment = crashed.segments().remove(0);
-    let bytes = fs::read(&segment).expect("readable");
-    let at = bytes.windows(6).position(|bytes| bytes == b"keynew").expect("it is in there");
-    let file = fs::File::options().write(true).open(&segment).expect("writable");
-    file.write_all_at(b"z", at as u64).expect("writable");
+    crashed.spoil(b"keynew", 0, b'z');
     crashed
 }
 

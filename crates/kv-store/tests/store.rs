@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::{Bound, ControlFlow};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -98,6 +99,19 @@ impl Directory {
             .collect();
         segments.sort();
         segments
+    }
+
+    /// Damages the byte at `shift` from the first place of `text` in the segments. Returns the segment.
+    pub(crate) fn spoil(&self, text: &[u8], shift: i64, byte: u8) -> PathBuf {
+        let place = |path: &PathBuf| {
+            let bytes = fs::read(path).expect("readable");
+            bytes.windows(text.len()).position(|window| window == text)
+        };
+        let found = self.segments().into_iter().find_map(|path| Some((place(&path)?, path)));
+        let (at, path) = found.expect("it is somewhere");
+        let file = fs::File::options().write(true).open(&path).expect("writable");
+        file.write_all_at(&[byte], (at as i64 + shift) as u64).expect("writable");
+        path
     }
 
     pub(crate) fn contents(&self) -> Vec<(PathBuf, Vec<u8>)> {
