@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use knee_kv_cache::engine::{Change, Engine, Expiry};
 use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, Event, History, Items, Keeper,
-    ReadError, RequestId, Store, StoreOptions, What, Write,
+    Action, Condition, Consistency, Event, History, Items, Keeper, ReadError, RequestId, Store,
+    StoreOptions, What, Write,
 };
 
-use crate::store::{Directory, until};
+use crate::store::{Directory, durable, until};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Linearizable,
@@ -29,9 +29,7 @@ fn is_there(store: &Store, key: &[u8], now: u32) -> bool {
 }
 
 fn open(Directory(path): &Directory) -> Store {
-    let path = path.clone();
-    let directory = DirectoryOptions { path, durability: Durability::Always, repair: false };
-    Store::open(OPTIONS, &directory, 1 << 26).unwrap().0
+    Store::open(OPTIONS, &durable(path, false), 1 << 26).unwrap().0
 }
 
 /// Waits until the keeper has deleted all keys but this many.

@@ -9,7 +9,7 @@ use knee_kv_store::{
     Consistency, DirectoryError, DirectoryOptions, Durability, Store, StoreOptions,
 };
 
-use crate::store::{Directory, open, options, scanned, set};
+use crate::store::{Directory, durable, open, options, scanned, set};
 
 /// An instruction of a seccomp filter: code, operand, and the instructions to skip if it is true or false.
 type Instruction = (u32, u32, u8, u8);
@@ -66,11 +66,7 @@ fn filter_calls(filter: &[Instruction]) {
 fn unreadable_block_is_named_and_the_rest_is_rescued() {
     let directory = Directory::new("unreadable");
     let options = StoreOptions { segment_bytes: 64 << 10, ..options(Consistency::Linearizable) };
-    let opened = |repair| {
-        let path = directory.0.clone();
-        let at = DirectoryOptions { path, durability: Durability::Always, repair };
-        Store::open(options, &at, 1 << 26)
-    };
+    let opened = |repair| Store::open(options, &durable(&directory.0, repair), 1 << 26);
     let (store, _) = opened(false).expect("opens");
     for key in 0..100_u8 {
         set(&store, &[key], &[key; 400]);
@@ -102,11 +98,7 @@ fn unsynced_bytes_before_a_bad_block_are_written_again() {
         value_bytes_max: 5000,
         ..options(Consistency::Linearizable)
     };
-    let opened = || {
-        let path = directory.0.clone();
-        let at = DirectoryOptions { path, durability: Durability::Always, repair: false };
-        Store::open(options, &at, 1 << 26).expect("opens").0
-    };
+    let opened = || Store::open(options, &durable(&directory.0, false), 1 << 26).expect("opens").0;
     // Twelve records and a seal leave the last block of a segment empty.
     let again = written_again(&directory, opened, 5000, || fail_to_read(4096 + (60 << 10) + 100));
     assert!(again[..3].iter().all(|&again| again), "{again:?}");

@@ -10,7 +10,7 @@ use knee_kv_store::{
     ReadError, ReclaimError, RequestId, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, put};
+use crate::store::{Directory, durable, put};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Sequential,
@@ -24,8 +24,7 @@ fn open(path: &Path, consistency: Consistency) -> Store {
 }
 
 fn open_within(path: &Path, consistency: Consistency, bytes_max: u64) -> Store {
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let directory = durable(path, false);
     let options = StoreOptions { consistency, ..OPTIONS };
     Store::open(options, &directory, bytes_max).expect("it opens").0
 }

@@ -10,7 +10,7 @@ use knee_kv_store::{
     Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, put, until};
+use crate::store::{Directory, durable, put, until};
 
 const SEGMENT_BYTES: usize = 64 << 10;
 const SEGMENTS: u64 = 24;
@@ -106,11 +106,8 @@ fn old_versions_make_way_for_writers() {
 #[test]
 fn fast_overwrites_on_a_disk_wait_for_space() {
     let directory = Directory::new("full");
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Interval(100),
-        repair: false,
-    };
+    let at =
+        DirectoryOptions { durability: Durability::Interval(100), ..durable(&directory.0, false) };
     let bytes_max = SEGMENTS * SEGMENT_BYTES as u64;
     let (store, _) = Store::open(options(), &at, bytes_max).expect("opens");
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
@@ -352,11 +349,8 @@ fn change_of_a_changed_item_is_decided_again() {
 #[test]
 fn log_shrinks_to_a_smaller_limit() {
     let directory = Directory::new("smaller");
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Interval(100),
-        repair: false,
-    };
+    let at =
+        DirectoryOptions { durability: Durability::Interval(100), ..durable(&directory.0, false) };
     let open = |segments: u64| {
         Store::open(options(), &at, segments * SEGMENT_BYTES as u64).expect("opens").0
     };
@@ -381,11 +375,8 @@ fn log_shrinks_to_a_smaller_limit() {
 #[test]
 fn reopened_full_log_takes_overwrites() {
     let directory = Directory::new("again");
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Interval(100),
-        repair: false,
-    };
+    let at =
+        DirectoryOptions { durability: Durability::Interval(100), ..durable(&directory.0, false) };
     let open = || Store::open(options(), &at, SEGMENTS * SEGMENT_BYTES as u64).expect("opens").0;
     let store = open();
     let mut items = Items::new(store.clone());
@@ -414,7 +405,7 @@ fn full_log_takes_writes_after_each_kill() {
     let bytes_max = SEGMENTS * SEGMENT_BYTES as u64;
     for life in 0..5 {
         let path = directory.0.join(life.to_string());
-        let at = DirectoryOptions { path, durability: Durability::Always, repair: false };
+        let at = durable(&path, false);
         let store = Store::open(options(), &at, bytes_max).expect("opens").0;
         drop(Keeper::start(store.clone(), History::Seconds(0)).expect("a thread"));
         let mut items = Items::new(store.clone());

@@ -10,11 +10,11 @@ use std::thread;
 
 use knee_kv_cache::engine::{Change, Engine, Expiry, Refused};
 use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, History, Items, Keeper, Store,
-    StoreOptions, Unwritable, Write, WriteError,
+    Action, Condition, Consistency, History, Items, Keeper, Store, StoreOptions, Unwritable, Write,
+    WriteError,
 };
 
-use crate::store::Directory;
+use crate::store::{Directory, durable};
 
 const SEGMENT_BYTES: usize = 64 << 10;
 /// Keys that fill a little more than a third of the disk.
@@ -44,9 +44,7 @@ fn mount(at: &Path) -> io::Result<()> {
 }
 
 fn open(path: &Path, bytes_max: u64) -> Store {
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
-    Store::open(OPTIONS, &directory, bytes_max).expect("it opens").0
+    Store::open(OPTIONS, &durable(path, false), bytes_max).expect("it opens").0
 }
 
 /// Overwrites keys on a full disk. Neighbours in the log die at different times, so each segment is half dead.
@@ -208,8 +206,7 @@ fn takes_deletes_in_any_order(path: &Path) {
 /// block.
 fn refills_its_reserve(path: &Path) {
     let options = StoreOptions { stripes: 4, ..OPTIONS };
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let directory = durable(path, false);
     let (store, _) = Store::open(options, &directory, 1 << 30).expect("it opens");
     let write = |key: u32, action| {
         let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
@@ -279,8 +276,7 @@ fn log_at_its_limit_is_freed() {
 
 /// Another process takes all free blocks while the store is closed. The store opens, and its reserve takes deletes.
 fn opens(path: &Path) {
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
+    let directory = durable(path, false);
     let write = |store: &Store, key: u32, action| {
         let write = [Write { key: &key.to_le_bytes(), condition: Condition::Always, action }];
         store.write(&write, None, 1).and_then(|made| Ok(store.sync(made.sequence)?))
@@ -347,11 +343,7 @@ fn lists_keys(path: &Path) {
         let crashed = ManuallyDrop::new(Directory(path.to_owned())).copy();
         let key = (round << 20 | 900).to_le_bytes();
         crashed.spoil(&[&key[..], &[0; 4]].concat(), 0, b'z');
-        let at = DirectoryOptions {
-            path: crashed.0.clone(),
-            durability: Durability::Always,
-            repair: true,
-        };
+        let at = durable(&crashed.0, true);
         let (_, report) = Store::open(OPTIONS, &at, 1 << 30).expect("it is repaired");
         let [doubt] = &report.doubts[..] else { panic!("{report:?}") };
         assert!(doubt.is_about(&key) && !report.has_unnamed, "{report:?}");

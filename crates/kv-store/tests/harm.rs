@@ -6,13 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use knee_kv_cache::engine::Expiry;
 use knee_kv_store::{
-    Action, BackupError, Condition, Consistency, DirectoryError, DirectoryOptions, Durability,
-    History, Keeper, Opening, Pass, ReadError, ReclaimError, Store, StoreOptions, Visited, Write,
-    WriteError,
+    Action, BackupError, Condition, Consistency, DirectoryError, History, Keeper, Opening, Pass,
+    ReadError, ReclaimError, Store, StoreOptions, Visited, Write, WriteError,
 };
 
 use crate::store::{
-    Directory, open, options, put, repaired, scanned, set, until, value, value_at, written,
+    Directory, durable, open, options, put, repaired, scanned, set, until, value, value_at, written,
 };
 
 #[test]
@@ -181,11 +180,7 @@ fn value_without_one_of_its_moved_pieces_is_absent() {
         segment_bytes: 3 << 20,
         ..options(Consistency::Linearizable)
     };
-    let open = |repair| {
-        let path = directory.0.clone();
-        let at = DirectoryOptions { path, durability: Durability::Always, repair };
-        Store::open(large, &at, 1 << 26).expect("opens")
-    };
+    let open = |repair| Store::open(large, &durable(&directory.0, repair), 1 << 26).expect("opens");
     let (store, _) = open(false);
     let large: Vec<u8> = (0..5 << 17).flat_map(u32::to_le_bytes).collect();
     set(&store, b"key", b"old");
@@ -210,11 +205,7 @@ fn value_without_one_of_its_moved_pieces_is_absent() {
 /// A store of forty keys, with damage in the names of `keys`.
 fn unnamed(directory: &Directory, keys: &[&str]) -> Store {
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: false,
-    };
+    let at = durable(&directory.0, false);
     let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
     for number in 0..40 {
         set(&store, format!("key{number:02}").as_bytes(), &[7; 400]);
@@ -236,8 +227,7 @@ fn damage_that_only_the_second_pass_meets_is_named() {
     let segment = directory.segments().remove(1);
     for repair in [false, true] {
         directory.restore(&kept);
-        let path = directory.0.clone();
-        let at = DirectoryOptions { path, durability: Durability::Always, repair };
+        let at = durable(&directory.0, repair);
         let mut harm = |Opening { pass, bytes, bytes_all }| {
             if pass == Pass::Check && bytes == bytes_all {
                 let file = fs::File::options().write(true).open(&segment).expect("writable");
@@ -261,8 +251,7 @@ fn killed_repair_leaves_the_list_of_lost_keys() {
     }
     let crashed = directory.copy();
     crashed.spoil(b"keynew", 0, b'z');
-    let path = crashed.0.clone();
-    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let at = durable(&crashed.0, true);
     let mut killed = None;
     let mut copy = |opening: Opening| {
         if opening.pass == Pass::Restore {
@@ -368,11 +357,7 @@ fn damaged_key_keeps_only_its_own_segment() {
     for asks in [false, true] {
         let directory = Directory::new("elsewhere");
         let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
-        let at = DirectoryOptions {
-            path: directory.0.clone(),
-            durability: Durability::Always,
-            repair: false,
-        };
+        let at = durable(&directory.0, false);
         let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
         let key = |number: u32| format!("key{number:02}").into_bytes();
         for number in 0..8 {
@@ -471,11 +456,7 @@ fn missing_segment_is_named_and_repair_goes_on_without_it() {
 fn deleted_key_is_forgotten_beside_damaged_ones() {
     let directory = Directory::new("beside");
     let one = StoreOptions { stripes: 1, ..options(Consistency::Linearizable) };
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: false,
-    };
+    let at = durable(&directory.0, false);
     let (store, _) = Store::open(one, &at, 1 << 26).expect("opens");
     let key = |number: u32| format!("axxxx{number:02}").into_bytes();
     let sync = || store.sync(store.last()).expect("the disk takes it");
@@ -536,8 +517,7 @@ fn with_a_missing_end(name: &str) -> Directory {
 #[test]
 fn killed_repair_keeps_the_evidence_of_a_missing_end() {
     let crashed = with_a_missing_end("killed-end");
-    let path = crashed.0.clone();
-    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let at = durable(&crashed.0, true);
     let mut killed = None;
     let mut copy = |opening: Opening| {
         if opening.pass == Pass::Restore {
@@ -564,8 +544,7 @@ fn failed_repair_keeps_the_evidence_of_a_missing_end() {
         let date = String::from_utf8(date.stdout).expect("text");
         fs::create_dir(crashed.0.join(format!("REPAIR-{}.txt", date.trim()))).expect("made");
     }
-    let path = crashed.0.clone();
-    let at = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let at = durable(&crashed.0, true);
     let failed = Store::open(options(Consistency::Linearizable), &at, 1 << 26).map(drop);
     failed.expect_err("the report cannot be written");
     open(&crashed.0).map(drop).expect_err("the end is missing");

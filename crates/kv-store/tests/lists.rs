@@ -1,10 +1,8 @@
 //! Values that grow by appends.
 
-use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryOptions, Durability, Store, StoreOptions, Write,
-};
+use knee_kv_store::{Action, Condition, Consistency, Store, StoreOptions, Write};
 
-use crate::store::{Directory, options, set, value};
+use crate::store::{Directory, durable, options, set, value};
 
 #[test]
 fn append_extends_a_list() {
@@ -14,11 +12,7 @@ fn append_extends_a_list() {
         segment_bytes: 1 << 18,
         ..options(Consistency::Linearizable)
     };
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: false,
-    };
+    let at = durable(&directory.0, false);
     let open = || Store::open(options, &at, 1 << 28).expect("opens").0;
     let mut store = open();
     let mut list = Vec::new();

@@ -11,7 +11,7 @@ use knee_kv_store::{
 };
 use proptest::prelude::*;
 
-use crate::store::{Directory, put, value};
+use crate::store::{Directory, durable, put, value};
 
 const SEGMENT_BYTES: usize = 4096;
 /// The place at which the records of a file begin.
@@ -29,9 +29,7 @@ fn open_with(
     repair: bool,
     bytes_max: u64,
 ) -> Result<(Store, Report), DirectoryError> {
-    let path = path.clone();
-    let directory = DirectoryOptions { path, durability: Durability::Always, repair };
-    Store::open(OPTIONS, &directory, bytes_max)
+    Store::open(OPTIONS, &durable(path, repair), bytes_max)
 }
 
 fn open(directory: &Directory) -> Result<Store, DirectoryError> {
@@ -297,8 +295,7 @@ fn store_of_another_consistency_is_refused() {
     let directory = Directory::new("consistency");
     set(&open(&directory).unwrap(), b"a", b"1");
     let options = StoreOptions { consistency: Consistency::Sequential, ..OPTIONS };
-    let path = directory.0.clone();
-    let other = DirectoryOptions { path, durability: Durability::Always, repair: true };
+    let other = durable(&directory.0, true);
     let refused = Store::open(options, &other, 1 << 26).map(|_| ()).expect_err("versions differ");
     assert!(refused.to_string().contains("linearizable"), "{refused}");
 }
@@ -331,8 +328,7 @@ fn manifest_is_rebuilt_from_the_segments() {
         for harm in [None, Some(&b"{}"[..])] {
             let directory = Directory::new("rebuilt");
             let open = |repair| {
-                let path = directory.0.clone();
-                let at = DirectoryOptions { path, durability: Durability::Always, repair };
+                let at = durable(&directory.0, repair);
                 Store::open(StoreOptions { consistency, ..OPTIONS }, &at, 1 << 26)
             };
             let (store, _) = open(false).unwrap();
@@ -444,11 +440,7 @@ fn opening_reports_progress_of_both_passes() {
         set(&store, &[number], &[number; 1000]);
     }
     drop(store);
-    let options = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: false,
-    };
+    let options = durable(&directory.0, false);
     let mut reported = Vec::new();
     let tell = &mut |opening: Opening| reported.push(opening);
     Store::open_and_tell(OPTIONS, &options, 1 << 26, tell).unwrap();

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use knee_kv_cache::engine::{Engine, Expiry};
 use knee_kv_store::{
-    Action, Condition, Consistency, DirectoryError, DirectoryOptions, Durability, History, Items,
-    Keeper, Store, StoreOptions, Write,
+    Action, Condition, Consistency, DirectoryError, History, Items, Keeper, Store, StoreOptions,
+    Write,
 };
 use knee_testkit::soak;
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
-use crate::store::{Directory, Model, SEGMENT_BYTES, open, options, put, scanned, set, until};
+use crate::store::{
+    Directory, Model, SEGMENT_BYTES, durable, open, options, put, scanned, set, until,
+};
 
 /// The bytes of a record besides key and value; an append has [`GROWTH_BYTES`] more.
 const HEAD_BYTES: usize = 48;
@@ -190,11 +192,7 @@ impl Churn {
 fn churn_leaves_the_log_bounded() {
     for consistency in [Consistency::Linearizable, Consistency::Sequential] {
         let directory = Directory::new("churn");
-        let at = DirectoryOptions {
-            path: directory.0.clone(),
-            durability: Durability::Always,
-            repair: false,
-        };
+        let at = durable(&directory.0, false);
         let open = || Store::open(options(consistency), &at, 1 << 26).expect("opens").0;
         let random = TestRng::from_seed(RngAlgorithm::XorShift, &[7; 16]);
         let mut churn = Churn { store: open(), there: BTreeMap::new(), random };
@@ -241,11 +239,7 @@ fn churn_leaves_the_log_bounded() {
 #[test]
 fn store_keeps_the_size_of_its_larger_segments() {
     let directory = Directory::new("larger");
-    let at = DirectoryOptions {
-        path: directory.0.clone(),
-        durability: Durability::Always,
-        repair: false,
-    };
+    let at = durable(&directory.0, false);
     let smaller = options(Consistency::Linearizable);
     let larger = StoreOptions { segment_bytes: 64 << 10, ..smaller };
     let (store, _) = Store::open(larger, &at, 1 << 26).expect("opens");

@@ -23,17 +23,20 @@ pub(crate) fn in_memory(consistency: Consistency) -> Store {
     Store::in_memory(options(consistency), 1 << 26).expect("memory")
 }
 
+/// A directory of a store whose writes wait for the disk.
+pub(crate) fn durable(path: &Path, repair: bool) -> DirectoryOptions {
+    DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair }
+}
+
 pub(crate) fn open(path: &Path) -> Result<Store, DirectoryError> {
-    let directory =
-        DirectoryOptions { path: path.to_owned(), durability: Durability::Always, repair: false };
-    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).map(|(store, _)| store)
+    Store::open(options(Consistency::Linearizable), &durable(path, false), 1 << 26)
+        .map(|(store, _)| store)
 }
 
 /// The repaired store, and its losses.
 pub(crate) fn repaired(directory: &Directory) -> (Store, Report) {
-    let path = directory.0.clone();
-    let directory = DirectoryOptions { path, durability: Durability::Always, repair: true };
-    Store::open(options(Consistency::Linearizable), &directory, 1 << 26).expect("opens")
+    Store::open(options(Consistency::Linearizable), &durable(&directory.0, true), 1 << 26)
+        .expect("opens")
 }
 
 pub(crate) fn put(value: &[u8]) -> Action<'_> {
