@@ -10,7 +10,7 @@ use knee_kv_store::{
     ReadError, ReclaimError, RequestId, Store, StoreOptions, Unwritable, Write, WriteError,
 };
 
-use crate::store::{Directory, durable, put};
+use crate::store::{Directory, act, durable, put};
 
 const OPTIONS: StoreOptions = StoreOptions {
     consistency: Consistency::Sequential,
@@ -174,8 +174,7 @@ fn expired_keys_go_in_few_commits_and_touched_ones_stay() {
     for key in 0..1000_u16 {
         let action = Action::Put { flags: 0, expiry: Expiry::at(5), marks: 0, value: b"value" };
         let key = key.to_le_bytes();
-        let write = Write { key: &key, condition: Condition::Always, action };
-        store.write(&[write], None, 1).expect("it is taken");
+        act(&store, &key, action);
     }
     let key = 500_u16.to_le_bytes();
     let more = Change::Amend { expiry: Expiry::NEVER, marks: 0, new_version: false, read: false };

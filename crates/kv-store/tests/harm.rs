@@ -11,7 +11,8 @@ use knee_kv_store::{
 };
 
 use crate::store::{
-    Directory, durable, open, options, put, repaired, scanned, set, until, value, value_at, written,
+    Directory, act, durable, open, options, put, repaired, scanned, set, until, value, value_at,
+    written,
 };
 
 #[test]
@@ -111,12 +112,7 @@ fn damaged_record_costs_its_value_and_later_appends() {
     let store = open(&directory.0).expect("opens");
     for element in 0..100_u8 {
         set(&store, &[b'k', element], &[element; 50]);
-        let write = Write {
-            key: b"list",
-            condition: Condition::Always,
-            action: Action::Append(&[element]),
-        };
-        store.write(&[write], None, 1).expect("it is taken");
+        act(&store, b"list", Action::Append(&[element]));
     }
     store.sync(u64::MAX).expect("the disk takes it");
     drop(store);
@@ -162,8 +158,7 @@ fn key_of_appends_to_a_lost_record_is_named() {
     let store = open(&directory.0).expect("opens");
     set(&store, b"list", &[1; 50]);
     let action = Action::Append(&[2; 50]);
-    let write = Write { key: b"list", condition: Condition::Always, action };
-    store.write(&[write], None, 1).expect("it is taken");
+    act(&store, b"list", action);
     drop(store);
     directory.spoil(&[1; 50], 0, b'z');
     let (store, report) = repaired(&directory);
@@ -340,8 +335,7 @@ fn damaged_record_in_a_snapshot_keeps_its_segment() {
     let directory = Directory::new("kept-for");
     let store = unnamed(&directory, &["key03"]);
     let snapshot = store.snapshot();
-    let write = Write { key: b"key03", condition: Condition::Always, action: put(b"new") };
-    store.write(&[write], None, 1).expect("it is taken");
+    set(&store, b"key03", b"new");
     assert!(matches!(store.compact(), Err(ReclaimError::Damage(_))));
     drop(snapshot);
     store.compact().expect("nothing that is asked for is damaged");
@@ -406,8 +400,7 @@ fn keys_are_in_order_once_a_damaged_one_is_replaced() {
         };
         for key in [b"key03", b"key07"] {
             scan().expect_err("one cannot be read");
-            let write = Write { key, condition: Condition::Always, action };
-            store.write(&[write], None, 1).expect("it is taken");
+            act(&store, key, action);
         }
         let found = scan().expect("all can be read");
         assert!(found.is_sorted());
@@ -468,8 +461,7 @@ fn deleted_key_is_forgotten_beside_damaged_ones() {
     sync();
     for number in 30..36 {
         let key = key(number);
-        let write = Write { key: &key, condition: Condition::Always, action: Action::Delete };
-        store.write(&[write], None, 1).expect("it is taken");
+        act(&store, &key, Action::Delete);
     }
     for _ in 0..12 {
         set(&store, b"b", &[7; 600]);

@@ -7,7 +7,7 @@ use knee_kv_store::{
     Action, Condition, Consistency, History, Keeper, ReadError, Write, WriteError,
 };
 
-use crate::store::{Directory, in_memory, open, put, scanned, set, until, value_at};
+use crate::store::{Directory, act, in_memory, open, put, scanned, set, until, value_at};
 
 #[test]
 fn old_versions_are_there_until_a_compaction() {
@@ -74,8 +74,7 @@ fn old_versions_and_expired_keys_go_after_their_time() {
     until("the end of the third", || value_at(&store, b"b", third).is_err());
     drop(keeper);
     let action = Action::Put { flags: 0, expiry: Expiry::at(2), marks: 0, value: b"short" };
-    let write = Write { key: b"short", condition: Condition::Always, action };
-    store.write(&[write], None, 1).expect("it is taken");
+    act(&store, b"short", action);
     let _keeper = Keeper::start(store.clone(), History::Seconds(0)).expect("a thread");
     until("the end of the expired key", || {
         let past = store.history(b"short", 0, 9).expect("nothing is damaged").found;
@@ -91,8 +90,7 @@ fn figures_count_keys_versions_and_snapshots() {
     }
     let old = store.snapshot();
     set(&store, b"a", b"two");
-    let write = Write { key: b"b", condition: Condition::Always, action: Action::Delete };
-    store.write(&[write], None, 1).expect("it is taken");
+    act(&store, b"b", Action::Delete);
     let _new = store.snapshot();
     let figures = store.figures();
     assert_eq!((figures.keys, figures.versions, figures.snapshots_open), (2, 5, 2));
@@ -155,8 +153,7 @@ fn deleted_version_stays_hidden_without_its_delete_record() {
     }
     // The next records fill another segment, which is dead in the end.
     set(&store, b"goes", &[2; 1500]);
-    let write = Write { key: b"key", condition: Condition::Always, action: Action::Delete };
-    let deleted = store.write(&[write], None, 1).expect("it is taken").version;
+    let deleted = act(&store, b"key", Action::Delete);
     for number in 0..8 {
         set(&store, b"goes", &[number; 1500]);
     }

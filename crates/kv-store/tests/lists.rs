@@ -1,8 +1,8 @@
 //! Values that grow by appends.
 
-use knee_kv_store::{Action, Condition, Consistency, Store, StoreOptions, Write};
+use knee_kv_store::{Action, Consistency, Store, StoreOptions};
 
-use crate::store::{Directory, durable, options, set, value};
+use crate::store::{Directory, act, durable, options, set, value};
 
 #[test]
 fn append_extends_a_list() {
@@ -18,9 +18,7 @@ fn append_extends_a_list() {
     let mut list = Vec::new();
     for element in 0..8_000_u32 {
         let element = element.to_le_bytes();
-        let write =
-            Write { key: b"list", condition: Condition::Always, action: Action::Append(&element) };
-        store.write(&[write], None, 1).expect("it is taken");
+        act(&store, b"list", Action::Append(&element));
         list.extend_from_slice(&element);
         // Other writes leave dead records in between, so that the list's records move.
         set(&store, b"other", &[7; 300]);

@@ -12,7 +12,7 @@ use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use crate::store::{
-    Directory, Model, SEGMENT_BYTES, durable, open, options, put, scanned, set, until,
+    Directory, Model, SEGMENT_BYTES, act, durable, open, options, scanned, set, until,
 };
 
 /// The bytes of a record besides key and value; an append has [`GROWTH_BYTES`] more.
@@ -27,13 +27,11 @@ fn log_takes_at_most_twice_its_live_bytes() {
     for round in 0..6000_u32 {
         let key = format!("key{}", round * 7919 % 60).into_bytes();
         if round % 5 == 0 {
-            let write = Write { key: &key, condition: Condition::Always, action: Action::Delete };
-            store.write(&[write], None, 1).expect("it is taken");
+            act(&store, &key, Action::Delete);
             model.remove(&key);
         } else {
             let value = vec![round as u8; round as usize % 250];
-            let write = Write { key: &key, condition: Condition::Always, action: put(&value) };
-            store.write(&[write], None, 1).expect("it is taken");
+            set(&store, &key, &value);
             model.insert(key, value);
         }
         if round % 50 == 0 {
@@ -133,8 +131,7 @@ impl Churn {
     }
 
     fn delete(&mut self, key: &[u8]) {
-        let write = Write { key, condition: Condition::Always, action: Action::Delete };
-        self.store.write(&[write], None, 1).expect("it is taken");
+        act(&self.store, key, Action::Delete);
         self.there.remove(key);
     }
 

@@ -43,9 +43,13 @@ pub(crate) fn put(value: &[u8]) -> Action<'_> {
     Action::Put { flags: 0, expiry: Expiry::NEVER, marks: 0, value }
 }
 
-pub(crate) fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
-    let write = Write { key, condition: Condition::Always, action: put(to) };
+pub(crate) fn act(store: &Store, key: &[u8], action: Action<'_>) -> u64 {
+    let write = Write { key, condition: Condition::Always, action };
     store.write(&[write], None, 1).expect("it is taken").version
+}
+
+pub(crate) fn set(store: &Store, key: &[u8], to: &[u8]) -> u64 {
+    act(store, key, put(to))
 }
 
 pub(crate) fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
