@@ -452,11 +452,9 @@ impl<T: Traffic> Clients<T> {
                     &Sample {
                         times: LoadTimes { response_ns: elapsed_ns(sent.due, now) },
                         items: self.traffic.keys_of(sent.op),
-                        hits: 0,
-                        misses: 0,
-                        bytes_in: 0,
                         bytes_out: u64::from(sent.bytes),
                         error: true,
+                        ..Sample::default()
                     },
                 );
             }

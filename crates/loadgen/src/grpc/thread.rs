@@ -347,11 +347,9 @@ impl<C: Calls> Thread<C> {
         let sample = Sample {
             times: LoadTimes { response_ns: elapsed_ns(sent.due, now) },
             items,
-            hits: 0,
-            misses: 0,
-            bytes_in: 0,
             bytes_out: bytes,
             error: true,
+            ..Sample::default()
         };
         self.record(|recorder| recorder.record(op, &sample));
     }
