@@ -1,11 +1,10 @@
 //! Requests of one type: within a window, and since the start.
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{Counter, Histogram};
 
 use crate::histogram;
 use crate::op::Op;
-use crate::role::Role;
-use crate::stage::{STAGES_MAX, Times as _};
+use crate::stage::STAGES_MAX;
 
 /// Requests of one type, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,25 +37,44 @@ impl Counts {
     }
 }
 
-/// Requests of one type within a window: counts, stage time sums, stage histograms.
-#[derive(Debug)]
-pub(crate) struct OpWindow {
+/// Requests of one type: counts, stage time sums, stage histograms.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests<C: Counter> {
     pub(crate) counts: Counts,
     /// Sums over the requests, in the order of the role's stages.
     pub(crate) sums_ns: [u64; STAGES_MAX],
     /// One histogram per stage of the role, in the same order.
-    pub(crate) histograms: Vec<Histogram<u32>>,
+    pub(crate) histograms: Vec<Histogram<C>>,
 }
 
-impl OpWindow {
-    pub(crate) fn new(stages: usize) -> OpWindow {
-        OpWindow {
+/// Requests within a window.
+pub(crate) type OpWindow = Requests<u32>;
+
+/// The requests of a window by type; a type that did not occur has none.
+pub(crate) type OpWindows = [Option<OpWindow>; Op::COUNT];
+
+/// Requests since the start.
+pub(crate) type OpTotal = Requests<u64>;
+
+impl<C: Counter> Requests<C> {
+    pub(crate) fn new(stages: usize) -> Requests<C> {
+        Requests {
             counts: Counts::default(),
             sums_ns: [0; STAGES_MAX],
             histograms: (0..stages).map(|_| histogram::empty()).collect(),
         }
     }
 
+    /// Adds all but the histograms.
+    fn add_sums(&mut self, window: &OpWindow) {
+        self.counts.add(&window.counts);
+        for (sum, more) in self.sums_ns.iter_mut().zip(window.sums_ns) {
+            *sum += more;
+        }
+    }
+}
+
+impl OpWindow {
     /// Resets every count to 0, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.counts = Counts::default();
@@ -67,41 +85,16 @@ impl OpWindow {
     }
 
     pub(crate) fn add(&mut self, other: &OpWindow) {
-        self.counts.add(&other.counts);
-        for (sum, more) in self.sums_ns.iter_mut().zip(other.sums_ns) {
-            *sum += more;
-        }
+        self.add_sums(other);
         for (histogram, more) in self.histograms.iter_mut().zip(&other.histograms) {
             histogram.add(more).expect("every histogram has the same bounds");
         }
     }
 }
 
-/// The requests of a window by type; a type that did not occur has none.
-pub(crate) type OpWindows = [Option<OpWindow>; Op::COUNT];
-
-/// Requests of one type since the start.
-#[derive(Clone, Debug)]
-pub(crate) struct OpTotal {
-    pub(crate) counts: Counts,
-    pub(crate) sums_ns: [u64; STAGES_MAX],
-    pub(crate) histograms: Vec<Histogram<u64>>,
-}
-
 impl OpTotal {
-    pub(crate) fn new<R: Role>() -> OpTotal {
-        OpTotal {
-            counts: Counts::default(),
-            sums_ns: [0; STAGES_MAX],
-            histograms: R::Times::STAGES.iter().map(|_| histogram::empty()).collect(),
-        }
-    }
-
     pub(crate) fn add(&mut self, window: &OpWindow) {
-        self.counts.add(&window.counts);
-        for (sum, more) in self.sums_ns.iter_mut().zip(window.sums_ns) {
-            *sum += more;
-        }
+        self.add_sums(window);
         for (total, more) in self.histograms.iter_mut().zip(&window.histograms) {
             histogram::accumulate(total, more);
         }

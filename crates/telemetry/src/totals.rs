@@ -63,7 +63,7 @@ impl<R: Role> Totals<R> {
         }
         for (total, window) in self.ops.iter_mut().zip(&window.ops) {
             if let Some(window) = window {
-                total.get_or_insert_with(OpTotal::new::<R>).add(window);
+                total.get_or_insert_with(|| OpTotal::new(R::Times::STAGES.len())).add(window);
             }
         }
     }
