@@ -20,14 +20,18 @@ WORKERS = ("middleware", "worker slots", "the middleware's worker slots")
 STORE = ("store", "thread", "the store's busiest thread")
 
 
-@pytest.fixture(scope="module")
-def limits() -> Limits:
-    """Two workers in each middleware, whose slots are full because the cores are."""
-    setups = [setup(clients, 2) for clients in (8, 16, 32, 64, 256)]
+def limits_with(workers: int) -> Limits:
+    setups = [setup(clients, workers) for clients in (8, 16, 32, 64, 256)]
     system = layered_system(runs(setups), level=0.95, seed=0)
     found = limits_of([system], range(len(setups)), Knee("cannot tell", ()))
     assert found is not None
     return found
+
+
+@pytest.fixture(scope="module")
+def limits() -> Limits:
+    """Eight workers in each middleware, whose slots are full because the cores are."""
+    return limits_with(8)
 
 
 def busy(parts: tuple[str, str, str], share: float) -> Candidate:
@@ -48,6 +52,16 @@ def test_full_slots_in_front_of_full_cores_only_wait(limits: Limits) -> None:
     assert decided.names == ("the host's CPU",)
     assert decided.waiting == (slots,)
     assert "other utilisation" in {doubt.kind for doubt in decided.doubts}
+
+
+def test_slots_that_limit_beside_the_cores_do_not_only_wait() -> None:
+    both = limits_with(2)
+    slots, host = busy(WORKERS, 1.0), busy(HOST, both.busy[CORES])
+    decided, _ = by_limits(found(slots, beside=(host,)), both)
+    assert decided.waiting == ()
+    (slot,) = both.also
+    said = words.bottleneck_lines(decided, both)[1]
+    assert f"Adding 10% to the {SLOTS} raises it by {10 * slot.elasticity.estimate:.1f}%." in said
 
 
 def test_saturated_thread_that_the_model_does_not_name_outranks_the_model(limits: Limits) -> None:

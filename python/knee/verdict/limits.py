@@ -64,6 +64,11 @@ class Limits:
             and (limit is self.limits[0] or (limit.elasticity.high or 0.0) >= (top.low or 0.0))
         )
 
+    @property
+    def also(self) -> tuple[Limit, ...]:
+        """The further limits above LIMITS."""
+        return tuple(limit for limit in self.limits[1:] if limit.elasticity.estimate >= LIMITS)
+
 
 def explaining(dataset: Dataset, others: Sequence[str], level: float, seed: int) -> list[LayeredSystem]:
     """The layered models of a run folder; none where they do not explain the measurements. `others` are the factors
@@ -104,8 +109,14 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
     crowded = on_host and max(found.cpu_shares.get(owner, 0.0) for owner in ("others", "links")) >= OUTSIDERS_DECISIVE
     if not chosen or len(chosen) < len(named) or crowded:
         return found, None
+    also = [_RESOURCES[limit.resource] for limit in limits.also]
+    waiting = tuple(
+        c
+        for c in (*found.chosen, *found.waiting)
+        if c not in chosen and c.resource in SOFT and (c.role, c.resource) not in also
+    )
     if set(chosen) == set(found.chosen):
-        return found, limits
+        return replace(found, waiting=waiting), limits
     doubts = found.doubts
     if found.chosen and not set(found.chosen) & set(chosen):
         doubts = (*doubts, Doubt("other utilisation"))
@@ -115,7 +126,7 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
         status="load generator" if generators else "found",
         cause="",
         chosen=generators or chosen,
-        waiting=tuple(c for c in (*found.chosen, *found.waiting) if c not in chosen and c.resource in SOFT),
+        waiting=waiting,
         shares_host=on_host,
         confidence=confidence_of(doubts),
         doubts=doubts,

@@ -88,9 +88,13 @@ def limits_sentence(found: Limits) -> str:
     after = f"the {name}" if then >= LIMITS else "clients and think time"
     differs = found.at_knee not in ("", first.resource)
     knee = f" At the knee, the {found.at_knee} limit the throughput." if differs else ""
+    also = "".join(
+        f" Adding 10% to the {limit.resource} raises it by {10 * limit.elasticity.estimate:.1f}%."
+        for limit in found.also
+    )
     return (
         f"At {load}, adding 10% to the {first.resource} raises throughput by {10 * gain.estimate:.1f}% "
-        f"({low:.1f}% to {high:.1f}%). Doubling the {first.resource} gives {number(more.estimate)} requests/s "
+        f"({low:.1f}% to {high:.1f}%).{also} Doubling the {first.resource} gives {number(more.estimate)} requests/s "
         f"({number(more.low or 0)} to {number(more.high or 0)}). Then {after} limit the throughput.{knee} "
         "Source: the layered model."
     )
