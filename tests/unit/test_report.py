@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html import unescape
 from html.parser import HTMLParser
@@ -14,17 +15,20 @@ import numpy as np
 import polars as pl
 import pytest
 from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
+from tests.unit.test_layered import runs, setup
 
 from knee.data import csv
 from knee.data.hdr import Histogram
+from knee.fit.layered import layered_system
 from knee.report import is_report, verdict, write
 from knee.report.charts.vega import Axis
 from knee.report.page import _vega, html
 from knee.report.sheet import Sheet
 from knee.report.tables import ends
 from knee.stats.intervals import Interval
-from knee.verdict import Findings, analyse
+from knee.verdict import Findings, analyse, words
 from knee.verdict.distributions import densities, merged, percentiles
+from knee.verdict.limits import limits_of
 
 pytestmark = pytest.mark.usefixtures("scriptless")
 modelless = pytest.mark.usefixtures("modelless")
@@ -182,6 +186,17 @@ def test_common_findings_stand_above_configurations() -> None:
     assert section.index("</table>") < section.index("Largest effect on throughput") < first
     assert section.index("The interactive law") < first
     assert section.count("Largest effect on throughput") == section.count("The interactive law") == 1
+
+
+def test_page_has_what_the_layered_model_gains() -> None:
+    findings = two_factors()
+    model = layered_system(runs([setup(clients) for clients in (8, 16, 32, 64, 256)]), level=0.95, seed=0)
+    limits = limits_of([model], range(5), findings.verdicts[0].knee)
+    found = replace(findings, verdicts=tuple(replace(each, limits=limits) for each in findings.verdicts))
+    said = words.bottleneck_lines(found.verdicts[0].bottleneck, limits)
+    assert any(line.endswith("Source: the layered model.") for line in said)
+    page = unescape(html(found))
+    assert all(line in page for line in said)
 
 
 def test_captions_claim_no_knee_where_none_was_found() -> None:

@@ -132,9 +132,8 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
     of_knee = _finding("Knee", words.knee_lines(verdict), words.confidence(knee))
-    of_bottleneck = _finding(
-        "Bottleneck", (words.bottleneck(bottleneck), *words.evidence(bottleneck)), words.confidence(bottleneck)
-    )
+    *lines, confidence = words.bottleneck_lines(bottleneck, verdict.limits)
+    of_bottleneck = _finding("Bottleneck", lines, confidence)
     said = common[0] + of_knee + of_bottleneck + common[1]
     figures = _figures(verdict) if knee.clients else ""
     if len(knee.levels) < 2:
