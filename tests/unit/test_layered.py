@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.unit.synthetic import System, synthetic_dataset
 
@@ -266,6 +267,18 @@ def test_text_names_runs_that_other_programs_disturbed(systems: Systems) -> None
     said = "Other programs or emulated links used up to 45% of the host's processors in 3 of 15 runs"
     assert said in text
     assert "Other programs" not in fit.render_layered(label, system, found)
+
+
+def test_disturbed_run_is_left_out_only_beside_a_quiet_one(folder: Dataset) -> None:
+    table = with_demands(folder, observations(folder))
+    both = pl.concat([table, table.with_columns(foreign=pl.lit(0.4))])
+    first = pl.col("point") == table["point"].min()
+    found = demands_of(both.filter(~first | (pl.col("foreign") == 0.4)))
+    in_first = found.point == table["point"].min()
+    assert (found.foreign[in_first] == 0.4).all()
+    assert in_first.any()
+    assert (found.foreign[~in_first] < 0.1).all()
+    assert found.left_out == table.filter(~first).height
 
 
 def test_table_has_a_row_for_each_combination(systems: Systems) -> None:

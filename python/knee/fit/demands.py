@@ -10,7 +10,7 @@ import polars as pl
 
 from knee.data.threads import threads
 from knee.data.trim import RUN, trim
-from knee.data.utilization import cpu_shares
+from knee.data.utilization import OUTSIDERS_MAX, cpu_shares
 from knee.errors import FitError
 from knee.fit.links import wire_of, with_wire
 from knee.stats.intervals import Floats
@@ -65,6 +65,8 @@ class Demands:
         As :func:`knee.fit.links.wire_of`; None if unknown.
     rates
         Mbit/s of the emulated links of each tier, (runs, tiers), NaN without a rate; None without links.
+    left_out
+        Number of disturbed runs that :func:`closed` left out.
     """
 
     tiers: tuple[str, ...]
@@ -89,6 +91,7 @@ class Demands:
     workers: Floats
     wire: Floats | None = None
     rates: Floats | None = None
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.throughput)
@@ -116,7 +119,7 @@ class Demands:
         names = [
             each.name
             for each in fields(self)
-            if each.name not in ("tiers", "pooled", "backends", "spread", "cores", "wire")
+            if each.name not in ("tiers", "pooled", "backends", "spread", "cores", "wire", "left_out")
         ]
         each = {name: getattr(self, name) for name in names}
         return replace(self, **{name: values[rows] for name, values in each.items() if values is not None})
@@ -179,8 +182,11 @@ def _spread(dataset: Dataset) -> pl.Expr:
 
 
 def closed(rows: pl.DataFrame) -> pl.DataFrame:
-    """The runs of a closed loop that answered requests."""
-    return rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
+    """The runs of a closed loop that answered requests. A run that other programs disturbed is left out if another one
+    of its point was quiet."""
+    quiet = pl.col("foreign").fill_null(0.0) <= OUTSIDERS_MAX
+    found = rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
+    return found.filter(quiet | quiet.any().over("point").not_())
 
 
 def demands_of(rows: pl.DataFrame) -> Demands:
@@ -191,7 +197,7 @@ def demands_of(rows: pl.DataFrame) -> Demands:
     FitError
         If there is no closed loop, or some tier was not measured.
     """
-    rows = closed(rows)
+    every, rows = rows, closed(rows)
     if rows.is_empty():
         raise FitError("there is no closed loop with response times")
     between = rows["middlewares"].to_list()
@@ -249,4 +255,5 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         workers,
         wire_of(rows, tiers),
         np.stack([column(f"mbit_{tier}") for tier in tiers], axis=1),
+        sum(int((runs["foreign"] > OUTSIDERS_MAX).sum()) * sign for runs, sign in ((every, 1), (rows, -1))),
     )

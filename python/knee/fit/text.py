@@ -91,6 +91,8 @@ def render_layered(
             f"Other programs or emulated links used up to {data.foreign.max():.0%} of the host's processors in "
             f"{busy.sum():,} of {counted(len(data), 'run')}: the prediction is biased."
         )
+    if data.left_out:
+        lines.append(f"{counted(data.left_out, 'run')} that other programs disturbed are left out.")
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(
