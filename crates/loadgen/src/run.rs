@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use knee_reactor::process;
 use knee_telemetry::{Load, LoadClosing, Moment, Reporter};
@@ -264,11 +264,12 @@ fn wait_until_open(
 fn start_instant(start_at_unix_s: Option<f64>) -> Result<Instant, Error> {
     let now = Moment::now();
     let Some(start_at_unix_s) = start_at_unix_s else { return Ok(now.mono) };
-    let start = UNIX_EPOCH + Duration::from_secs_f64(start_at_unix_s);
-    match start.duration_since(now.wall) {
-        Ok(ahead) => Ok(now.mono + ahead),
-        Err(passed) if passed.duration() <= START_LATE_MAX => Ok(now.mono),
-        Err(passed) => Err(Error::StartPassed { by: passed.duration() }),
+    let (start, now_at) =
+        (Duration::from_secs_f64(start_at_unix_s), Duration::from_nanos(now.unix_ns));
+    match now_at.checked_sub(start) {
+        None => Ok(now.mono + (start - now_at)),
+        Some(passed) if passed <= START_LATE_MAX => Ok(now.mono),
+        Some(by) => Err(Error::StartPassed { by }),
     }
 }
 

@@ -8,11 +8,11 @@ pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 /// clock, and the wall clock may be slewed against it.
 const EARLY_NS: u64 = 100_000_000;
 
-/// One instant, read on both clocks: durations come from `mono`, labels from `wall`.
+/// One instant, read on both clocks: durations come from `mono`, labels from `unix_ns`.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// The wall clock.
-    pub wall: SystemTime,
+    /// The wall clock: nanoseconds since the Unix epoch, and 0 before it.
+    pub unix_ns: u64,
     /// The monotonic clock.
     pub mono: Instant,
 }
@@ -20,14 +20,16 @@ pub struct Moment {
 impl Moment {
     /// Reads both clocks.
     pub fn now() -> Moment {
-        Moment { wall: SystemTime::now(), mono: Instant::now() }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX);
+        Moment { unix_ns, mono: Instant::now() }
     }
 
     /// When the next window is due: the coming wall-clock second, on the monotonic clock.
     ///
     /// If a timer for this time fires a little early, the next call still returns the following second.
     pub fn next_second(&self) -> Instant {
-        let early = self.unix_ns() + EARLY_NS;
+        let early = self.unix_ns + EARLY_NS;
         let wait_ns = NS_PER_S - early % NS_PER_S + EARLY_NS;
         self.mono + Duration::from_nanos(wait_ns)
     }
@@ -36,20 +38,15 @@ impl Moment {
     /// has no effect.
     #[inline]
     pub fn unix_ns_at(&self, instant: Instant) -> u64 {
-        let behind = instant.saturating_duration_since(self.mono).as_nanos() as u64;
-        let before = self.mono.saturating_duration_since(instant).as_nanos() as u64;
-        (self.unix_ns() + behind).saturating_sub(before)
-    }
-
-    /// Nanoseconds since the Unix epoch; 0 before it.
-    pub(crate) fn unix_ns(&self) -> u64 {
-        let since_epoch = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
+        match instant.checked_duration_since(self.mono) {
+            Some(behind) => self.unix_ns + behind.as_nanos() as u64,
+            None => self.unix_ns.saturating_sub((self.mono - instant).as_nanos() as u64),
+        }
     }
 
     /// The last second that had begun, in nanoseconds since the epoch. A second counts as begun [`EARLY_NS`] early.
     pub(crate) fn second_begun_ns(&self) -> u64 {
-        second_begun_ns(self.unix_ns())
+        second_begun_ns(self.unix_ns)
     }
 }
 
@@ -99,7 +96,7 @@ mod tests {
     use super::*;
 
     fn at(unix_ns: u64) -> Moment {
-        Moment { wall: UNIX_EPOCH + Duration::from_nanos(unix_ns), mono: Instant::now() }
+        Moment { unix_ns, mono: Instant::now() }
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl<R: Role> Recorder<R> {
             connections: 0,
             gauges,
             ops: OpWindows::default(),
-            from_unix_ns: now.unix_ns(),
+            from_unix_ns: now.unix_ns,
             from: now.mono,
             cpu: Duration::ZERO,
             waiting: Arc::default(),
@@ -91,7 +91,7 @@ impl<R: Role> Recorder<R> {
     /// For a load generator that opens its connections before it starts. Call this on the recording thread, before the
     /// first cut.
     pub fn begin(&mut self, now: Moment) {
-        self.take(now, now.unix_ns(), thread_cpu(), false);
+        self.take(now, now.unix_ns, thread_cpu(), false);
     }
 
     /// Counts one completed request.
@@ -147,7 +147,7 @@ impl<R: Role> Recorder<R> {
 
     /// Like [`Recorder::finish`], for another thread that has used `cpu` since its start.
     pub fn finish_with(mut self, now: Moment, cpu: Duration) {
-        let window = self.take(now, now.unix_ns(), cpu, true);
+        let window = self.take(now, now.unix_ns, cpu, true);
         self.send(window);
     }
 
@@ -203,7 +203,6 @@ impl<R: Role> Window<R> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::UNIX_EPOCH;
 
     use proptest::prelude::*;
 
@@ -246,7 +245,7 @@ mod tests {
         ) {
             let start = Instant::now();
             let at = |s| Moment {
-                wall: UNIX_EPOCH + Duration::from_secs(100 + s),
+                unix_ns: (100 + s) * NS_PER_S,
                 mono: start + Duration::from_secs(s),
             };
             let (sender, windows) = mpsc::channel();
@@ -297,7 +296,7 @@ mod tests {
         let (sender, windows) = mpsc::channel();
         let start = Moment::now();
         let later = Moment {
-            wall: start.wall + Duration::from_secs(5),
+            unix_ns: start.unix_ns + 5 * NS_PER_S,
             mono: start.mono + Duration::from_secs(5),
         };
         let mut recorder =
@@ -313,6 +312,6 @@ mod tests {
         assert!(window.ops[Op::Set as usize].is_none());
         assert!(window.ops[Op::Get as usize].is_some());
         assert_eq!(window.reading, LoadGauges { in_flight: 3, ..LoadGauges::default() });
-        assert_eq!(window.from_unix_ns, later.unix_ns());
+        assert_eq!(window.from_unix_ns, later.unix_ns);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -19,7 +19,7 @@ pub(crate) struct Clock(pub(crate) Instant);
 impl Clock {
     pub(crate) fn at(self, ms: u64) -> Moment {
         Moment {
-            wall: UNIX_EPOCH + Duration::from_millis(1_700_000_000_250 + ms),
+            unix_ns: (1_700_000_000_250 + ms) * 1_000_000,
             mono: self.0 + Duration::from_millis(ms),
         }
     }
