@@ -103,12 +103,7 @@ def read(
 
 
 def parse(
-    text: str,
-    source: str,
-    renames: Sequence[str] = (),
-    *,
-    factors: Sequence[str] = (),
-    responses: Sequence[str] = (),
+    text: str, source: str, renames: Sequence[str] = (), *, factors: Sequence[str] = (), responses: Sequence[str] = ()
 ) -> Measurements:
     """Like :func:`read`, from a CSV's text; `source` names it in messages."""
     header, rows = _rows(text, source, _EXAMPLE)

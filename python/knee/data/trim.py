@@ -50,9 +50,7 @@ def trim(frame: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
         The runs, with `status`, `seconds`, `warmup_s` and `cooldown_s`.
     """
     bounds = points.filter(pl.col("status") == "done").select(
-        *RUN,
-        pl.col("warmup_s").alias("_from_s"),
-        (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s"),
+        *RUN, pl.col("warmup_s").alias("_from_s"), (pl.col("seconds") - pl.col("cooldown_s")).alias("_until_s")
     )
     return (
         frame.join(bounds, on=RUN, how="inner")
@@ -86,10 +84,7 @@ def steady_state(windows: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     per_second = (
         windows.filter((pl.col("role") == "load") & (pl.col("elapsed_s") >= 0) & (pl.col("seconds") > 0))
         .group_by(*RUN, "elapsed_s")
-        .agg(
-            (pl.col("count") / pl.col("seconds")).sum().alias("rate"),
-            RESPONSE_NS.alias("response_ns"),
-        )
+        .agg((pl.col("count") / pl.col("seconds")).sum().alias("rate"), RESPONSE_NS.alias("response_ns"))
         .sort(*RUN, "elapsed_s")
     )
     rows: list[dict[str, object]] = []

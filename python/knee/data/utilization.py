@@ -56,10 +56,7 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     busiest = known.select(*keys, pl.col("busiest").alias("thread"))
     seen = (
         probes.filter(pl.col("thread_cpu_max_s").is_not_null())
-        .with_columns(
-            pl.col("target").alias("process"),
-            pl.col("target").str.replace(r"-\d+$", "").alias("role"),
-        )
+        .with_columns(pl.col("target").alias("process"), pl.col("target").str.replace(r"-\d+$", "").alias("role"))
         .filter(pl.col("role").is_in(["load", "middleware", "store"]))
         .group_by(keys)
         .agg((pl.col("thread_cpu_max_s").sum() / pl.col("seconds").sum()).alias("thread"))
@@ -130,10 +127,7 @@ def cpu_shares(dataset: Dataset) -> pl.DataFrame:
     host = (
         probes.filter(pl.col("target") == "host")
         .group_by(RUN)
-        .agg(
-            pl.col("cpu_s").sum().alias("used_s"),
-            (pl.col("cpu_count") * pl.col("seconds")).sum().alias("capacity_s"),
-        )
+        .agg(pl.col("cpu_s").sum().alias("used_s"), (pl.col("cpu_count") * pl.col("seconds")).sum().alias("capacity_s"))
     )
     owned = probes.filter(pl.col("target") != "host").group_by(*RUN, "owner").agg(pl.col("cpu_s").sum())
     others = host.join(owned.group_by(RUN).agg(pl.col("cpu_s").sum()), on=RUN, how="left").select(

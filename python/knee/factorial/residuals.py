@@ -100,9 +100,7 @@ def _normality(values: Floats, per_cell: int) -> Check:
     name = "Shapiro–Wilk W"
     if per_cell < 3:
         return _untested(
-            "normality",
-            name,
-            "Normality of the errors was not tested: the test needs three repetitions of every cell.",
+            "normality", name, "Normality of the errors was not tested: the test needs three repetitions of every cell."
         )
     if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
         return _untested("normality", name, f"Normality of the errors cannot be judged from {values.size:,} residuals.")

@@ -67,8 +67,7 @@ def with_demands(stations: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         .with_columns(visits.alias("visits"))
         .with_columns(
             pl.coalesce(
-                pl.col("visits") * pl.col("service_ms"),
-                1000 * pl.col("utilization") * pl.col("servers") / pl.col("x"),
+                pl.col("visits") * pl.col("service_ms"), 1000 * pl.col("utilization") * pl.col("servers") / pl.col("x")
             ).alias("demand_ms")
         )
         .filter(pl.col("demand_ms").is_finite() & (pl.col("demand_ms") > 0))

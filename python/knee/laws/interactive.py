@@ -265,11 +265,7 @@ def _limits(rows: pl.DataFrame, starts: Starts, rule: Rule) -> list[dict[str, Co
         if set(names) <= set(rows.columns):
             rounded = [name + ROUNDING for name in names if name + ROUNDING in rows.columns]
             table = rows.select("repetition", *names, *rounded)
-            for group, one in zip(
-                found,
-                compare(table, starts, whole, _sum_of(parts), rule),
-                strict=True,
-            ):
+            for group, one in zip(found, compare(table, starts, whole, _sum_of(parts), rule), strict=True):
                 group[whole] = one
     return found
 

@@ -91,13 +91,7 @@ def _forced_flow(of: Mapping[str, Floats]) -> Floats:
 
 _LAWS: tuple[tuple[str, str, tuple[str, ...], Law, float], ...] = (
     ("Little's law", "queue_length", ("flow", "response_ms"), _littles, QUEUE_RESOLUTION),
-    (
-        "the utilisation law",
-        "utilization",
-        ("flow", "service_ms", "servers"),
-        _utilization,
-        UTILIZATION_RESOLUTION,
-    ),
+    ("the utilisation law", "utilization", ("flow", "service_ms", "servers"), _utilization, UTILIZATION_RESOLUTION),
     ("the forced flow law", "throughput", ("visits", "system_throughput"), _forced_flow, 0.0),
 )
 """Each law: name, measured column, input columns, prediction, and the absolute difference that counts as rounding.
@@ -150,12 +144,7 @@ def station_laws(runs: pl.DataFrame, stations: pl.DataFrame, rule: Rule) -> list
 
 
 def _verdicts(
-    comparisons: Sequence[Comparison],
-    known: pl.DataFrame,
-    starts: Starts,
-    quantity: str,
-    resolution: float,
-    rule: Rule,
+    comparisons: Sequence[Comparison], known: pl.DataFrame, starts: Starts, quantity: str, resolution: float, rule: Rule
 ) -> list[tuple[Verdict, bool]]:
     if not comparisons:
         return []

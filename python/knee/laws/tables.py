@@ -27,11 +27,7 @@ _PROCESS = [*RUN, "role", "process"]
 
 
 def laws_of_run(
-    dataset: Dataset,
-    by_station: pl.DataFrame | None = None,
-    *,
-    tolerance: float = TOLERANCE,
-    level: float = LEVEL,
+    dataset: Dataset, by_station: pl.DataFrame | None = None, *, tolerance: float = TOLERANCE, level: float = LEVEL
 ) -> LawReport:
     """Every law that a run folder allows. `by_station` is the result of :func:`stations`, if the caller has it
     already."""
@@ -152,11 +148,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         )
     )
     foreign = foreign_stores(dataset).select(
-        *RUN,
-        (pl.col("process") + THREADS).alias("station"),
-        pl.lit(False).alias("software"),
-        "servers",
-        "utilization",
+        *RUN, (pl.col("process") + THREADS).alias("station"), pl.lit(False).alias("software"), "servers", "utilization"
     )
     linked = links(dataset).unpivot(index=_PROCESS, variable_name="link", value_name="utilization")
     wires = linked.select(
@@ -166,16 +158,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         pl.lit(1.0).alias("servers"),
         "utilization",
     )
-    frames = [
-        wires,
-        queues,
-        slots,
-        pools,
-        own,
-        foreign,
-        _host(dataset),
-        _tiers(dataset, windows, flows),
-    ]
+    frames = [wires, queues, slots, pools, own, foreign, _host(dataset), _tiers(dataset, windows, flows)]
     return (
         pl.concat([STATIONS.to_frame(), *frames], how="diagonal_relaxed")
         .select(list(STATIONS))
@@ -270,11 +253,5 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
             .then(pl.col("_stores") / pl.col("_requests") / pl.col("_equal"))
             .alias("visits")
         )
-        .select(
-            *RUN,
-            "station",
-            pl.lit(True).alias("software"),
-            "throughput",
-            "visits",
-        )
+        .select(*RUN, "station", pl.lit(True).alias("software"), "throughput", "visits")
     )

@@ -37,11 +37,7 @@ class ApproximateSolution(ClassSolution):
 
 
 def bard_schweitzer(
-    network: Network,
-    populations: Sequence[int],
-    *,
-    tolerance: float = TOLERANCE,
-    iterations_max: int = ITERATIONS_MAX,
+    network: Network, populations: Sequence[int], *, tolerance: float = TOLERANCE, iterations_max: int = ITERATIONS_MAX
 ) -> ApproximateSolution:
     """Solves a closed network approximately: with one customer less, all queues shrink in proportion.
 
@@ -67,11 +63,7 @@ def bard_schweitzer(
 
 
 def linearizer(
-    network: Network,
-    populations: Sequence[int],
-    *,
-    tolerance: float = TOLERANCE,
-    iterations_max: int = ITERATIONS_MAX,
+    network: Network, populations: Sequence[int], *, tolerance: float = TOLERANCE, iterations_max: int = ITERATIONS_MAX
 ) -> ApproximateSolution:
     """Solves a closed network approximately: also estimates how the queues' shares change with one customer less.
 

@@ -170,12 +170,7 @@ class Network:
 
     @classmethod
     def routed(
-        cls,
-        stations: Sequence[Station],
-        routing: ArrayLike,
-        *,
-        reference: str | None = None,
-        think_time: float = 0.0,
+        cls, stations: Sequence[Station], routing: ArrayLike, *, reference: str | None = None, think_time: float = 0.0
     ) -> Network:
         """A network of one class with visits from routing probabilities: see `visits_from_routing`."""
         visits = visits_from_routing([station.name for station in stations], routing, reference)

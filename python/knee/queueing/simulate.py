@@ -375,18 +375,14 @@ def _places(
             raise ArgumentError("places", f"{station.name!r} is a delay, and has no places to wait")
         if not is_whole(limit, least, PLACES_MAX):
             raise ArgumentError(
-                "places",
-                f"expected a whole number from {least}, the servers of {station.name!r}, not {limit!r}",
+                "places", f"expected a whole number from {least}, the servers of {station.name!r}, not {limit!r}"
             )
         limits[index] = int(limit)
         for name, population, think, count in zip(
             network.classes, populations, network.think_times, visits[index], strict=True
         ):
             if population is not None and think == 0 and count > 0 and station.name not in blocking:
-                raise ArgumentError(
-                    "places",
-                    f"{name!r} would retry {station.name!r} forever: give it a think_time",
-                )
+                raise ArgumentError("places", f"{name!r} would retry {station.name!r} forever: give it a think_time")
     return limits
 
 

@@ -14,11 +14,7 @@ from knee.verdict import words
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
-    (
-        "response_ms",
-        "Response time (ms)",
-        "Mean response time, as the clients saw it.",
-    ),
+    ("response_ms", "Response time (ms)", "Mean response time, as the clients saw it."),
     (
         "queue_length",
         "Queue length (requests)",
@@ -48,18 +44,12 @@ _QUANTITIES = (
     ),
 )
 
-_MISSES = (
-    ("miss_share", "Missed keys (clients)"),
-    ("middleware_miss_share", "Missed keys (middlewares)"),
-)
+_MISSES = (("miss_share", "Missed keys (clients)"), ("middleware_miss_share", "Missed keys (middlewares)"))
 
 _AGAINST = {
     ("clients", "response_ms"): "Mean response time, as the clients saw it. Once throughput stops rising, "
     "every further client makes it longer.",
-    (
-        "rate",
-        "throughput",
-    ): "Throughput, as the clients saw it. On the dotted line, throughput equals the arrival "
+    ("rate", "throughput"): "Throughput, as the clients saw it. On the dotted line, throughput equals the arrival "
     "rate: the system answers requests as fast as they arrive. Below the line, the system does not keep up.",
     ("rate", "response_ms"): "Mean response time, as the clients saw it. If requests arrive faster than the system "
     "answers them, it has no steady value: the wait grows with the length of the run.",

@@ -117,9 +117,7 @@ class _Part:
         )
         title = "Effect q (ratio to the mean)" if self._ratios else f"Effect q{self._unit}"
         return self._figure(
-            "effects",
-            charts.effects(values, title, margins, ratios=self._ratios),
-            f"{what} {doubt}{self._of_all()}",
+            "effects", charts.effects(values, title, margins, ratios=self._ratios), f"{what} {doubt}{self._of_all()}"
         )
 
     def _of_all(self) -> str:

@@ -138,14 +138,8 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
     figures = _figures(verdict) if knee.clients else ""
     if len(knee.levels) < 2:
         return f'<div class="verdict alone"><div>{heading}{figures}{said}</div></div>'
-    drawing = sheet.figure(
-        f"knee-{index}",
-        knee_throughput(knee),
-        _throughput_caption(knee),
-    ) + sheet.figure(
-        f"knee-response-{index}",
-        knee_response(knee),
-        _response_caption(knee),
+    drawing = sheet.figure(f"knee-{index}", knee_throughput(knee), _throughput_caption(knee)) + sheet.figure(
+        f"knee-response-{index}", knee_response(knee), _response_caption(knee)
     )
     return f'<div class="verdict"><div>{heading}{figures}{said}</div><div class="panel">{drawing}</div></div>'
 
@@ -253,10 +247,7 @@ def _figures(verdict: Verdict) -> str:
     estimate, note = _knee_figure(verdict)
     cells = [("Knee (clients)", estimate, note)]
     if (level := verdict.knee.level) is not None:
-        for name, interval, unit in (
-            ("Requests/s", level.throughput, ""),
-            ("Response time", level.response_ms, "ms"),
-        ):
+        for name, interval, unit in (("Requests/s", level.throughput, ""), ("Response time", level.response_ms, "ms")):
             spread = "one repetition" if interval.half_width is None else f"± {number(interval.half_width, 2)} {unit}"
             cells.append(
                 (

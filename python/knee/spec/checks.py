@@ -52,10 +52,7 @@ def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path,
     if tier.address is None:
         return
     if "hosts" in tier.model_fields_set and tier.hosts != len(tier.address):
-        yield (
-            (*path, "address"),
-            f"should name hosts = {tier.hosts} addresses, not {len(tier.address)}",
-        )
+        yield ((*path, "address"), f"should name hosts = {tier.hosts} addresses, not {len(tier.address)}")
     for number, address in enumerate(tier.address, start=1):
         if not 0 < int(address.rpartition(":")[2]) < 65_536:
             yield (*path, "address"), f"should have ports from 1 to 65535: number {number} does not"
@@ -72,10 +69,7 @@ def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:
     except ValueError:
         numbers = [0.0]
     if rest and (min(numbers) < 1 or max(numbers) > 1_000_000):
-        yield (
-            ("workload", "value_bytes"),
-            f"should lie within 1 and 1000000 bytes, not {workload.value_bytes!r}",
-        )
+        yield (("workload", "value_bytes"), f"should lie within 1 and 1000000 bytes, not {workload.value_bytes!r}")
     elif kind == "uniform" and numbers[0] > numbers[1]:
         yield ("workload", "value_bytes"), f"should be LOW:HIGH, not {workload.value_bytes!r}"
     yield from _check_key_choice(workload.key_choice)

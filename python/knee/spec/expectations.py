@@ -35,19 +35,13 @@ _EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
     ("workload", "set_get"): 'sets to gets, such as "1:9"',
     ("workload", "value_bytes"): 'bytes (1 to 1000000), "uniform:LOW:HIGH" or "exponential:MEAN"',
-    (
-        "workload",
-        "key_choice",
-    ): '"sequential", "uniform", "zipf:THETA" or "hotset:SHARE:PROBABILITY"',
+    ("workload", "key_choice"): '"sequential", "uniform", "zipf:THETA" or "hotset:SHARE:PROBABILITY"',
     ("workload", "mix"): f'operations and weights, such as "read:90,put:10"; operations are {", ".join(OPERATIONS)}',
     ("middleware", "address"): 'a list of "HOST:PORT"',
     ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
     ("store", "history_s"): 'seconds, or "all"',
     ("store", "address"): 'a list of "HOST:PORT"; a database\'s user is store.user, its name store.database',
-    (
-        "store",
-        "user",
-    ): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
+    ("store", "user"): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
     ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",
 }
 

@@ -101,11 +101,7 @@ class _Reader:
     """Converts a document to a Spec, and collects all problems."""
 
     def __init__(
-        self,
-        document: dict[str, Any],
-        lines: dict[Path, int],
-        source: str,
-        overrides: dict[str, Any],
+        self, document: dict[str, Any], lines: dict[Path, int], source: str, overrides: dict[str, Any]
     ) -> None:
         self._document = document
         self._lines = lines
@@ -136,13 +132,7 @@ class _Reader:
             self._problem(("measure", "ramp"), misfit)
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None
-        return Spec(
-            experiment=experiment,
-            base=base,
-            factors=factors,
-            measure=measure,
-            overrides=self._overrides,
-        )
+        return Spec(experiment=experiment, base=base, factors=factors, measure=measure, overrides=self._overrides)
 
     def _check_tables(self) -> None:
         tables = ["experiment", "system", "workload", "factors", "measure"]
@@ -292,13 +282,7 @@ class _Reader:
             self._report(error, path, {}, table)
             return None
 
-    def _report(
-        self,
-        error: ValidationError,
-        prefix: Path,
-        blamed: Mapping[str, int],
-        table: type[BaseModel],
-    ) -> None:
+    def _report(self, error: ValidationError, prefix: Path, blamed: Mapping[str, int], table: type[BaseModel]) -> None:
         seen = set()
         for detail in error.errors(include_url=False):
             loc: Path = (*prefix, *detail["loc"][: depth(detail["loc"], prefix)])

@@ -366,12 +366,7 @@ _NO_FACTORS = ("address", "user", "database", "reset", "protocol", "graph")
 def factor_names() -> list[str]:
     """Every name that `[factors]` may contain."""
     names = []
-    for prefix, table in (
-        ("load", Load),
-        ("middleware", Middleware),
-        ("store", Store),
-        ("workload", Workload),
-    ):
+    for prefix, table in (("load", Load), ("middleware", Middleware), ("store", Store), ("workload", Workload)):
         names += [f"{prefix}.{field}" for field in table.model_fields if field not in _NO_FACTORS]
     return names
 

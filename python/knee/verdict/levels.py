@@ -84,10 +84,7 @@ class Levels:
 
 
 def levels(
-    table: pl.DataFrame,
-    factors: Sequence[str],
-    keeps_up: Mapping[int, bool | None] | None = None,
-    level: float = LEVEL,
+    table: pl.DataFrame, factors: Sequence[str], keeps_up: Mapping[int, bool | None] | None = None, level: float = LEVEL
 ) -> Levels | None:
     """The levels of the only factor. None if several factors vary, none, or only the load; if there are fewer than two
     levels; or if some rows are of a closed and others of an open loop.

@@ -18,11 +18,7 @@ from knee.data.trim import RUN
 from knee.lab.deploy import pgbench
 from knee.spec import Configuration
 from knee.stats.comparisons import scattered_mean
-from knee.stats.intervals import (
-    LEVEL,
-    Interval,
-    mean_interval,
-)
+from knee.stats.intervals import LEVEL, Interval, mean_interval
 from knee.verdict.distributions import Merged
 from knee.verdict.failures import requests
 from knee.verdict.knee import PLATEAU

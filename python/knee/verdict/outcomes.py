@@ -13,12 +13,7 @@ import numpy as np
 import polars as pl
 
 from knee.data.hdr import Histogram
-from knee.stats.intervals import (
-    LEVEL,
-    Interval,
-    mean_interval,
-    paired_ratio_interval,
-)
+from knee.stats.intervals import LEVEL, Interval, mean_interval, paired_ratio_interval
 from knee.verdict.clusters import Clusters, find_clusters
 from knee.verdict.distributions import Merged, densities
 

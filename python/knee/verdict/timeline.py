@@ -68,10 +68,7 @@ def operations_per_second(dataset: Dataset) -> pl.DataFrame:
 def resources_per_second(dataset: Dataset) -> pl.DataFrame:
     """The probes' view: `point, repetition, middle_s, target, cores`, CPU seconds used per second."""
     return _within_run(dataset.probes, dataset.points).select(
-        *RUN,
-        _MIDDLE,
-        "target",
-        ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
+        *RUN, _MIDDLE, "target", ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores")
     )
 
 

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from knee.data.trim import RUN, trimmed
-from knee.stats.intervals import (
-    LEVEL,
-    Interval,
-    mean_interval,
-)
+from knee.stats.intervals import LEVEL, Interval, mean_interval
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -61,9 +57,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
     spans = (
         stations.filter((pl.col("role") == "store") & pl.col("first_request_unix_s").is_not_null())
         .group_by(keys)
-        .agg(
-            (pl.col("last_request_unix_s").max() - pl.col("first_request_unix_s").min()).alias("_span_s"),
-        )
+        .agg((pl.col("last_request_unix_s").max() - pl.col("first_request_unix_s").min()).alias("_span_s"))
         .filter(pl.col("_span_s") > 0)
     )
     counts = windows.filter(pl.col("role") == "store").group_by(keys).agg(pl.col("count").sum())
@@ -71,8 +65,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
         counts.join(spans, on=keys)
         .group_by(RUN)
         .agg(
-            ((pl.col("count") - 1) / pl.col("_span_s")).sum().alias("server"),
-            pl.len().cast(pl.Int64).alias("_stores"),
+            ((pl.col("count") - 1) / pl.col("_span_s")).sum().alias("server"), pl.len().cast(pl.Int64).alias("_stores")
         )
     )
     return (

@@ -230,13 +230,7 @@ def _summary(
 
 
 def pgbench(
-    process: str,
-    configuration: Configuration,
-    url: str,
-    room: Scratch,
-    files: Sequence[Path],
-    seconds: int,
-    seed: int,
+    process: str, configuration: Configuration, url: str, room: Scratch, files: Sequence[Path], seconds: int, seed: int
 ) -> Command:
     """Debian's pgbench: a connection for each client, which runs one script at a time and logs it."""
     tier, clients = configuration.system.load, configuration.clients

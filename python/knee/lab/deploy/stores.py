@@ -6,16 +6,7 @@ from __future__ import annotations
 import time
 
 from knee.lab import programs
-from knee.lab.command import (
-    CHECKPOINT_S,
-    CONNECTIONS_SPARE,
-    Command,
-    addressed_to,
-    life,
-    pacing,
-    port_zero,
-    tied,
-)
+from knee.lab.command import CHECKPOINT_S, CONNECTIONS_SPARE, Command, addressed_to, life, pacing, port_zero, tied
 from knee.lab.deploy.deployment import (
     POPULATE_BYTES_PER_S,
     POPULATE_KEYS_PER_S,

@@ -48,10 +48,7 @@ class Place:
             self.relay.wait_ready(_READY_S)
         switch.run("ip", [f"link set {delayed if link.delay_ms else port} master switch up"])
         self.namespace.run("ip", ["link set lo up", f"addr add {self.address}/16 dev eth0", "link set eth0 up"])
-        for where, device, mbit in (
-            (self.namespace, "eth0", link.send_mbit),
-            (switch, port, link.receive_mbit),
-        ):
+        for where, device, mbit in ((self.namespace, "eth0", link.send_mbit), (switch, port, link.receive_mbit)):
             if mbit is not None:
                 bytes_per_s = mbit * 1e6 / 8
                 burst = max(_BURST_BYTES_MIN, round(_BURST_S * bytes_per_s))

@@ -206,10 +206,7 @@ def _residual_points(values: Rows, against: str, y: Spec) -> Spec:
                 "axis": {"format": ",~r", "tickCount": 6},
             },
             "y": y | {"field": "residual"},
-            "tooltip": [
-                {"field": "at", "title": against, "format": ",.4~r"},
-                {"field": "residual", "format": ",.4~r"},
-            ],
+            "tooltip": [{"field": "at", "title": against, "format": ",.4~r"}, {"field": "residual", "format": ",.4~r"}],
         },
     }
 

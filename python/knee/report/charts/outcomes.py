@@ -15,12 +15,7 @@ def clusters_of_outcomes(
     `values`: `point, outcome, low_ms, high_ms, share`; `ends`: `point, end_ms`.
     """
     axis = log_axis(min(row["low_ms"] for row in values), max(row["high_ms"] for row in values))
-    x = {
-        "type": "quantitative",
-        "title": "Response time (ms)",
-        "scale": {"type": "log", "nice": False},
-        "axis": axis,
-    }
+    x = {"type": "quantitative", "title": "Response time (ms)", "scale": {"type": "log", "nice": False}, "axis": axis}
     shares: Spec = {
         "mark": {"type": "rect", "opacity": 0.6},
         "encoding": {

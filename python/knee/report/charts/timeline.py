@@ -61,12 +61,7 @@ def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], 
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
         "encoding": {
-            "x": {
-                "field": "middle_s",
-                "type": "quantitative",
-                "title": "Elapsed time (s)",
-                "axis": {"tickMinStep": 1},
-            },
+            "x": {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}},
             "y": {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": True}},
             **({"color": {"field": "what", "type": "nominal", "title": None}} if several else {}),
         },
@@ -81,12 +76,7 @@ def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: i
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.6},
         "encoding": {
-            "x": {
-                "field": "middle_s",
-                "type": "quantitative",
-                "title": "Elapsed time (s)",
-                "axis": {"tickMinStep": 1},
-            },
+            "x": {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}},
             "y": {"field": "cores", "type": "quantitative", "title": "CPU (cores in use)"},
             "color": {"field": "target", "type": "nominal", "title": None, "legend": {"columns": 4}},
         },

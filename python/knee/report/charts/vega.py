@@ -98,12 +98,7 @@ def highest(values: Rows) -> float:
 
 
 def layered(
-    layers: list[Spec],
-    x: Spec | None,
-    *,
-    height: int,
-    data: Rows | None = None,
-    encoding: Spec | None = None,
+    layers: list[Spec], x: Spec | None, *, height: int, data: Rows | None = None, encoding: Spec | None = None
 ) -> Spec:
     """Layers over a common axis, data and encoding."""
     shared = dict(encoding or {})
