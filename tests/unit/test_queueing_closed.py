@@ -143,7 +143,6 @@ NETWORK = Network([Queue("disk", 1.0)])
         (NETWORK, 10**9, "population"),
         (NETWORK, 2.5, "population"),
         (NETWORK, math.nan, "population"),
-        (NETWORK, True, "population"),
         (Network([Queue("disk", 0.0)]), 5, "network"),
         (Network([Queue("disk", 1.0, visits=0.0), Delay("net", 0.0)]), 5, "network"),
         (Network([Queue("disk", 1.0)], classes=("get", "set")), 5, "network"),

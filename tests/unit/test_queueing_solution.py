@@ -129,7 +129,6 @@ def test_table_of_classes_has_a_row_for_every_state_station_and_class() -> None:
         ("populations", lambda: solve_classes(SHARED, [2, 1]).at([2])),
         ("populations", lambda: solve_classes(SHARED, [2, 1]).at([2, 2])),
         ("populations", lambda: solve_classes(SHARED, [2, 1]).at({"get": 2})),
-        ("populations", lambda: solve_classes(SHARED, [2, 1]).at(2)),  # type: ignore[arg-type]
     ],
 )
 def test_unknown_name_or_population_is_refused(argument: str, call: Callable[[], object]) -> None:

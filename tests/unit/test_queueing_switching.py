@@ -163,7 +163,6 @@ ONE: Routing = {("a", None): {("a", "cpu"): 1.0}, ("a", "cpu"): {("a", None): 1.
         ("routing", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), {**ONE, ("a", "cpu"): {("a", None): 0.5}})),
         ("routing", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), {("a", "cpu"): {("a", "cpu"): 1.0}})),
         ("routing", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), {("a", None): {("a", "cpu"): 1.0}})),
-        ("routing", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), [[0, 1], [1, 0]])),  # type: ignore[arg-type]
         ("routing", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), {**ONE, ("a", "cpu"): {("a", None): math.nan}})),
         ("think_time", lambda: Chains.of([Queue("cpu", 1.0)], ("a",), ONE, think_time=-1.0)),
         (

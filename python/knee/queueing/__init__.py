@@ -47,20 +47,14 @@ from knee.queueing.shapes import (
 )
 from knee.queueing.simulate import simulate
 from knee.queueing.simulation import Estimates, Simulation
-from knee.queueing.single import (
-    MG1,
-    MH21,
-    MM1,
-    GGm,
-    MMInfinity,
-    MMm,
-    MMmK,
-    SingleStation,
-    SolvedStation,
-    engset,
-    erlang_b,
-    erlang_c,
-)
+from knee.queueing.single.erlang import engset, erlang_b, erlang_c
+from knee.queueing.single.ggm import GGm
+from knee.queueing.single.mg1 import MG1
+from knee.queueing.single.mh21 import MH21
+from knee.queueing.single.mm_infinity import MMInfinity
+from knee.queueing.single.mmm import MM1, MMm
+from knee.queueing.single.mmmk import MMmK
+from knee.queueing.single.station import SingleStation, SolvedStation
 from knee.queueing.solution import ClassSolution, NetworkPoint, Solution, StationPoint
 from knee.queueing.switching import Chains
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from knee.queueing.arguments import checked_number
 from knee.queueing.closed import checked_populations
 from knee.queueing.errors import ArgumentError, ConvergenceError
 from knee.queueing.network import Floats, LoadDependent, Network, Queue, refuse_unequal_service
@@ -90,9 +89,9 @@ class _Iteration:
     """Counts the iterations of an approximation. Raises ArgumentError."""
 
     def __init__(self, method: str, tolerance: float, most: int) -> None:
-        if not 0 < checked_number("tolerance", tolerance) <= TOLERANCE_MAX:
+        if not 0 < tolerance <= TOLERANCE_MAX:
             raise ArgumentError("tolerance", f"expected above 0 and at most {TOLERANCE_MAX}, not {tolerance}")
-        if not checked_number("iterations_max", most) >= 1:
+        if not most >= 1:
             raise ArgumentError("iterations_max", f"expected 1 or more, not {most}")
         self.method, self.tolerance, self.most = method, tolerance, most
         self.done = 0

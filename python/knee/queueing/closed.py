@@ -206,7 +206,7 @@ class LatticeSolution(Solution):
             if set(populations) != set(self.closed):
                 raise ArgumentError("populations", expected)
             populations = [populations[name] for name in self.closed]
-        if not isinstance(populations, Sequence | np.ndarray) or len(populations) != len(self.closed):
+        if len(populations) != len(self.closed):
             raise ArgumentError("populations", expected)
         state = tuple(
             checked_whole("populations", customers, 0, states - 1)
@@ -429,7 +429,7 @@ def residence_times(arrival: Floats, demands: Floats) -> Floats:
 
 def checked_populations(network: Network, populations: Sequence[int]) -> list[int]:
     """A population for each class. Raises ArgumentError."""
-    if not isinstance(populations, Sequence | np.ndarray) or len(populations) != len(network.classes):
+    if len(populations) != len(network.classes):
         raise ArgumentError("populations", f"expected one for each of {list(network.classes)}, not {populations!r}")
     return [checked_population("populations", population) for population in populations]
 

@@ -57,9 +57,7 @@ def solve_mixed(
         For the first station whose load from open classes alone exceeds its capacity.
     """
     classes = len(network.classes)
-    if any(
-        not isinstance(given, Sequence | np.ndarray) or len(given) != classes for given in (populations, arrival_rates)
-    ):
+    if len(populations) != classes or len(arrival_rates) != classes:
         raise ArgumentError("populations, arrival_rates", f"expected one for each of {list(network.classes)}")
     for name, population, rate in zip(network.classes, populations, arrival_rates, strict=True):
         if (population is None) == (rate is None):

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from knee.queueing.arguments import checked_numbers, checked_whole
+from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError
-from knee.queueing.routing import visits_from_routing
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +46,7 @@ class Station(ABC):
 
     def __post_init__(self) -> None:
         for values in ("service_time", "visits"):
-            given = checked_numbers(f"{self.name}.{values}", getattr(self, values))
+            given = np.array(getattr(self, values), dtype=np.float64)
             kept = float(given) if given.ndim == 0 else tuple(given.tolist())
             _refuse_times(f"{self.name}.{values}", given)
             object.__setattr__(self, values, kept)
@@ -99,7 +98,7 @@ class LoadDependent(Station):
     rates: Sequence[float]
 
     def __post_init__(self) -> None:
-        given = checked_numbers(f"{self.name}.rates", self.rates)
+        given = np.array(self.rates, dtype=np.float64)
         rates = tuple(np.ravel(given).tolist())
         if given.ndim > 1 or not rates or not all(rate > 0 and math.isfinite(rate) for rate in rates):
             raise ArgumentError(f"{self.name}.rates", f"expected one or more finite rates above 0, not {self.rates!r}")
@@ -143,19 +142,15 @@ class Network:
     classes: Sequence[str] = ("customers",)
 
     def __post_init__(self) -> None:
-        for argument, kind, expected in (("stations", Station, "stations"), ("classes", str, "names of classes")):
-            given = getattr(self, argument)
-            kept = tuple(given) if isinstance(given, Iterable) else None
-            if kept is None or not all(isinstance(one, kind) for one in kept):
-                raise ArgumentError(argument, f"expected a list of {expected}, not {given!r}")
-            object.__setattr__(self, argument, kept)
+        for argument in ("stations", "classes"):
+            object.__setattr__(self, argument, tuple(getattr(self, argument)))
         if not self.stations:
             raise ArgumentError("stations", "the network is empty; give it one station or more")
         _refuse_twice("stations", self.names)
         _refuse_twice("classes", tuple(self.classes))
         if not self.classes:
             raise ArgumentError("classes", "expected one or more")
-        _refuse_times("think_time", checked_numbers("think_time", self.think_time))
+        _refuse_times("think_time", np.array(self.think_time, dtype=np.float64))
         # The properties check the number of values.
         _ = self.think_times
         for station, row in zip(self.stations, self.demands, strict=True):
@@ -167,14 +162,6 @@ class Network:
                     f"expected visits times service time within the range of numbers, not {station.visits} times "
                     f"{station.service_time}",
                 )
-
-    @classmethod
-    def routed(
-        cls, stations: Sequence[Station], routing: ArrayLike, *, reference: str | None = None, think_time: float = 0.0
-    ) -> Network:
-        """A network of one class with visits from routing probabilities: see `visits_from_routing`."""
-        visits = visits_from_routing([station.name for station in stations], routing, reference)
-        return cls([replace(station, visits=visits[station.name]) for station in stations], think_time)
 
     @property
     def names(self) -> tuple[str, ...]:

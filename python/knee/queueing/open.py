@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import special
 
-from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError, UnstableError
 from knee.queueing.network import Floats, LoadDependent, Network, PerClass, Queue, refuse_unequal_service
 from knee.queueing.single.arguments import check_customers
@@ -135,7 +134,7 @@ def refuse_unstable(station: str, offered: float, speed: float) -> None:
 
 def checked_rates(argument: str, rates: PerClass, classes: Sequence[str]) -> Floats:
     """Arrival rates, (C). Raises ArgumentError."""
-    given = checked_numbers(argument, rates)
+    given = np.array(rates, dtype=np.float64)
     if given.ndim and given.shape != (len(classes),):
         raise ArgumentError(argument, f"expected one number, or one for each of {list(classes)}, not {rates}")
     each = np.broadcast_to(given, len(classes)).copy()

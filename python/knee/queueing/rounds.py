@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats, Network, PerClass
 from knee.queueing.routing import visits_from_routing
@@ -71,7 +70,7 @@ def plan_rounds(
             routes.append(_in_order(name, numbers, counts))
         else:
             labels = [" + ".join(network.names[station] for station in group) for group in groups]
-            routes.append(_routed(labels, checked_numbers("routing", matrix), numbers, counts))
+            routes.append(_routed(labels, np.array(matrix, dtype=np.float64), numbers, counts))
     return Rounds(steps, routes)
 
 
@@ -94,10 +93,8 @@ def _groups(network: Network, forks: Forks, visits: Floats) -> list[list[int]]:
     """The stations of every step, in the network's order. A fork has the place of its first station."""
     names = list(network.names)
     forked: dict[int, list[int]] = {}
-    if not isinstance(forks, Collection):
-        raise ArgumentError("forks", f"expected groups of stations, not {forks!r}")
     for fork in forks:
-        if isinstance(fork, str) or not isinstance(fork, Collection) or len(fork) < 2:
+        if len(fork) < 2:
             raise ArgumentError("forks", f"expected two or more stations to fork to, not {fork!r}")
         for name in fork:
             if name not in names:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from knee.queueing.arguments import checked_numbers
 from knee.queueing.errors import ArgumentError
 
 # Decimals are rounded: 0.7 + 0.2 + 0.1 is below 1.
@@ -39,7 +38,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
     if twice:
         raise ArgumentError("stations", f"{', '.join(map(repr, twice))} occurs more than once")
     names = list(stations) if reference is not None else ["the outside", *stations]
-    probabilities = checked_numbers("routing", routing)
+    probabilities = np.array(routing, dtype=np.float64)
     _refuse(names, probabilities)
     if reference is not None and reference not in names:
         raise ArgumentError("reference", f"no station {reference!r}: expected one of {names}")

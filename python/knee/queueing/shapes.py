@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from knee.queueing.arguments import checked_number, checked_numbers, checked_whole
+from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats
 
@@ -75,7 +75,7 @@ class HyperExponential(Shape):
     scv: float
 
     def __post_init__(self) -> None:
-        if not 1 <= checked_number("scv", self.scv) <= SCV_MAX:
+        if not 1 <= self.scv <= SCV_MAX:
             raise ArgumentError("scv", f"expected 1 to {SCV_MAX:,.0f}, not {self.scv}")
 
     def for_kernel(self) -> KernelShape:
@@ -91,7 +91,7 @@ class Lognormal(Shape):
     scv: float
 
     def __post_init__(self) -> None:
-        if not 0 <= checked_number("scv", self.scv) <= SCV_MAX:
+        if not 0 <= self.scv <= SCV_MAX:
             raise ArgumentError("scv", f"expected 0 to {SCV_MAX:,.0f}, not {self.scv}")
 
     def for_kernel(self) -> KernelShape:
@@ -132,7 +132,7 @@ class Quantiles(Shape):
     """
 
     def __init__(self, probabilities: Sequence[float] | Floats, times: Sequence[float] | Floats) -> None:
-        self._probabilities = checked_numbers("probabilities", probabilities)
+        self._probabilities = np.array(probabilities, dtype=np.float64)
         values = _times("times", times)
         if self._probabilities.shape != values.shape or len(values) < 2:
             raise ArgumentError("probabilities", f"expected one for each of two or more times, not {probabilities}")
@@ -153,7 +153,7 @@ class Quantiles(Shape):
 
 
 def _times(argument: str, times: Sequence[float] | Floats) -> Floats:
-    values = checked_numbers(argument, times)
+    values = np.array(times, dtype=np.float64)
     if values.ndim != 1 or not len(values):
         raise ArgumentError(argument, "expected one or more times")
     # Sums of neighbours make the mean of quantiles: no more than twice the sum of all.

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats
 from knee.stats.intervals import Interval
@@ -117,7 +116,7 @@ class Simulation:
         ArgumentError
             For a probability that is not between 0 and 1.
         """
-        if not 0 < checked_number("probability", probability) < 1:
+        if not 0 < probability < 1:
             raise ArgumentError("probability", f"expected more than 0 and less than 1, not {probability}")
         each = np.array([[quantile_of(one, probability) for one in classes] for classes in self.histograms])
         together = [

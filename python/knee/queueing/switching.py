@@ -150,8 +150,6 @@ def _groups(network: Network, routing: Mapping[Place, Mapping[Place, float]]) ->
 
 def _refuse_places(network: Network, routing: Mapping[Place, Mapping[Place, float]]) -> None:
     known = [(name, station) for name in network.classes for station in (None, *network.names)]
-    if not isinstance(routing, Mapping) or not all(isinstance(ways, Mapping) for ways in routing.values()):
-        raise ArgumentError("routing", f"expected {{place: {{place: probability}}}}, not {routing!r}")
     for place in [*routing, *(to for ways in routing.values() for to in ways)]:
         if place not in known:
             raise ArgumentError(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 
-from knee.queueing.arguments import checked_number
+from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError
 
 STATES_MAX = 10_000_000
@@ -17,51 +16,40 @@ _MAGNITUDE_MAX = 1e50
 
 def check_rate(argument: str, value: float) -> None:
     """A rate must be positive, and its powers must neither overflow nor underflow."""
-    if not 1 / _MAGNITUDE_MAX <= checked_number(argument, value) <= _MAGNITUDE_MAX:
+    if not 1 / _MAGNITUDE_MAX <= value <= _MAGNITUDE_MAX:
         raise ArgumentError(argument, f"expected a rate from {1 / _MAGNITUDE_MAX:g} to {_MAGNITUDE_MAX:g}, not {value}")
 
 
 def check_arrivals(argument: str, value: float) -> None:
     """A rate of arrivals may also be 0."""
-    if checked_number(argument, value) != 0:
+    if value != 0:
         check_rate(argument, value)
 
 
 def check_scv(argument: str, value: float) -> None:
     """A squared coefficient of variation must not be negative."""
-    if not 0 <= checked_number(argument, value) <= _MAGNITUDE_MAX:
+    if not 0 <= value <= _MAGNITUDE_MAX:
         raise ArgumentError(argument, f"expected 0 to {_MAGNITUDE_MAX:g}, not {value}")
 
 
 def check_count(argument: str, value: int, least: int) -> None:
     """A number of servers or customers must be whole and at most STATES_MAX."""
-    if not least <= _whole(argument, value) <= STATES_MAX:
-        raise ArgumentError(argument, f"expected {least:,} to {STATES_MAX:,}, not {value}")
+    checked_whole(argument, value, least, STATES_MAX)
 
 
 def check_customers(value: int) -> None:
     """Checks the number of customers of a probability."""
-    if _whole("customers", value) < 0:
+    if not 0 <= value < math.inf or value != int(value):
         raise ArgumentError("customers", f"expected a whole number from 0, not {value}")
 
 
 def check_time(value: float) -> None:
     """Checks the time of a tail probability."""
-    if not 0 <= checked_number("time", value) < math.inf:
+    if not 0 <= value < math.inf:
         raise ArgumentError("time", f"expected a finite time from 0, not {value}")
 
 
 def check_share(value: float) -> None:
     """Checks the probability of a quantile, below 1: the quantile of 1 is infinity."""
-    if not 0 <= checked_number("share", value) < 1:
+    if not 0 <= value < 1:
         raise ArgumentError("share", f"expected a number from 0 to below 1, not {value}")
-
-
-def _whole(argument: str, value: int) -> int:
-    # A boolean has __index__, too.
-    if isinstance(value, bool):
-        raise ArgumentError(argument, f"expected a whole number, not {value!r}")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ArgumentError(argument, f"expected a whole number, not {value!r}") from None

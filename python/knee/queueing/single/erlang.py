@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError, UnstableError
 from knee.queueing.single.arguments import STATES_MAX, check_count
 
@@ -127,5 +126,5 @@ def _weights(ratios: Floats) -> Floats:
 
 def _check(servers: int, offered_load: float) -> None:
     check_count("servers", servers, 1)
-    if not 0 <= checked_number("offered_load", offered_load) <= STATES_MAX:
+    if not 0 <= offered_load <= STATES_MAX:
         raise ArgumentError("offered_load", f"expected a number from 0, at most {STATES_MAX:,}, not {offered_load}")

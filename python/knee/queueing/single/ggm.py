@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 from knee.queueing.single.arguments import check_arrivals, check_count, check_rate, check_scv
@@ -52,10 +51,6 @@ class GGm(SingleStation):
         check_scv("arrival_scv", self.arrival_scv)
         check_scv("service_scv", self.service_scv)
         self._idle()
-
-    @property
-    def _service(self) -> Fraction:
-        return 1 / Fraction(self.service_rate)
 
     @property
     def probability_waiting(self) -> float:

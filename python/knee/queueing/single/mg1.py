@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from fractions import Fraction
 
-from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.single.arguments import check_arrivals, check_rate, check_scv
 from knee.queueing.single.station import SingleStation
@@ -58,15 +56,11 @@ class MG1(SingleStation):
         variation = math.sqrt(self.service_scv)
         least = variation - 1 / variation
         # Service with the two values 0 and x is at the limit; rounding may put its skewness below it.
-        if not least - 1e-9 * max(1.0, abs(least)) <= checked_number("service_skewness", skewness) < math.inf:
+        if not least - 1e-9 * max(1.0, abs(least)) <= skewness < math.inf:
             raise ArgumentError(
                 "service_skewness",
                 f"expected c − 1 / c = {least:.6g} or more, because times are not negative; not {skewness}",
             )
-
-    @property
-    def _service(self) -> Fraction:
-        return 1 / Fraction(self.service_rate)
 
     @property
     def probability_idle(self) -> float:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from knee.queueing.arguments import checked_number
 from knee.queueing.errors import ArgumentError
 from knee.queueing.single.arguments import check_arrivals, check_customers, check_rate, check_time
 from knee.queueing.single.station import SolvedStation
@@ -45,11 +43,11 @@ class MH21(SolvedStation):
 
     def __post_init__(self) -> None:
         check_arrivals("arrival_rate", self.arrival_rate)
-        if not isinstance(self.service_rates, Sequence) or len(self.service_rates) != 2:
+        if len(self.service_rates) != 2:
             raise ArgumentError("service_rates", f"expected two rates, not {self.service_rates!r}")
         for rate in self.service_rates:
             check_rate("service_rates", rate)
-        if not 0 < checked_number("first_probability", self.first_probability) < 1:
+        if not 0 < self.first_probability < 1:
             raise ArgumentError("first_probability", f"expected above 0 and below 1, not {self.first_probability}")
         self._idle()
 
@@ -59,7 +57,7 @@ class MH21(SolvedStation):
         (Whitt 1982).
         """
         check_rate("service_rate", service_rate)
-        if not 1 <= checked_number("service_scv", service_scv) < math.inf:
+        if not 1 <= service_scv < math.inf:
             raise ArgumentError("service_scv", f"expected a finite number from 1, not {service_scv}")
         # (1 − √x) / 2 with x = (c² − 1) / (c² + 1), without its cancellation: 1 − x = 2 / (c² + 1).
         root = math.sqrt((service_scv - 1) / (service_scv + 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 
 from knee.queueing.errors import ArgumentError
@@ -49,10 +48,6 @@ class MMInfinity(SolvedStation):
         check_rate("service_rate", self.service_rate)
         if self.arrival_rate / self.service_rate > STATES_MAX:
             raise ArgumentError("arrival_rate", f"expected at most {STATES_MAX:,} times the service rate")
-
-    @property
-    def _service(self) -> Fraction:
-        return 1 / Fraction(self.service_rate)
 
     @cached_property
     def _probabilities(self) -> Floats:

@@ -1,10 +1,9 @@
-"""M/M/m: Poisson arrivals, exponential service, m servers behind one queue."""
+"""M/M/m and M/M/1: Poisson arrivals, exponential service, servers behind one queue."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from knee.queueing.single.arguments import (
@@ -54,10 +53,6 @@ class MMm(SolvedStation):
         check_rate("service_rate", self.service_rate)
         check_count("servers", self.servers, 1)
         self._idle()
-
-    @property
-    def _service(self) -> Fraction:
-        return 1 / Fraction(self.service_rate)
 
     @property
     def _spare_rate(self) -> float:
@@ -132,3 +127,15 @@ class MMm(SolvedStation):
         if self.probability_waiting <= 1 - share:
             return 0.0
         return (math.log(self.probability_waiting) - math.log1p(-share)) / self._spare_rate
+
+
+@dataclass(frozen=True)
+class MM1(MMm):
+    """One exponential server: C = ρ and θ = μ − λ. Kleinrock 1975, §3.2; Jain 1991, box 31.1."""
+
+    servers: int = field(default=1, init=False)
+
+    def response_quantile(self, share: float) -> float:
+        """−ln(1 − q) / (μ − λ) (Jain 1991, box 31.1)."""
+        check_share(share)
+        return -math.log1p(-share) / self._spare_rate

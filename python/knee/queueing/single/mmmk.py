@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -59,10 +58,6 @@ class MMmK(SolvedStation):
             raise ArgumentError("capacity", f"expected at least the {self.servers} servers, not {self.capacity}")
         if self.arrival_rate / self.service_rate > STATES_MAX:
             raise ArgumentError("arrival_rate", f"expected at most {STATES_MAX:,} times the service rate")
-
-    @property
-    def _service(self) -> Fraction:
-        return 1 / Fraction(self.service_rate)
 
     @cached_property
     def _probabilities(self) -> Floats:

@@ -23,16 +23,18 @@ class SingleStation(ABC):
     """Means of a station in its steady state.
 
     arrival_rate  λ, customers that arrive per unit of time, lost ones included
+    service_rate  μ of each server, unless a model has several
     servers       m; infinite if no customer ever waits
     """
 
     arrival_rate: float
+    service_rate: float
     servers: float
 
     @property
-    @abstractmethod
     def _service(self) -> Fraction:
         """S without rounding."""
+        return 1 / Fraction(self.service_rate)
 
     @property
     def service_time(self) -> float:
