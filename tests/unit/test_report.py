@@ -24,7 +24,7 @@ from knee.report import is_report, verdict, write
 from knee.report.charts.vega import Axis
 from knee.report.page import _vega, html
 from knee.report.sheet import Sheet
-from knee.report.tables import ends
+from knee.report.tables import estimate_and_ends
 from knee.stats.intervals import Interval
 from knee.verdict import Findings, analyse, words
 from knee.verdict.distributions import densities, merged, percentiles
@@ -271,8 +271,12 @@ def test_largest_throughput_stands_in_the_verdict() -> None:
 
 
 def test_interval_over_more_than_two_decades_is_not_printed() -> None:
-    assert ends(Interval(0.0568, 0.000049, 65.9e12, 0.95, 2)) == (0.0568, "cannot tell from two repetitions", None)
-    assert ends(Interval(5.0, 0.5, 50.0, 0.95, 5)) == (5.0, 0.5, 50.0)
+    assert estimate_and_ends(Interval(0.0568, 0.000049, 65.9e12, 0.95, 2)) == (
+        0.0568,
+        "cannot tell from two repetitions",
+        None,
+    )
+    assert estimate_and_ends(Interval(5.0, 0.5, 50.0, 0.95, 5)) == (5.0, 0.5, 50.0)
 
 
 def captions(page: str) -> dict[str, str]:

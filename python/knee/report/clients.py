@@ -7,6 +7,7 @@ from html import escape
 import polars as pl
 
 from knee.report.charts.clients import against_load
+from knee.report.charts.vega import ends
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import Interval, counted, mean_interval, percent
@@ -88,9 +89,7 @@ def section(sheet: Sheet) -> str:
             {
                 sheet.axis.field: sheet.naming.load[point],
                 "series": sheet.naming.short(sheet.naming.series[point]),
-                "value": at.estimate,
-                "low": at.low,
-                "high": at.high,
+                **ends(at),
             }
             for point, _ in sheet.naming.points
             if (at := means.get(column, {}).get(point)) is not None and at.repetitions

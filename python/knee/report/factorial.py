@@ -12,9 +12,8 @@ from knee.factorial.residuals import p_value
 from knee.factorial.text import SHARE_MIN, is_small, term_label, unit_of
 from knee.report import tables
 from knee.report.charts import factorial as charts
-from knee.report.charts.vega import Rows, Spec
+from knee.report.charts.vega import Rows, Spec, ends
 from knee.report.sheet import Sheet
-from knee.stats.intervals import Interval
 from knee.verdict import words
 
 TERMS_MAX = 20
@@ -170,7 +169,7 @@ class _Part:
             yield self._figure(
                 f"levels-{number}",
                 charts.level_means(
-                    [{"level": str(cell.levels[factor]), **_ends_of(cell.mean)} for cell in cells],
+                    [{"level": str(cell.levels[factor]), **ends(cell.mean)} for cell in cells],
                     factor,
                     self._title,
                     self._ends,
@@ -188,7 +187,7 @@ class _Part:
                 cell for cell in marginal_means(self._analysis, (first, second)) if math.isfinite(cell.mean.estimate)
             ]
             values = [
-                {"level": str(cell.levels[first]), "line": str(cell.levels[second]), **_ends_of(cell.mean)}
+                {"level": str(cell.levels[first]), "line": str(cell.levels[second]), **ends(cell.mean)}
                 for cell in cells
             ]
             yield self._figure(
@@ -320,10 +319,6 @@ def _effect_row(term: Term) -> dict[str, tables.Cell]:
         "stands out": {True: "yes", False: "no", None: "cannot tell"}[term.significant],
         "aliases": ", ".join(term.aliases),
     }
-
-
-def _ends_of(interval: Interval) -> dict[str, float | None]:
-    return {"value": interval.estimate, "low": interval.low, "high": interval.high}
 
 
 def _percent(share: float) -> str:

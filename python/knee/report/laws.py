@@ -8,7 +8,7 @@ from html import escape
 
 from knee.laws import Comparison, InteractiveCheck, LawReport, sentences
 from knee.report.charts.laws import law_residuals, law_scatter, throughput_between_bounds
-from knee.report.charts.vega import Rows
+from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded, table
 
@@ -110,9 +110,7 @@ def _bounds_figure(sheet: Sheet, laws: LawReport) -> Iterable[str]:
         {
             "clients": check.clients,
             "series": report.label,
-            "value": check.throughput.estimate,
-            "low": check.throughput.low,
-            "high": check.throughput.high,
+            **ends(check.throughput),
             "at_least": check.bounds.balanced[0],
             "at_most": check.bounds.balanced[1],
             "asymptote": check.bounds.asymptotic[1],

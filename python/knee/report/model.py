@@ -6,10 +6,10 @@ from html import escape
 
 from knee.fit import FittedSystem, Outlook, parameter_sentence, selection_sentence
 from knee.report.charts.model import model_band
-from knee.report.charts.vega import Rows
+from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, ends, folded, table
-from knee.stats.intervals import Interval, number
+from knee.report.tables import Cell, estimate_and_ends, folded, table
+from knee.stats.intervals import number
 from knee.verdict import words
 from knee.verdict.beside import MEASURED
 
@@ -68,26 +68,18 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
         ),
     ):
         curve: Rows = [
-            _row(forecast.scenario.customers, outlook.label, getattr(forecast, quantity))
+            {"clients": int(forecast.scenario.customers), "series": outlook.label, **ends(getattr(forecast, quantity))}
             | {"beyond": forecast.scenario.customers > outlook.measured[-1].customers}
             for outlook in shown
             for forecast in outlook.forecasts
         ]
-        measured = [
-            _row(one.customers, outlook.label, getattr(one, quantity)) for outlook in shown for one in outlook.measured
+        measured: Rows = [
+            {"clients": int(one.customers), "series": outlook.label, **ends(getattr(one, quantity))}
+            for outlook in shown
+            for one in outlook.measured
         ]
         figures.append(sheet.figure(f"model-{quantity}", model_band(curve, measured, title, counts), said + whose))
     return figures
-
-
-def _row(customers: float, series: str, interval: Interval) -> dict[str, object]:
-    return {
-        "clients": int(customers),
-        "series": series,
-        "value": interval.estimate,
-        "low": interval.low,
-        "high": interval.high,
-    }
 
 
 def _network(system: FittedSystem, level: float) -> str:
@@ -208,8 +200,8 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
         (
             outlook.label,
             int(forecast.scenario.customers),
-            *ends(forecast.throughput),
-            *ends(forecast.response_ms),
+            *estimate_and_ends(forecast.throughput),
+            *estimate_and_ends(forecast.response_ms),
             "; ".join(forecast.outside),
         )
         for outlook in shown

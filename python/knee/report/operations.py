@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 
 from knee.report.charts.clients import against_load
-from knee.report.charts.vega import Rows
+from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import percent
@@ -66,7 +66,7 @@ def _figures(sheet: Sheet, found: Found, notes: dict[str, str]) -> str:
     for name, note in notes.items():
         values: Rows = [
             {sheet.axis.field: sheet.naming.load[point], "series": sheet.naming.short(sheet.naming.series[point])}
-            | {"value": one.mean_ms.estimate, "low": one.mean_ms.low, "high": one.mean_ms.high}
+            | ends(one.mean_ms)
             for point, each in found.items()
             if (one := each.get(name)) is not None and math.isfinite(one.mean_ms.estimate)
         ]

@@ -40,7 +40,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
     )
 
 
-def ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
+def estimate_and_ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
     """An estimate and the ends of its interval as three cells. A vague interval has no ends."""
     if is_vague(interval):
         return interval.estimate, cannot_tell(interval), None

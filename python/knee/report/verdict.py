@@ -10,7 +10,7 @@ import polars as pl
 from knee import factorial
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, ends, folded, table
+from knee.report.tables import Cell, estimate_and_ends, folded, table
 from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number
 from knee.verdict import words
 from knee.verdict.configuration import Verdict
@@ -188,7 +188,7 @@ def _peak(sheet: Sheet) -> str:
     if words.names_all(largest):
         return said
     rows: list[tuple[Cell, ...]] = [
-        (*map(str, factors.values()), *ends(found))
+        (*map(str, factors.values()), *estimate_and_ends(found))
         for factors, found in ((largest.factors, largest.throughput), *largest.as_large)
     ]
     title = f"The {len(rows)} configurations whose throughput may be the largest"

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from html import escape
 
 from knee.report.charts.clients import against_load
+from knee.report.charts.vega import ends
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
-from knee.stats.intervals import Interval, counted
+from knee.stats.intervals import counted
 from knee.verdict import words
 from knee.verdict.views import View
 
@@ -54,11 +55,8 @@ def _figures(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
         values = []
         for label, levels in found.items():
             for view in levels:
-                at: Interval = getattr(view, name)
-                values.append(
-                    {"clients": view.clients, "series": sheet.naming.short(label)}
-                    | {"value": at.estimate, "low": at.low, "high": at.high}
-                )
+                at = ends(getattr(view, name))
+                values.append({"clients": view.clients, "series": sheet.naming.short(label), **at})
         spec = against_load(
             values,
             title,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, highest, layered
+from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, highest, layered, line
 
 _LEGEND_CHARACTERS = 44
 """Width of a legend's row on a narrow page, markers included."""
@@ -34,30 +34,12 @@ def against_load(
         "mark": {"type": "line", "strokeDash": [2, 4], "strokeWidth": 2, "clip": True},
         "encoding": {"y": y | {"field": "value"}, "color": {"value": "@ink"}},
     }
-    lines: list[Spec] = [{"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value"}}}]
+    keys = [
+        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
+        *([{"field": "series", "title": series}] if series else []),
+    ]
     return layered(
-        [
-            *([] if axis.names else lines),
-            *([as_large] if diagonal else []),
-            {
-                "transform": [{"filter": "datum.low != null"}],
-                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
-                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 40, "opacity": 1},
-                "encoding": {
-                    "y": y | {"field": "value"},
-                    "tooltip": [
-                        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
-                        *([{"field": "series", "title": series}] if series else []),
-                        {"field": "value", "title": title, "format": ",.4~r"},
-                        {"field": "low", "title": "interval from", "format": ",.4~r"},
-                        {"field": "high", "title": "to", "format": ",.4~r"},
-                    ],
-                },
-            },
-        ],
+        [*([] if axis.names else [line(y)]), *([as_large] if diagonal else []), bars(y), dots(y, keys)],
         axis.spec,
         height=210,
         data=values,

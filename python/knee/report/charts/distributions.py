@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, choose, choose_point, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, layered, log_axis
 
 
 def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
@@ -24,10 +24,7 @@ def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
     chart = layered(
         [
             *([] if axis.names else lines),
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
-                "encoding": {"y": y | {"field": "low_ms"}, "y2": {"field": "high_ms"}},
-            },
+            bars(y, "low_ms", "high_ms"),
             {
                 "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
                 "encoding": {"y": y | {"field": "value_ms"}},

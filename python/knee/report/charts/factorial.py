@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, log_axis
+from knee.report.charts.vega import Rows, Spec, bars, dots, line, log_axis
 
 _BAR = 22
 """Height of a term's row, in pixels."""
@@ -133,7 +133,7 @@ def level_means(values: Rows, factor: str, title: str, ends: tuple[float, float]
         "height": 200,
         "data": {"values": values},
         "encoding": {"x": _levels(factor, [row["level"] for row in values])},
-        "layer": _line_with_intervals(_response(title, ends, log=log), {"color": "@series"}),
+        "layer": _line_with_intervals(_response(title, ends, log=log), color="@series"),
     }
 
 
@@ -155,7 +155,7 @@ def interaction(values: Rows, factors: tuple[str, str], title: str, ends: tuple[
             "color": colour,
             "xOffset": {"field": "line", "type": "nominal", "sort": lines, "scale": {"range": [-4, 4]}},
         },
-        "layer": _line_with_intervals(_response(title, ends, log=log), {}),
+        "layer": _line_with_intervals(_response(title, ends, log=log)),
     }
 
 
@@ -240,24 +240,5 @@ def _response(title: str, ends: tuple[float, float], *, log: bool) -> Spec:
     return y | {"scale": {"type": "log", "domain": list(ends), "nice": False}, "axis": axis}
 
 
-def _line_with_intervals(y: Spec, ink: Spec) -> list[Spec]:
-    return [
-        {"mark": {"type": "line", "strokeWidth": 1.8} | ink, "encoding": {"y": y | {"field": "value"}}},
-        {
-            "transform": [{"filter": "datum.low != null"}],
-            "mark": {"type": "rule", "strokeWidth": 1.4, "clip": True} | ink,
-            "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1} | ink,
-            "encoding": {
-                "y": y | {"field": "value"},
-                "tooltip": [
-                    {"field": "level"},
-                    {"field": "value", "title": str(y["title"]), "format": ",.4~r"},
-                    {"field": "low", "title": "interval from", "format": ",.4~r"},
-                    {"field": "high", "title": "to", "format": ",.4~r"},
-                ],
-            },
-        },
-    ]
+def _line_with_intervals(y: Spec, **ink: str) -> list[Spec]:
+    return [line(y, **ink), bars(y, **ink), dots(y, [{"field": "level"}], **ink)]

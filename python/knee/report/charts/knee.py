@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from knee.report.charts.vega import Rows, Spec, clients_axis, highest, layered
+from knee.report.charts.vega import Rows, Spec, bars, clients_axis, dots, ends, highest, layered, line
 from knee.stats.intervals import client_count
 from knee.verdict.knee import Knee
 
@@ -20,7 +20,7 @@ def knee_throughput(knee: Knee) -> Spec:
         clients = counts[0] * math.pow(counts[-1] / counts[0], i / _CURVE_POINTS)
         if bounds := knee.bounds(clients):
             curve.append({"clients": clients, "light": bounds[0], "plateau": bounds[1]})
-    values = [_level(level.clients, level.throughput) for level in knee.levels]
+    values = [{"clients": level.clients, **ends(level.throughput)} for level in knee.levels]
     top = 1.15 * max(highest(values), curve[0]["plateau"] if curve else 0)
     y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
     layers = [*_knee_marks(knee)]
@@ -36,13 +36,9 @@ def knee_throughput(knee: Knee) -> Spec:
 def knee_response(knee: Knee) -> Spec:
     """Response time against clients, below the headline and on the same horizontal axis."""
     counts = [level.clients for level in knee.levels]
-    values = [_level(level.clients, level.response_ms) for level in knee.levels]
+    values = [{"clients": level.clients, **ends(level.response_ms)} for level in knee.levels]
     y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"domain": [0, 1.05 * highest(values)]}}
     return layered([*_knee_marks(knee, named=False), *_measured(values, y)], clients_axis(counts), height=150)
-
-
-def _level(clients: int, interval: Any) -> dict[str, Any]:
-    return {"clients": clients, "value": interval.estimate, "low": interval.low, "high": interval.high}
 
 
 def has_knee(knee: Knee) -> bool:
@@ -62,10 +58,10 @@ def band(knee: Knee) -> tuple[float, float] | None:
 def _knee_marks(knee: Knee, *, named: bool = True) -> list[Spec]:
     inside = {"x": {"field": "from", "type": "quantitative"}, "x2": {"field": "to"}}
     marks: list[Spec] = []
-    if (ends := band(knee)) is not None:
+    if (width := band(knee)) is not None:
         marks.append(
             {
-                "data": {"values": [{"from": ends[0], "to": ends[1]}]},
+                "data": {"values": [{"from": width[0], "to": width[1]}]},
                 "mark": {"type": "rect", "color": "@accent", "opacity": 0.22, "clip": True},
                 "encoding": inside,
             }
@@ -121,29 +117,12 @@ def _asymptote(curve: Rows, field: str, label: dict[str, Any], place: Spec, y: S
 
 
 def _measured(values: Rows, y: Spec) -> list[Spec]:
-    x = {"field": "clients", "type": "quantitative"}
+    ink = {"color": "@series"}
+    keys = [{"field": "clients", "title": "clients"}]
     return [
         {
             "data": {"values": values},
-            "encoding": {"x": x, "y": y | {"field": "value"}},
-            "layer": [
-                {"mark": {"type": "line", "color": "@series", "strokeWidth": 2}},
-                {
-                    "transform": [{"filter": "datum.low != null"}],
-                    "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.5, "clip": True},
-                    "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "color": "@series", "size": 45, "opacity": 1},
-                    "encoding": {
-                        "tooltip": [
-                            {"field": "clients", "title": "clients"},
-                            {"field": "value", "title": str(y["title"]), "format": ",.4~r"},
-                            {"field": "low", "title": "interval from", "format": ",.4~r"},
-                            {"field": "high", "title": "to", "format": ",.4~r"},
-                        ]
-                    },
-                },
-            ],
+            "encoding": {"x": {"field": "clients", "type": "quantitative"}},
+            "layer": [line(y, **ink), bars(y, **ink), dots(y, keys, **ink)],
         }
     ]

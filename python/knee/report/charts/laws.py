@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knee.report.charts.vega import Rows, Spec, choose, clients_axis, highest, layered, log_axis
+from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, highest, layered, line, log_axis
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
@@ -68,14 +68,14 @@ def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
             },
             {
                 "data": {"values": values},
-                "transform": [{"filter": "datum.low != null"}],
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}} | colour | offset,
-            },
-            {
-                "data": {"values": values},
-                "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
-                "encoding": {"x": x, "y": y | {"field": "residual"}} | colour | offset,
+                "encoding": {"x": x} | colour | offset,
+                "layer": [
+                    bars(y),
+                    {
+                        "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
+                        "encoding": {"y": y | {"field": "residual"}},
+                    },
+                ],
             },
         ],
     }
@@ -98,15 +98,8 @@ def throughput_between_bounds(values: Rows) -> Spec:
                 "mark": {"type": "line", "color": "@muted", "strokeDash": [5, 4], "strokeWidth": 1.2},
                 "encoding": {"y": y | {"field": "asymptote"}},
             },
-            {
-                "mark": {"type": "line", "color": "@series", "strokeWidth": 1.8},
-                "encoding": {"y": y | {"field": "value"}},
-            },
-            {
-                "transform": [{"filter": "datum.low != null"}],
-                "mark": {"type": "rule", "color": "@series", "strokeWidth": 1.4, "clip": True},
-                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
-            },
+            line(y, color="@series"),
+            bars(y, color="@series"),
             {
                 "mark": {"type": "point", "filled": True, "color": "@series", "size": 45, "opacity": 1},
                 "encoding": {

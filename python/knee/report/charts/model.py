@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, choose, clients_axis, layered
+from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, dots, layered
 
 
 def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> Spec:
@@ -34,27 +34,10 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
                 "encoding": {"x": x, "y": y | {"field": "value"}},
             },
         ]
+    seen = {"data": {"values": measured}}
     layers += [
-        {
-            "data": {"values": measured},
-            "transform": [{"filter": "datum.low != null"}],
-            "mark": {"type": "rule", "color": "@accent", "strokeWidth": 1.5, "clip": True},
-            "encoding": {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "data": {"values": measured},
-            "mark": {"type": "point", "filled": True, "color": "@accent", "size": 45, "opacity": 1, "clip": True},
-            "encoding": {
-                "x": x,
-                "y": y | {"field": "value"},
-                "tooltip": [
-                    {"field": "clients", "title": "clients"},
-                    {"field": "value", "title": "measured", "format": ",.4~r"},
-                    {"field": "low", "title": "interval from", "format": ",.4~r"},
-                    {"field": "high", "title": "to", "format": ",.4~r"},
-                ],
-            },
-        },
+        seen | bars(y, color="@accent"),
+        seen | dots(y, [{"field": "clients", "title": "clients"}], color="@accent", clip=True),
     ]
     chart = layered(layers, clients_axis(counts), height=240)
     return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, choose, choose_point, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, layered, log_axis
 
 
 def clusters_of_outcomes(
@@ -60,7 +60,7 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
         "axis": log_axis(low, high),
     }
     # A logarithmic axis has no place for zero or less.
-    bars = [row | {"low": max(row["low"], low)} for row in values if row["low"] is not None]
+    known = [row | {"low": max(row["low"], low)} for row in values if row["low"] is not None]
     dashed = {"condition": {"test": "datum.outcome === 'all reads'", "value": [4, 3]}, "value": [1, 0]}
     chart = layered(
         [
@@ -73,11 +73,7 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
                 "mark": {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
                 "encoding": {"y": y | {"field": "mean_ms"}, "strokeDash": dashed},
             },
-            {
-                "data": {"values": bars},
-                "mark": {"type": "rule", "strokeWidth": 1.3, "clip": True},
-                "encoding": {"y": y | {"field": "low"}, "y2": {"field": "high"}},
-            },
+            {"data": {"values": known}} | bars(y),
         ],
         axis.spec,
         height=240,

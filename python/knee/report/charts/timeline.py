@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from knee.report.charts.vega import Rows, Spec, choose_point
 
+_ELAPSED: Spec = {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}}
+
 
 def timeline(
     values: Rows, shades: Rows, field: str, title: str, points: Sequence[tuple[int, str]], chosen: int
@@ -38,16 +40,7 @@ def _shaded(values: Rows, shades: Rows, y: Spec, color: Spec) -> Spec:
             {
                 "data": {"values": values},
                 "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
-                "encoding": {
-                    "x": {
-                        "field": "middle_s",
-                        "type": "quantitative",
-                        "title": "Elapsed time (s)",
-                        "axis": {"tickMinStep": 1},
-                    },
-                    "y": y,
-                    "color": color,
-                },
+                "encoding": {"x": _ELAPSED, "y": y, "color": color},
             },
         ],
     }
@@ -61,7 +54,7 @@ def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], 
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
         "encoding": {
-            "x": {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}},
+            "x": _ELAPSED,
             "y": {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": True}},
             **({"color": {"field": "what", "type": "nominal", "title": None}} if several else {}),
         },
@@ -76,7 +69,7 @@ def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: i
         "data": {"values": values},
         "mark": {"type": "line", "strokeWidth": 1.6},
         "encoding": {
-            "x": {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}},
+            "x": _ELAPSED,
             "y": {"field": "cores", "type": "quantitative", "title": "CPU (cores in use)"},
             "color": {"field": "target", "type": "nominal", "title": None, "legend": {"columns": 4}},
         },

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from knee.stats.intervals import Interval
 from knee.verdict.naming import LoadAxis
 
 Spec = dict[str, Any]
@@ -93,8 +94,37 @@ def highest(values: Rows) -> float:
     """The upper end of an axis. It cuts off very long error bars: with two repetitions, a bar may be ten times as long
     as the value."""
     estimates = max(row["value"] for row in values)
-    bars = max(row["value"] if row["high"] is None else row["high"] for row in values)
-    return float(min(bars, 2 * estimates)) or 1.0
+    longest = max(row["value"] if row["high"] is None else row["high"] for row in values)
+    return float(min(longest, 2 * estimates)) or 1.0
+
+
+def ends(interval: Interval) -> dict[str, float | None]:
+    """An estimate and its interval as fields of a row."""
+    return {"value": interval.estimate, "low": interval.low, "high": interval.high}
+
+
+def line(y: Spec, **mark: object) -> Spec:
+    """A line through the values."""
+    return {"mark": {"type": "line", "strokeWidth": 1.8} | mark, "encoding": {"y": y | {"field": "value"}}}
+
+
+def bars(y: Spec, low: str = "low", high: str = "high", **mark: object) -> Spec:
+    """Error bars, where they are known."""
+    return {
+        "transform": [{"filter": f"datum.{low} != null"}],
+        "mark": {"type": "rule", "strokeWidth": 1.4, "clip": True} | mark,
+        "encoding": {"y": y | {"field": low}, "y2": {"field": high}},
+    }
+
+
+def dots(y: Spec, keys: Rows, **mark: object) -> Spec:
+    """Dots, with a tip of some key fields, `value`, `low` and `high`."""
+    fields = (("value", str(y["title"])), ("low", "interval from"), ("high", "to"))
+    tip = [*keys, *({"field": name, "title": title, "format": ",.4~r"} for name, title in fields)]
+    return {
+        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1} | mark,
+        "encoding": {"y": y | {"field": "value"}, "tooltip": tip},
+    }
 
 
 def layered(
