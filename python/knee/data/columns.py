@@ -9,38 +9,27 @@ import polars as pl
 
 from knee.spec import Level
 
-_RUN: dict[str, pl.DataType] = {"point": pl.Int64(), "repetition": pl.Int64()}
-_PROCESS: dict[str, pl.DataType] = {**_RUN, "role": pl.String(), "process": pl.String()}
-_COUNTS: dict[str, pl.DataType] = {
-    "count": pl.Int64(),
-    "errors": pl.Int64(),
-    "items": pl.Int64(),
-    "hits": pl.Int64(),
-    "misses": pl.Int64(),
-    "bytes_in": pl.Int64(),
-    "bytes_out": pl.Int64(),
-    "queueing_sum_ns": pl.Int64(),
-    "connection_sum_ns": pl.Int64(),
-    "service_sum_ns": pl.Int64(),
-    "response_sum_ns": pl.Int64(),
-}
-_SPAN: dict[str, pl.DataType] = {"first_request_unix_s": pl.Float64(), "last_request_unix_s": pl.Float64()}
+
+def _of(kind: pl.DataType, *names: str) -> dict[str, pl.DataType]:
+    """Columns of one type; each text has some names."""
+    return dict.fromkeys(" ".join(names).split(), kind)
+
+
+_RUN = _of(pl.Int64(), "point repetition")
+_PROCESS = {**_RUN, **_of(pl.String(), "role process")}
+_COUNTS = _of(
+    pl.Int64(),
+    "count errors items hits misses bytes_in bytes_out",
+    "queueing_sum_ns connection_sum_ns service_sum_ns response_sum_ns",
+)
+_SPAN = _of(pl.Float64(), "first_request_unix_s last_request_unix_s")
 
 POINTS = pl.Schema(
     {
         **_RUN,
-        "status": pl.String(),
-        "reason": pl.String(),
-        "clients": pl.Int64(),
-        "middlewares": pl.Int64(),
-        "stores": pl.Int64(),
-        "workers": pl.Int64(),
-        "start_unix_s": pl.Int64(),
-        "seconds": pl.Int64(),
-        "warmup_s": pl.Int64(),
-        "cooldown_s": pl.Int64(),
-        "think_ms": pl.Float64(),
-        "rate": pl.Float64(),
+        **_of(pl.String(), "status reason"),
+        **_of(pl.Int64(), "clients middlewares stores workers start_unix_s seconds warmup_s cooldown_s"),
+        **_of(pl.Float64(), "think_ms rate"),
     }
 )
 """One row per point and repetition that ran; after these columns, one per factor under its dotted name.
@@ -61,8 +50,7 @@ WINDOWS = pl.Schema(
     {
         **_PROCESS,
         "second": pl.Int64(),
-        "elapsed_s": pl.Float64(),
-        "seconds": pl.Float64(),
+        **_of(pl.Float64(), "elapsed_s seconds"),
         "op": pl.String(),
         **_COUNTS,
         "response": pl.String(),
@@ -86,45 +74,23 @@ STATIONS = pl.Schema(
     {
         **_PROCESS,
         "second": pl.Int64(),
-        "elapsed_s": pl.Float64(),
-        "seconds": pl.Float64(),
-        "queue_length_mean": pl.Float64(),
-        "queue_length_end": pl.Int64(),
-        "queue_length_max": pl.Int64(),
-        "workers": pl.Int64(),
+        **_of(pl.Float64(), "elapsed_s seconds queue_length_mean"),
+        **_of(pl.Int64(), "queue_length_end queue_length_max workers"),
         "workers_busy_s": pl.Float64(),
         "threads": pl.Int64(),
-        "threads_cpu_s": pl.Float64(),
-        "thread_cpu_max_s": pl.Float64(),
-        "beside_cpu_s": pl.Float64(),
-        "connections": pl.Int64(),
-        "in_flight": pl.Int64(),
-        "late_sends": pl.Int64(),
-        "late_max_ns": pl.Int64(),
-        "wrong_values": pl.Int64(),
-        "losses": pl.Int64(),
-        "reconnects": pl.Int64(),
-        "cut": pl.Int64(),
-        "missing": pl.Int64(),
-        "unanswered": pl.Int64(),
-        "thinks": pl.Int64(),
-        "think_sum_ns": pl.Int64(),
-        "memory_bytes": pl.Int64(),
-        "items_stored": pl.Int64(),
-        "evictions": pl.Int64(),
+        **_of(pl.Float64(), "threads_cpu_s thread_cpu_max_s beside_cpu_s"),
+        **_of(
+            pl.Int64(),
+            "connections in_flight late_sends late_max_ns wrong_values losses reconnects cut missing unanswered",
+            "thinks think_sum_ns memory_bytes items_stored evictions",
+        ),
         **_SPAN,
-        "keys": pl.Int64(),
-        "versions": pl.Int64(),
-        "snapshots_open": pl.Int64(),
+        **_of(pl.Int64(), "keys versions snapshots_open"),
         "snapshot_age_s": pl.Float64(),
-        "file_bytes": pl.Int64(),
-        "file_live_bytes": pl.Int64(),
-        "commits": pl.Int64(),
-        "commit_sum_ns": pl.Int64(),
-        "commit_max_ns": pl.Int64(),
-        "commit_records": pl.Int64(),
-        "reclaims": pl.Int64(),
-        "reclaim_sum_ns": pl.Int64(),
+        **_of(
+            pl.Int64(),
+            "file_bytes file_live_bytes commits commit_sum_ns commit_max_ns commit_records reclaims reclaim_sum_ns",
+        ),
     }
 )
 """One row per process and wall-clock second: the state of the process as a service station.
@@ -148,22 +114,14 @@ PROBES = pl.Schema(
     {
         **_RUN,
         "second": pl.Int64(),
-        "elapsed_s": pl.Float64(),
-        "seconds": pl.Float64(),
+        **_of(pl.Float64(), "elapsed_s seconds"),
         "target": pl.String(),
-        "cpu_user_s": pl.Float64(),
-        "cpu_system_s": pl.Float64(),
-        "cpu_steal_s": pl.Float64(),
+        **_of(pl.Float64(), "cpu_user_s cpu_system_s cpu_steal_s"),
         "cpu_count": pl.Int64(),
         "thread_cpu_max_s": pl.Float64(),
         "wakeups": pl.Int64(),
         "cpu_wait_s": pl.Float64(),
-        "rss_bytes": pl.Int64(),
-        "net_lo_bytes": pl.Int64(),
-        "net_rx_bytes": pl.Int64(),
-        "net_tx_bytes": pl.Int64(),
-        "disk_read_bytes": pl.Int64(),
-        "disk_write_bytes": pl.Int64(),
+        **_of(pl.Int64(), "rss_bytes net_lo_bytes net_rx_bytes net_tx_bytes disk_read_bytes disk_write_bytes"),
     }
 )
 """One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
@@ -185,21 +143,13 @@ net_*       host only: bytes through the loopback interface (sent, which equals 
 SUMMARIES = pl.Schema(
     {
         **_PROCESS,
-        "started_unix_s": pl.Float64(),
-        "ended_unix_s": pl.Float64(),
-        "seconds": pl.Float64(),
+        **_of(pl.Float64(), "started_unix_s ended_unix_s seconds"),
         "clients": pl.Int64(),
-        "bottleneck_reason": pl.String(),
-        "bottleneck_detail": pl.String(),
-        "late_sends": pl.Int64(),
-        "late_max_ns": pl.Int64(),
-        "unsent": pl.Int64(),
-        "wrong_values": pl.Int64(),
-        "losses": pl.Int64(),
-        "reconnects": pl.Int64(),
-        "evictions": pl.Int64(),
-        "servers_ejected": pl.Int64(),
-        "servers_errors": pl.Int64(),
+        **_of(pl.String(), "bottleneck_reason bottleneck_detail"),
+        **_of(
+            pl.Int64(),
+            "late_sends late_max_ns unsent wrong_values losses reconnects evictions servers_ejected servers_errors",
+        ),
         "servers_requests": pl.List(pl.Int64()),
         **_SPAN,
     }
@@ -218,10 +168,7 @@ TOTALS = pl.Schema(
         **_PROCESS,
         "op": pl.String(),
         **_COUNTS,
-        "queueing": pl.String(),
-        "connection": pl.String(),
-        "service": pl.String(),
-        "response": pl.String(),
+        **_of(pl.String(), "queueing connection service response"),
     }
 )
 """One row per process and operation over the process's whole life; the last four are histograms."""

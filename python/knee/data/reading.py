@@ -110,30 +110,11 @@ class Dataset:
         beside = beside.union(*map(inapplicable, points or [self.spec.base]))
         return {name: value for name, value in settings(self.spec.base).items() if name not in beside}
 
-    @cached_property
-    def windows(self) -> pl.DataFrame:
-        """See WINDOWS."""
-        return self._table("windows", WINDOWS)
-
-    @cached_property
-    def stations(self) -> pl.DataFrame:
-        """See STATIONS."""
-        return self._table("stations", STATIONS)
-
-    @cached_property
-    def probes(self) -> pl.DataFrame:
-        """See PROBES."""
-        return self._table("probes", PROBES)
-
-    @cached_property
-    def summaries(self) -> pl.DataFrame:
-        """See SUMMARIES."""
-        return self._table("summaries", SUMMARIES)
-
-    @cached_property
-    def totals(self) -> pl.DataFrame:
-        """See TOTALS."""
-        return self._table("totals", TOTALS)
+    windows = cached_property[pl.DataFrame](lambda self: self._table("windows", WINDOWS))
+    stations = cached_property[pl.DataFrame](lambda self: self._table("stations", STATIONS))
+    probes = cached_property[pl.DataFrame](lambda self: self._table("probes", PROBES))
+    summaries = cached_property[pl.DataFrame](lambda self: self._table("summaries", SUMMARIES))
+    totals = cached_property[pl.DataFrame](lambda self: self._table("totals", TOTALS))
 
     @property
     def why_empty(self) -> str | None:

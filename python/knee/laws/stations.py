@@ -31,17 +31,11 @@ from knee.stats.intervals import Floats
 
 STATIONS = pl.Schema(
     {
-        "point": pl.Int64(),
-        "repetition": pl.Int64(),
+        **dict.fromkeys(RUN, pl.Int64()),
         "station": pl.String(),
         "software": pl.Boolean(),
-        "servers": pl.Float64(),
-        "throughput": pl.Float64(),
-        "visits": pl.Float64(),
-        "service_ms": pl.Float64(),
-        "response_ms": pl.Float64(),
-        "queue_length": pl.Float64(),
-        "utilization": pl.Float64(),
+        **dict.fromkeys(("servers", "throughput", "visits", "service_ms", "response_ms"), pl.Float64()),
+        **dict.fromkeys(("queue_length", "utilization"), pl.Float64()),
         "untold": pl.String(),
     }
 )
