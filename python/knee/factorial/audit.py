@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from knee.errors import DesignError
-from knee.factorial.design import RESPONSE_MAX, Design
+from knee.factorial.design import Design
 from knee.factorial.explanations import Convention, EffectDifference, RowExplanation, Search, levels_of
 from knee.factorial.transform import LETTERS, Floats, effects, term_name, term_of
 
@@ -188,12 +187,6 @@ def _check(values: Floats, published: Mapping[str, Decimal]) -> None:
             raise DesignError(f"published effect {name}: given twice")
         if not value.is_finite():
             raise DesignError(f"published effect {name}: {value} is not a finite number")
-        # Arithmetic on a decimal with a larger exponent may raise.
-        if abs(_exponent(value)) > math.log10(RESPONSE_MAX) or value.copy_abs() > RESPONSE_MAX:
-            raise DesignError(
-                f"published effect {name}: {value} is out of range: expected 1e100 at most, with a last digit of "
-                "1e-100 or more"
-            )
         seen.add(term)
 
 
@@ -203,12 +196,8 @@ def last_digit(values: Iterable[Decimal]) -> float:
 
 
 def _unit(value: Decimal) -> Decimal:
-    return Decimal(1).scaleb(_exponent(value))
-
-
-def _exponent(value: Decimal) -> int:
-    """The power of ten of a finite number's last digit."""
-    return int(value.as_tuple().exponent)
+    """The unit of a finite number's last digit."""
+    return Decimal(1).scaleb(int(value.as_tuple().exponent))
 
 
 def _shortest(value: float) -> Decimal:

@@ -44,13 +44,10 @@ Verdict = Literal["nothing against it", "doubtful", "cannot tell"]
 class Check:
     """One assumption, tested.
 
-    statistic    value of the statistic named `statistic_name`; NaN if not computed
-    probability  probability of a value as extreme if the assumption holds
+    probability  of a statistic as extreme if the assumption holds; None if untested
     """
 
     question: Question
-    statistic_name: str
-    statistic: float
     probability: float | None
     verdict: Verdict
     sentence: str
@@ -91,31 +88,32 @@ def p_value(probability: float) -> str:
     return "< 0.0001" if probability < 1e-4 else f"= {probability:.2g}"
 
 
-def _untested(question: Question, name: str, reason: str) -> Check:
-    return Check(question, name, float("nan"), None, "cannot tell", reason)
+def _untested(question: Question, reason: str) -> Check:
+    return Check(question, None, "cannot tell", reason)
+
+
+def _tested(question: Question, probability: float, kept: str, doubtful: str) -> Check:
+    """A check with the sentence for an assumption that is `kept`, or for a `doubtful` one."""
+    if probability < SIGNIFICANCE:
+        return Check(question, probability, "doubtful", doubtful)
+    return Check(question, probability, "nothing against it", kept)
 
 
 def _normality(values: Floats, per_cell: int) -> Check:
     """Shapiro & Wilk's W (1965; probabilities by Royston 1995)."""
-    name = "Shapiro–Wilk W"
     if per_cell < 3:
-        return _untested(
-            "normality", name, "Normality of the errors was not tested: the test needs three repetitions of every cell."
-        )
+        reason = "Normality of the errors was not tested: the test needs three repetitions of every cell."
+        return _untested("normality", reason)
     if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
-        return _untested("normality", name, f"Normality of the errors cannot be judged from {values.size:,} residuals.")
-    found = stats.shapiro(values)
-    statistic, probability = float(found.statistic), float(found.pvalue)
-    if probability < SIGNIFICANCE:
-        sentence = (
-            f"The errors do not look normal (Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)}): look for "
-            "single outlying runs; intervals are approximate."
-        )
-        return Check("normality", name, statistic, probability, "doubtful", sentence)
-    sentence = (
-        f"There is no evidence against normal errors (Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)})."
+        return _untested("normality", f"Normality of the errors cannot be judged from {values.size:,} residuals.")
+    statistic, probability = map(float, stats.shapiro(values))
+    evidence = f"Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)}"
+    return _tested(
+        "normality",
+        probability,
+        f"There is no evidence against normal errors ({evidence}).",
+        f"The errors do not look normal ({evidence}): look for single outlying runs; intervals are approximate.",
     )
-    return Check("normality", name, statistic, probability, "nothing against it", sentence)
 
 
 def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> Check:
@@ -124,7 +122,6 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     Residuals of a cell are dependent (two have equal size), so tables of probabilities do not apply. Instead, the test
     simulates homoscedastic normal errors for the same design.
     """
-    name = "Spearman's rho"
     counts = np.bincount(cells)[cells]
     # A cell with one measurement has no residual. Other residuals have 1 − 1/n of the errors' variance.
     chosen = counts > 1
@@ -135,7 +132,7 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
         np.unique(cells[chosen], return_inverse=True)[1],
     )
     if not _OBSERVATIONS_MIN <= sizes.size <= _OBSERVATIONS_MAX or np.ptp(at) == 0 or np.ptp(sizes) == 0:
-        return _untested("spread", name, "Cannot tell whether the errors grow with the response.")
+        return _untested("spread", "Cannot tell whether the errors grow with the response.")
     ranks = stats.rankdata(at) - (sizes.size + 1) / 2
     repetitions = np.bincount(of_cell)
 
@@ -150,12 +147,13 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     probability, _ = _judge(float(ranks @ stats.rankdata(sizes)), draw, sizes.size)
     statistic = float(stats.spearmanr(sizes, at).statistic)
     evidence = f"rank correlation of their size with the prediction {statistic:+.2f}, p {p_value(probability)}"
-    if probability >= SIGNIFICANCE:
-        sentence = f"There is no evidence that the errors grow or shrink with the prediction ({evidence})."
-        return Check("spread", name, statistic, probability, "nothing against it", sentence)
-    direction = "grow" if statistic > 0 else "shrink"
-    sentence = f"The errors {direction} with the prediction ({evidence}): one standard error does not suit all cells."
-    return Check("spread", name, statistic, probability, "doubtful", sentence)
+    return _tested(
+        "spread",
+        probability,
+        f"There is no evidence that the errors grow or shrink with the prediction ({evidence}).",
+        f"The errors {'grow' if statistic > 0 else 'shrink'} with the prediction ({evidence}): one standard error does "
+        "not suit all cells.",
+    )
 
 
 def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | None) -> Check:
@@ -164,9 +162,8 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
     The published tables do not apply: residuals of a cell sum to zero, so successive runs of a cell have opposed
     residuals even without drift. But without drift, every order of a cell's residuals is equally likely.
     """
-    name = "Durbin–Watson d"
     if order is None:
-        return _untested("run order", name, "Drift over time was not tested: the order of the runs is not known.")
+        return _untested("run order", "Drift over time was not tested: the order of the runs is not known.")
     in_time = np.argsort(order, kind="stable")
     values, cells = values[in_time], cells[in_time]
     counts = np.bincount(cells)
@@ -177,11 +174,10 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
         or not total
         or arrangements < math.log(_ARRANGEMENTS_MIN)
     ):
-        return _untested("run order", name, f"Drift over time cannot be judged from {values.size:,} residuals.")
+        return _untested("run order", f"Drift over time cannot be judged from {values.size:,} residuals.")
     if np.count_nonzero(np.diff(cells)) == np.count_nonzero(counts) - 1:
         return _untested(
             "run order",
-            name,
             "Cannot tell drift over time from effects: the repetitions of every cell ran in succession. "
             "Run them in random order.",
         )
@@ -196,16 +192,14 @@ def _run_order(values: Floats, cells: npt.NDArray[np.int64], order: Floats | Non
     statistic = float(np.sum(np.diff(values) ** 2)) / total
     probability, expected = _judge(statistic, draw, values.size)
     evidence = f"Durbin–Watson d = {statistic:.2f}, about {expected:.1f} expected, p {p_value(probability)}"
-    if probability >= SIGNIFICANCE:
-        sentence = f"There is no evidence of drift over time ({evidence})."
-        return Check("run order", name, statistic, probability, "nothing against it", sentence)
-    if statistic < expected:
-        sentence = (
-            f"Errors of successive runs are similar ({evidence}): the system drifted, and intervals may be too narrow."
-        )
-    else:
-        sentence = f"Errors of successive runs have opposite signs ({evidence}): runs disturb later runs."
-    return Check("run order", name, statistic, probability, "doubtful", sentence)
+    return _tested(
+        "run order",
+        probability,
+        f"There is no evidence of drift over time ({evidence}).",
+        f"Errors of successive runs are similar ({evidence}): the system drifted, and intervals may be too narrow."
+        if statistic < expected
+        else f"Errors of successive runs have opposite signs ({evidence}): runs disturb later runs.",
+    )
 
 
 def _judge(statistic: float, draw: Callable[[np.random.Generator, int], Floats], size: int) -> tuple[float, float]:
