@@ -264,7 +264,7 @@ def pooled(system: System, workers: int, **settings: Any) -> Dataset:
             queueing_sum_ns=queueing - pl.col("connection_sum_ns"),
             service_sum_ns=pl.col("service_sum_ns") + pl.col("connection_sum_ns"),
         )
-        .select(list(tables.WINDOWS))
+        .select(list(tables.TABLES["windows"]))
     )
     length = pl.col("queue_length_mean")
     dataset.stations = (
@@ -274,7 +274,7 @@ def pooled(system: System, workers: int, **settings: Any) -> Dataset:
             workers_busy_s=pl.col("workers_busy_s") + length * pl.col("_inside"),
             workers=pl.when(middleware).then(pl.lit(workers, pl.Int64)),
         )
-        .select(list(tables.STATIONS))
+        .select(list(tables.TABLES["stations"]))
     )
     return dataset
 

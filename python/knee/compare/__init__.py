@@ -8,7 +8,7 @@ findings  results, as data
 text      the findings as text, as Markdown and as JSON
 """
 
-from knee.compare.findings import GateResult, Pair
+from knee.compare.findings import Pair
 from knee.compare.gates import Gate
 from knee.compare.pairs import compare
 from knee.compare.ratios import RUNS_APART
@@ -18,7 +18,6 @@ from knee.compare.text import render_json, render_markdown, render_text
 __all__ = [
     "RUNS_APART",
     "Gate",
-    "GateResult",
     "Pair",
     "Side",
     "compare",

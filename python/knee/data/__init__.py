@@ -18,18 +18,15 @@ Windows are kept whole: warm-up and cool-down are trimmed on read, by :mod:`knee
 All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s` seconds of the Unix epoch.
 """
 
-from knee.data.columns import POINTS, PROBES, STATIONS, SUMMARIES, TABLES, TOTALS, WINDOWS
+from knee.data.columns import POINTS, PROBES, SUMMARIES, TABLES
 from knee.data.reading import Dataset, is_run_folder, run_folders
 from knee.data.recording import Outcome, RunFolder, unused, writing
 
 __all__ = [
     "POINTS",
     "PROBES",
-    "STATIONS",
     "SUMMARIES",
     "TABLES",
-    "TOTALS",
-    "WINDOWS",
     "Dataset",
     "Outcome",
     "RunFolder",

@@ -19,37 +19,20 @@
 Formulas, assumptions and sources, a page per technique: docs/methods/factorial.md.
 """
 
-from knee.factorial.analysis import Analysis, Cell, Effect, Error, Term, analyse_model
-from knee.factorial.audit import Audit, audit_design, audit_effects
+from knee.factorial.analysis import Analysis, Cell, Term, analyse_model
+from knee.factorial.audit import audit_design, audit_effects
 from knee.factorial.audit_text import audit_sentence, render_audit
-from knee.factorial.box_cox import BoxCox
-from knee.factorial.design import Design, Factor, design_of
-from knee.factorial.explanations import Convention
+from knee.factorial.design import design_of
 from knee.factorial.findings import Findings, analyse
-from knee.factorial.fraction import Fraction, from_generators
-from knee.factorial.lenth import Lenth, lenth_margins
-from knee.factorial.noise import Model
-from knee.factorial.prediction import Change, change, marginal_means, predict
-from knee.factorial.residuals import Check, Residuals
+from knee.factorial.fraction import from_generators
+from knee.factorial.lenth import lenth_margins
+from knee.factorial.prediction import change, marginal_means, predict
 from knee.factorial.text import render_text, sentences
 
 __all__ = [
     "Analysis",
-    "Audit",
-    "BoxCox",
     "Cell",
-    "Change",
-    "Check",
-    "Convention",
-    "Design",
-    "Effect",
-    "Error",
-    "Factor",
     "Findings",
-    "Fraction",
-    "Lenth",
-    "Model",
-    "Residuals",
     "Term",
     "analyse",
     "analyse_model",

@@ -21,34 +21,24 @@ service time, U utilisation, V visits, D = V S demand, m servers.
     listing      the results as plain-text tables
 """
 
-from knee.laws.bounds import BoundCheck
-from knee.laws.demands import Demand, DemandReport, service_demands
+from knee.laws.demands import Demand, service_demands
 from knee.laws.findings import LawReport, check_laws
-from knee.laws.flow import ConservationCheck
 from knee.laws.foreign import laws_of_measurements
 from knee.laws.interactive import InteractiveCheck
 from knee.laws.listing import render_text
-from knee.laws.pooled import PooledCheck
-from knee.laws.residual import TOLERANCE, Comparison, Verdict, judge
-from knee.laws.stations import STATIONS, StationCheck
+from knee.laws.residual import TOLERANCE, Comparison, judge
+from knee.laws.stations import STATIONS
 from knee.laws.tables import laws_of_run
 from knee.laws.text import outliers, sentences
-from knee.queueing import Bounds, throughput_bounds
+from knee.queueing import throughput_bounds
 
 __all__ = [
     "STATIONS",
     "TOLERANCE",
-    "BoundCheck",
-    "Bounds",
     "Comparison",
-    "ConservationCheck",
     "Demand",
-    "DemandReport",
     "InteractiveCheck",
     "LawReport",
-    "PooledCheck",
-    "StationCheck",
-    "Verdict",
     "check_laws",
     "judge",
     "laws_of_measurements",

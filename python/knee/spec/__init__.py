@@ -6,26 +6,12 @@ nearest right spelling.
 """
 
 from knee.spec.reader import load, parse, parse_overrides, read
-from knee.spec.tables import (
-    Configuration,
-    Experiment,
-    Graph,
-    Level,
-    Load,
-    Measure,
-    Middleware,
-    Spec,
-    Store,
-    System,
-    Workload,
-)
+from knee.spec.tables import Configuration, Graph, Level, Measure, Middleware, Spec, Store, System, Workload
 
 __all__ = [
     "Configuration",
-    "Experiment",
     "Graph",
     "Level",
-    "Load",
     "Measure",
     "Middleware",
     "Spec",
