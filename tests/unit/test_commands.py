@@ -43,7 +43,7 @@ def flags(command: Command) -> str:
 
 
 def load(configuration: spec.Configuration, index: int = 0) -> Command:
-    return memcached.load(index, configuration, ["h:1", "h:2"], start_at=1_700_000_000, seconds=70, seed=5000)
+    return stores.load(index, configuration, ["h:1", "h:2"], 1_700_000_000, 70, 5000, memcached.requests(configuration))
 
 
 def test_clients_are_split_over_hosts_and_threads() -> None:

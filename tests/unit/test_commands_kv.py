@@ -47,7 +47,9 @@ def flags(command: Command) -> str:
 
 
 def load(*overrides: str, index: int = 0) -> str:
-    return flags(kv.load(index, point(*overrides), ["h:1"], start_at=1_700_000_000, seconds=70, seed=5))
+    configuration = point(*overrides)
+    requests = kv.requests(index, configuration, seed=5)
+    return flags(stores.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, requests))
 
 
 def test_a_store_behind_grpc_keeps_versions_in_memory_by_default() -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,9 +78,7 @@ class RunFolder:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DatasetError(
-                f"{self.path}: another `knee run` uses this folder, or removes a killed run's leftovers; wait for it"
-            ) from error
+            raise DatasetError(f"{self.path}: another `knee run` uses this folder; wait for it") from error
         except OSError:
             # The file system has no locks; users must avoid concurrent runs.
             return
@@ -118,25 +116,13 @@ class RunFolder:
         return self.path.with_name(f".{self.path.name}{_SCRATCH}")
 
     def remove_abandoned_scratch(self) -> list[str]:
-        """Remove scratch folders of killed runs. Returns notes on folders that could not be removed. The killed run is
-        locked during the removal, so a process that resumes it keeps its own files.
-        """
+        """Remove scratch folders of killed runs, which no process has locked. Returns notes on those that remain."""
         notes = []
         for left in self.path.parent.glob(f".*{_SCRATCH}"):
-            if left == self.scratch_path:
-                continue
-            folder = left.with_name(left.name[1:].removesuffix(_SCRATCH))
-            # If the run folder was moved, the scratch folder's own lock shows whether it is in use.
-            with unused(folder) as nobody_resumes, unused(left) as nobody_is_in:
-                if not (nobody_resumes and nobody_is_in):
-                    continue
-                try:
-                    shutil.rmtree(left)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    reason = error.strerror or str(error)
-                    notes.append(f"{left}, which a run that was killed has left, cannot be removed: {reason}")
+            if left != self.scratch_path and locks(left):
+                shutil.rmtree(left, ignore_errors=True)
+                if left.exists():
+                    notes.append(f"{left}, which a run that was killed has left, cannot be removed")
         return notes
 
     def lines_path(self, run: Run, process: str) -> Path:
@@ -198,27 +184,12 @@ class RunFolder:
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
 
 
-@contextmanager
-def unused(directory: Path) -> Iterator[bool]:
-    """Lock a directory for the block; yields False if another process holds the lock. A missing directory
-    counts as unused."""
-    try:
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        yield isinstance(error, FileNotFoundError)
-        return
-    try:
-        yield _locks(handle)
-    finally:
-        os.close(handle)
-
-
-def _locks(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def locks(directory: Path) -> bool:
+    """Lock a directory until this process ends. False if another process holds the lock, or without locks."""
+    with suppress(OSError):
+        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:

@@ -14,60 +14,45 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from knee.data import unused, writing
+from knee.data import locks, writing
 from knee.spec import Spec
 
-_DATA = "data"
-_GRAPH = "graph.txt"
-_PASSWORD = "password"
-_PGPASS = "pgpass"
-_PGBENCH = "pgbench"
 _DURABILITY = "store.durability"
 _KIND = "store.kind"
 
 
-@dataclass(frozen=True)
 class Scratch:
-    """The scratch directory."""
+    """The scratch directory.
 
-    path: Path
+    graph_path        the graph
+    password_path     the password of all databases of the lab
+    pgpass_path       the same password for libpq (PGPASSFILE)
+    pgbench_log_path  prefix of the paths of pgbench's logs
+    """
 
-    @property
-    def graph_path(self) -> Path:
-        """Path of the graph."""
-        return self.path / _GRAPH
-
-    @property
-    def password_path(self) -> Path:
-        """The file with the password of all databases of the lab."""
-        return self.path / _PASSWORD
-
-    @property
-    def pgpass_path(self) -> Path:
-        """The password file for libpq (PGPASSFILE)."""
-        return self.path / _PGPASS
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.graph_path = path / "graph.txt"
+        self.password_path = path / "password"
+        self.pgpass_path = path / "pgpass"
+        self._data = path / "data"
+        self.pgbench_log_path = self._data / "pgbench"
 
     def script_path(self, name: str) -> Path:
         """Path of a script for psql or pgbench."""
         return self.path / f"{name}.sql"
 
-    @property
-    def pgbench_log_path(self) -> Path:
-        """Prefix of the paths of pgbench's logs."""
-        return self.path / _DATA / _PGBENCH
-
     def data_path(self, process: str) -> Path:
         """Path of a store's directory; the store makes it."""
-        return self.path / _DATA / process
+        return self._data / process
 
     def remove_data(self) -> None:
         """Remove all stores' directories, so that no run finds the data of another."""
-        _remove(self.path / _DATA)
+        _remove(self._data)
         with writing(self.path):
-            (self.path / _DATA).mkdir()
+            self._data.mkdir(parents=True)
 
 
 @contextmanager
@@ -75,18 +60,18 @@ def scratch(path: Path) -> Iterator[Scratch]:
     """Make an empty directory for the block, and remove it afterwards. Leftovers of a killed lab are removed first.
     Raises StorageError if it cannot be made or removed.
     """
+    room = Scratch(path)
     _remove(path)
     try:
+        room.remove_data()
+        # Labs that remove leftovers respect the lock.
+        locks(path)
         with writing(path):
-            (path / _DATA).mkdir(parents=True)
-        # The lock protects the directory from labs that remove leftovers, even if the run folder was moved.
-        with unused(path):
-            with writing(path):
-                password = secrets.token_urlsafe(24)
-                for name, text in ((_PASSWORD, password), (_PGPASS, f"*:*:*:*:{password}\n")):
-                    (path / name).touch(mode=0o600)
-                    (path / name).write_text(text, encoding="ascii")
-            yield Scratch(path)
+            password = secrets.token_urlsafe(24)
+            for file, text in ((room.password_path, password), (room.pgpass_path, f"*:*:*:*:{password}\n")):
+                file.touch(mode=0o600)
+                file.write_text(text, encoding="ascii")
+        yield room
     finally:
         _remove(path)
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from knee.errors import ProcessError
 from knee.lab import programs
 from knee.lab.command import Command, life, tied
-from knee.lab.deploy import stores
 from knee.lab.deploy.deployment import finished
 from knee.lab.deploy.stores import StoresDeployment
 from knee.lab.hosts import Process
-from knee.spec import Configuration, Graph, Workload
+from knee.spec import Configuration, Graph
 
 GRAPH_TIMEOUT_S = 900
 """Seconds to make or load a graph: a hundred million edges take minutes."""
@@ -35,15 +34,9 @@ def init(process: str, server: str, graph: Path) -> Command:
     return Command(process, "init", tuple(argv))
 
 
-def load(
-    index: int, configuration: Configuration, servers: list[str], start_at: int, seconds: int, seed: int
-) -> Command:
-    """The clients of one load host."""
-    requests = _operations(configuration.workload, index, configuration.system.load.hosts, seed)
-    return stores.load(index, configuration, servers, start_at, seconds, seed, requests)
-
-
-def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[str]:
+def requests(index: int, configuration: Configuration, seed: int) -> list[str]:
+    """Flags of a load host for the requests of its clients."""
+    workload, hosts = configuration.workload, configuration.system.load.hosts
     asked = {name for name, weight in workload.operations if weight}
     argv = ["--mix", workload.mix]
     argv += ["--own-keys"] if workload.own_keys else []
@@ -60,8 +53,8 @@ def _operations(workload: Workload, index: int, hosts: int, seed: int) -> list[s
 class KvDeployment(StoresDeployment):
     """The processes of a run with versioned stores."""
 
-    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        return load(index, configuration, targets, start_at, self._seconds, self._seed)
+    def _requests(self, index: int, configuration: Configuration) -> list[str]:
+        return requests(index, configuration, self._seed)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         processes, addresses = self._start_stores(configuration)

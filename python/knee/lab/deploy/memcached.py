@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from knee.lab import programs
 from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life
-from knee.lab.deploy import stores
 from knee.lab.deploy.deployment import address_of
 from knee.lab.deploy.stores import StoresDeployment
 from knee.lab.hosts import Process
@@ -28,21 +27,18 @@ def middleware(process: str, tier: Middleware, host: str, servers: Sequence[str]
     return Command(process, "middleware", tuple(argv))
 
 
-def load(
-    index: int, configuration: Configuration, servers: list[str], start_at: int, seconds: int, seed: int
-) -> Command:
-    """The clients of one load host."""
+def requests(configuration: Configuration) -> list[str]:
+    """Flags of a load host for the requests of its clients."""
     workload = configuration.workload
-    requests = ["--set-get", workload.set_get, "--multiget", str(workload.multiget)]
-    requests += [] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]
-    return stores.load(index, configuration, servers, start_at, seconds, seed, requests)
+    pipeline = [] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]
+    return ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
 
 
 class MemcachedDeployment(StoresDeployment):
     """The processes of a run whose clients speak the memcached protocol."""
 
-    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        return load(index, configuration, targets, start_at, self._seconds, self._seed)
+    def _requests(self, index: int, configuration: Configuration) -> list[str]:
+        return requests(configuration)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         processes, addresses = self._start_stores(configuration)

@@ -4,6 +4,7 @@ key."""
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 
 from knee.lab import programs
 from knee.lab.command import CHECKPOINT_S, CONNECTIONS_SPARE, Command, addressed_to, life, pacing, port_zero, tied
@@ -162,6 +163,14 @@ def populating_s(workload: Workload) -> float:
 
 class StoresDeployment(Deployment):
     """The processes of a run with key-value stores."""
+
+    @abstractmethod
+    def _requests(self, index: int, configuration: Configuration) -> list[str]:
+        """Flags of a load host for the requests of its clients."""
+
+    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
+        requests = self._requests(index, configuration)
+        return load(index, configuration, targets, start_at, self._seconds, self._seed, requests)
 
     def _start_stores(self, configuration: Configuration) -> tuple[list[Process], list[str]]:
         tier = configuration.system.store
