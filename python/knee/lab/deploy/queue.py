@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knee.data import writing
-from knee.errors import KneeError, ProcessError
+from knee.errors import ProcessError
 from knee.lab import programs
 from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life, pacing
 from knee.lab.deploy import postgresql
@@ -196,35 +196,24 @@ class QueueDeployment(Deployment):
     def _make_schema(self, url: str, *, reset: bool) -> None:
         """Make the schema in an external database, and drop it at the end of the run."""
         making = self._start(postgresql.statements("schema", url, postgresql.make_schema(reset=reset)))
-        self._cleanup.callback(self._drop_schema, url, making)
         if making.wait(MADE_S) != 0:
             raise ProcessError(
                 f"store.address: cannot make the schema knee_queue: {making.describe()}; give a database without this "
                 "schema, or store.reset = true, which drops the existing one"
             )
+        self._cleanup.callback(self._drop_schema, url)
 
-    def _drop_schema(self, url: str, making: Process) -> None:
-        """Drop the schema if this run has made it, even after other failures."""
-        try:
-            # An interrupt of the lab does not end psql, which may still make the schema.
-            is_made = making.wait(MADE_S) == 0
-        except (KeyboardInterrupt, ProcessError) as error:
-            raise ProcessError(
-                "store.address: psql did not end; check whether the schema knee_queue is left in the database"
-            ) from error
-        if not is_made:
-            return
-        left, remedy = "the schema knee_queue is left there", "remove it with DROP SCHEMA knee_queue CASCADE"
+    def _drop_schema(self, url: str) -> None:
+        """Drop the schema that this run has made, even after other failures."""
         try:
             self._host.close(_CLOSING_S)
         finally:
-            try:
-                dropping = self._start(postgresql.statements("drop", url, DROP_SCHEMA))
-                code = dropping.wait(MADE_S)
-            except (KeyboardInterrupt, KneeError) as error:
-                raise ProcessError(f"store.address: {left}; {remedy}") from error
-            if code != 0:
-                raise ProcessError(f"store.address: {left}: {dropping.describe()}; {remedy}")
+            dropping = self._start(postgresql.statements("drop", url, DROP_SCHEMA))
+            if dropping.wait(MADE_S) != 0:
+                raise ProcessError(
+                    f"store.address: the schema knee_queue is left there: {dropping.describe()}; remove it with DROP "
+                    "SCHEMA knee_queue CASCADE"
+                )
 
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Run a script with psql in a database of the lab."""
