@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ class Probe:
         emulate links, by name; None if there are none, and processes have no network of their own with bytes to count.
         """
         self._linked = {} if relays is None else pids
-        self._processes = {
-            name: _Family(pid) if name in families else _One(pid)
+        self._totals_of = {
+            name: _Family(pid).totals if name in families else partial(_process_totals, psutil.Process(pid))
             for name, pid in {**pids, **(relays or {}), "knee": os.getpid()}.items()
         }
         self._samples: list[Sample] = []
@@ -67,13 +68,13 @@ class Probe:
 
     def _totals(self) -> dict[str, Sample]:
         totals = {"host": _host_totals()}
-        for name, process in list(self._processes.items()):
+        for name, process in list(self._totals_of.items()):
             try:
-                totals[name] = process.totals()
+                totals[name] = process()
                 if name in self._linked:
                     totals[name] |= _network_totals(self._linked[name])
             except (psutil.Error, OSError):
-                del self._processes[name]
+                del self._totals_of[name]
         return totals
 
 
@@ -164,17 +165,6 @@ def _scheduled(task: Path) -> tuple[float, float]:
     with suppress(FileNotFoundError, IndexError):
         wait_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     return float(found[1]) if found else math.nan, wait_s
-
-
-class _One:
-    """A process."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-
-    def totals(self) -> Sample:
-        """Raises psutil.Error if the process has ended."""
-        return _process_totals(self._process)
 
 
 class _Family:

@@ -129,18 +129,7 @@ def _has_levels(factors: Mapping[str, Level | None], levels: Mapping[str, Level]
 
 def _is_station(candidate: Candidate, demand: Demand) -> bool:
     """Whether a resource, which represents all processes of its tier, is the station of a demand."""
-    resources = {
-        "worker slots": "'s worker slots",
-        "connections": "'s connections",
-        "commits": "'s commits",
-        "thread": "'s threads",
-        "CPU share": "'s threads",
-        "sending link": "'s sending link",
-        "receiving link": "'s receiving link",
-        "host CPU": "",
-        "station": "",
-        "generator": "",
-        "software": "",
-    }
+    names = {"thread": "threads", "CPU share": "threads"}
+    part = names.get(candidate.resource, candidate.resource)
     of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
-    return of_tier in (candidate.role + resources[candidate.resource], candidate.name)
+    return of_tier in (f"{candidate.role}'s {part}", candidate.role, candidate.name)
