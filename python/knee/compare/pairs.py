@@ -159,7 +159,7 @@ def _samples(side: Side, keys: Sequence[str], by_run: bool) -> _Samples:
     """The logarithm of every value; with `by_run`, the mean logarithm of each run."""
     points = side.points(keys)
     logs: dict[Place, dict[Block, list[float]]] = {}
-    for run, point, repetition, operation, quantity, value in side.values.iter_rows():
+    for run, point, repetition, operation, quantity, value in side.values.filter(pl.col("value") > 0).iter_rows():
         place = points[run, point, repetition], operation, quantity
         block = run, 0 if by_run else repetition
         logs.setdefault(place, {}).setdefault(block, []).append(math.log(value))
@@ -169,7 +169,8 @@ def _samples(side: Side, keys: Sequence[str], by_run: bool) -> _Samples:
 def _silent(side: Side, keys: Sequence[str], shared: Sequence[Point]) -> tuple[tuple[Point, str], ...]:
     """The common points, and operations there, without an answer in a repetition."""
     points = side.points(keys)
-    rows = side.silent.select("run", *RUN, "operation").iter_rows()
+    silent = side.values.filter(pl.col("quantity") == "throughput", pl.col("value") <= 0)
+    rows = silent.select("run", *RUN, "operation").iter_rows()
     found = dict.fromkeys((points[run, point, repetition], operation) for run, point, repetition, operation in rows)
     return tuple(each for each in found if each[0] in shared)
 

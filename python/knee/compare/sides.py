@@ -42,8 +42,7 @@ class Side:
 
     name      for messages
     table     the observations, with the number of their `run`, from 0
-    values    `run, point, repetition, operation, quantity, value`, for values above zero
-    silent    the other rows of throughput: no request was answered well
+    values    `run, point, repetition, operation, quantity, value`; only a throughput may be 0 or less
     factors   columns that distinguish points
     constant  settings that are equal at all points
     origin    versions and machine, by dotted name
@@ -54,7 +53,6 @@ class Side:
     name: str
     table: pl.DataFrame
     values: pl.DataFrame
-    silent: pl.DataFrame
     factors: tuple[str, ...]
     constant: Mapping[str, object]
     origin: Mapping[str, object]
@@ -77,7 +75,7 @@ class Side:
     @property
     def quantities(self) -> set[str]:
         """The quantities that were measured."""
-        return {*self.values["quantity"], *self.silent["quantity"]}
+        return {*self.values["quantity"]}
 
     def keyed(self, keys: Sequence[str]) -> pl.DataFrame:
         """The observations, with a column for each key: a factor, or a constant setting."""
@@ -108,7 +106,6 @@ def side_of(name: str, sources: Sequence[Dataset | Measurements]) -> Side:
         origin=_common([side.origin for side in sides]),
         table=pl.concat([side.table for side in sides], how="diagonal_relaxed"),
         values=pl.concat([side.values for side in sides]),
-        silent=pl.concat([side.silent for side in sides]),
     )
 
 
@@ -139,7 +136,6 @@ def sides_between(name: str, source: Dataset | Measurements, factor: str) -> lis
                 name=f"{factor} = {level}",
                 table=table.drop(factor),
                 values=whole.values.join(table.select(_KEY), on=_KEY, how="semi"),
-                silent=whole.silent.join(table.select(_KEY), on=_KEY, how="semi"),
                 factors=tuple(each for each in whole.factors if each != factor),
                 constant={**whole.constant, factor: level},
                 shared=True,
@@ -173,13 +169,11 @@ def _side(name: str, source: Dataset | Measurements, run: int) -> Side:
         values.append(_operations(source, table))
         cluster = machines(source.manifest.get("cluster", {})) or None
         origin = dict(_flat({**{name: source.manifest.get(name) for name in _ORIGIN}, "cluster": cluster}))
-    found_values = pl.concat(values).filter(pl.col("value").is_finite()).select(pl.lit(run).alias("run"), pl.all())
-    above = pl.col("value") > 0
+    known = pl.col("value").is_finite() & ((pl.col("value") > 0) | (pl.col("quantity") == "throughput"))
     return Side(
         name,
         table.with_columns(pl.lit(run).alias("run")),
-        found_values.filter(above),
-        found_values.filter(~above & (pl.col("quantity") == "throughput")),
+        pl.concat(values).filter(known).select(pl.lit(run).alias("run"), pl.all()),
         tuple(_RENAMED.get(name, name) for name in found.factors if name != "request_type"),
         {_RENAMED.get(name, name): value for name, value in found.constant.items()},
         origin,

@@ -38,9 +38,11 @@ def verdict(pair: Pair) -> str:
     where = "at the knee" if pair.at_knee else "at the only point" if pair.points == 1 else f"over {pair.points} points"
     if pair.differs:
         verb, more, less = _WORDS[pair.headline]
-        rises = found.estimate > 1
-        ends = _ends(found) if rises else _ends(_inverted(found))
-        return f"B {verb} {percent(abs(found.estimate - 1))} {more if rises else less} {where} ({ends})"
+        assert found.low is not None and found.high is not None
+        # The interval of a difference does not contain 1.
+        least, most = (number(100 * end, 2) for end in sorted((abs(found.low - 1), abs(found.high - 1))))
+        way = more if found.estimate > 1 else less
+        return f"B {verb} {percent(abs(found.estimate - 1))} {way} {where} ({least} to {most}%)"
     change = f"{pair.headline} {change_of(found)} {where} ({_signed_ends(found)})"
     if not pair.different:
         return f"cannot tell A and B apart: {change}"
@@ -215,17 +217,6 @@ def _gates(pair: Pair) -> list[str]:
 def _label(point: Point, operation: str = ALL) -> str:
     label = label_of(dict(point)) or "the only point"  # type: ignore[arg-type]
     return label if operation == ALL else f"{label}, {operation}"
-
-
-def _inverted(ratio: Interval) -> Interval:
-    """A fall as a positive change."""
-    assert ratio.low is not None and ratio.high is not None
-    return Interval(2 - ratio.estimate, 2 - ratio.high, 2 - ratio.low, ratio.level, ratio.repetitions)
-
-
-def _ends(ratio: Interval) -> str:
-    assert ratio.low is not None and ratio.high is not None
-    return f"{number(100 * (ratio.low - 1), 2)} to {number(100 * (ratio.high - 1), 2)}%"
 
 
 def _signed_ends(ratio: Interval) -> str:
