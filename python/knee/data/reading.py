@@ -139,7 +139,6 @@ class Dataset:
 
     @property
     def report_path(self) -> Path:
-        """Path of the report."""
         return self.path / _REPORT
 
     @staticmethod
@@ -178,7 +177,6 @@ class Dataset:
 
 
 def part_path(run: Path, table: str, point: int, repetition: int) -> Path:
-    """Path of one run's part of a table."""
     return part_folder(run, table) / f"{run_name(point, repetition)}.parquet"
 
 
@@ -188,5 +186,4 @@ def run_name(point: int, repetition: int) -> str:
 
 
 def part_folder(run: Path, table: str) -> Path:
-    """Folder of a table's parts."""
     return run / "tables" / table

@@ -32,7 +32,6 @@ class EffectDifference:
 
     @property
     def apart(self) -> float:
-        """Published − computed."""
         return float(self.published) - self.computed
 
     @property

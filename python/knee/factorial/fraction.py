@@ -110,7 +110,6 @@ class Fraction:
 
 
 def full(factors: int) -> Fraction:
-    """The full design."""
     return Fraction(factors, {})
 
 

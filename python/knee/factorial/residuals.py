@@ -75,7 +75,6 @@ class Residuals:
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
-        """The test of each assumption."""
         return (
             _normality(self.values, int(np.unique(self.cells, return_counts=True)[1].min())),
             _spread(self.values, self.predicted, self.cells),

@@ -46,7 +46,6 @@ class Probe:
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
         self._thread.start()
 
     def stop(self) -> list[Sample]:

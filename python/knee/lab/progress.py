@@ -33,19 +33,16 @@ class PlainProgress(Progress):
         self._until_s = min(measure.seconds - measure.cooldown_s + least, measure.seconds)
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
-        """See Progress."""
         self._place = f"{index}/{total}"
         self._remaining = f"{duration(remaining_s)} left"
         self._rates = []
         self._grows = bool(run.steps)
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
-        """See Progress."""
         if requests_per_s is not None and not self._grows and self._from_s <= elapsed_s < self._until_s:
             self._rates.append(requests_per_s)
 
     def end(self, run: Run, outcome: Outcome) -> None:
-        """See Progress."""
         if outcome.status != "done":
             how = f"{outcome.status}: {outcome.reason}"
         else:
@@ -79,20 +76,17 @@ class LiveProgress(Progress):
         self._bar.stop()
 
     def begin(self, run: Run, index: int, total: int, remaining_s: float) -> None:
-        """See Progress."""
         self._remaining_s = remaining_s
         self._bar.update(
             self._task, description=name_of(run), completed=index - 1, total=total, left=duration(remaining_s), rate=""
         )
 
     def second(self, elapsed_s: float, requests_per_s: int | None) -> None:
-        """See Progress."""
         rate = "" if requests_per_s is None else f"{requests_per_s:,} requests/s"
         left = duration(self._remaining_s - min(elapsed_s, self._seconds))
         self._bar.update(self._task, rate=rate, left=left)
 
     def end(self, run: Run, outcome: Outcome) -> None:
-        """See Progress."""
         if outcome.status != "done":
             text = f"{name_of(run)}  {outcome.status}: {outcome.reason}"
             self._bar.console.print(text, markup=False, highlight=False)

@@ -41,7 +41,6 @@ class Scratch:
         self.pgbench_log_path = self._data / "pgbench"
 
     def script_path(self, name: str) -> Path:
-        """Path of a script for psql or pgbench."""
         return self.path / f"{name}.sql"
 
     def data_path(self, process: str) -> Path:

@@ -206,7 +206,6 @@ def half_width(interval: Interval, probability: float, freedom: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's t."""
     return float(special.stdtrit(freedom, probability))
 
 
@@ -216,7 +215,6 @@ def one_sided_half_width(interval: Interval) -> float | None:
 
 
 def worst(*verdicts: Verdict) -> Verdict:
-    """The combined verdict of several checks."""
     for verdict in ("violated", "cannot tell", "holds"):
         if verdict in verdicts:
             return verdict

@@ -67,7 +67,6 @@ def scatter_of(values: Floats, starts: npt.NDArray[np.intp]) -> Scatter:
 
 
 def _borrowed(squares: Floats, own: Floats, priors: Floats, total: Floats) -> tuple[Floats, Floats]:
-    """The moderated variances and their degrees of freedom."""
     prior, variance = priors
     weighted = (prior * variance + squares) / (prior + own)
     return np.where(np.isinf(prior), variance, weighted), np.minimum(prior + own, total)

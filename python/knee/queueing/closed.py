@@ -275,7 +275,6 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
 
 
 def _unvisited(network: Network) -> ClosedSolution:
-    """The network without customers."""
     demands, nothing = network.demands.T, np.zeros((1, len(network.stations)))
     busy = np.where([isinstance(station, Delay) for station in network.stations], np.nan, nothing)
     return ClosedSolution(network, np.zeros(1, np.int64), np.zeros(1), demands, nothing, busy)

@@ -122,7 +122,6 @@ class Layered:
         return (dict(self.cores), tiers, self.pools, self.slots)
 
     def shares(self, stage: Stage) -> Floats:
-        """The share of each tier's work in a stage."""
         return np.array([stage.shares.get(tier.name, 0.0) for tier in self.tiers])
 
     def with_loads(self, loads: Loads, factor: float = 1.0) -> Layered:

@@ -165,7 +165,6 @@ class Network:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The stations' names."""
         return tuple(station.name for station in self.stations)
 
     @property

@@ -187,7 +187,6 @@ _Replication = tuple[float, bytes, bytes, bytes, list[bytes], tuple[int, bytes, 
 
 
 def _simulation(network: Network, warmup: float, observed: Sequence[_Replication], level: float) -> Simulation:
-    """The estimates from the kernel's counts."""
     stations, classes = len(network.stations), len(network.classes)
     duration = np.array([one[0] for one in observed])
     completed, lost, response = np.moveaxis(
@@ -252,7 +251,6 @@ def _classes(
     thinking: ShapePerClass,
     arrivals: ShapePerClass,
 ) -> list[_kernels.Class]:
-    """The kernel's description of every class."""
     think_shapes = _shape_of_each("thinking", thinking, network)
     arrival_shapes = _shape_of_each("arrivals", arrivals, network)
     _refuse_strangers("service", service, network)
@@ -412,7 +410,6 @@ def _refuse_overload(network: Network, rates: Floats, limits: Sequence[int], blo
 
 
 def _length(rounds: int | None, time: float | None) -> float:
-    """Length of a replication's observation."""
     if time is None:
         return float(checked_whole("rounds", ROUNDS if rounds is None else rounds, 1, ROUNDS_MAX))
     if rounds is not None:

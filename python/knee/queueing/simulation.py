@@ -46,12 +46,10 @@ class Estimates:
 
     @property
     def low(self) -> Floats:
-        """Lower ends of the intervals."""
         return self.estimate - self.half_width
 
     @property
     def high(self) -> Floats:
-        """Upper ends of the intervals."""
         return self.estimate + self.half_width
 
     def interval(self, *index: int) -> Interval:

@@ -50,7 +50,6 @@ def is_report(path: Path) -> bool:
 
 
 def html(findings: Findings) -> str:
-    """The whole page."""
     sheet = Sheet(findings)
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),

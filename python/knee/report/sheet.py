@@ -28,7 +28,6 @@ class Sheet:
 
     @cached_property
     def axis(self) -> Axis:
-        """The horizontal axis of all charts."""
         axis = self.naming.axis
         return Axis(axis.field, axis.title, axis.levels, axis.names)
 

@@ -36,7 +36,6 @@ def positions(text: str) -> dict[Path, int]:
 
 
 def _parts(key: str) -> Path:
-    """The parts of a dotted key."""
     parts: Path = ()
     value: object = tomllib.loads(f"{key} = 0")
     while isinstance(value, dict):

@@ -97,7 +97,6 @@ class Arrivals:
 
     @property
     def varied(self) -> bool:
-        """Whether there is more than one rate."""
         return len(set(self.rates.values())) > 1
 
     def at(self, point: int) -> AtRate | None:

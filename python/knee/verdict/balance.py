@@ -29,7 +29,6 @@ class Balance:
 
     @property
     def shares(self) -> list[float]:
-        """Each store's share of the requests."""
         return [each / sum(self.requests) for each in self.requests]
 
 

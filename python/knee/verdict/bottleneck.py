@@ -97,7 +97,6 @@ class Bottleneck:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the chosen resources."""
         return tuple(candidate.name for candidate in self.chosen)
 
     @property

@@ -191,7 +191,6 @@ def limits_among(stations: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _plateau(own: pl.DataFrame, most: int, knee: float | None, level: float) -> Plateau:
-    """The plateau of one station's rows."""
     beyond = knee is not None and most >= BEYOND * knee
     least = max(BEYOND * knee, most / 2) if knee is not None and beyond else most
     rows = own.filter(pl.col("clients") >= least)

@@ -53,7 +53,6 @@ def requests(dataset: Dataset) -> pl.DataFrame:
 
 
 def failures(dataset: Dataset) -> Failures:
-    """The failed requests of a run folder."""
     of_operations = requests(dataset).group_by("op", maintain_order=True).agg(pl.col("count", "errors").sum())
     shares = of_operations.select("op", (pl.col("errors") / pl.col("count")).alias("share"))
     worst = shares.filter(pl.col("share") > 0).sort("share", descending=True, maintain_order=True)

@@ -110,7 +110,6 @@ class Findings:
 
     @cached_property
     def beside(self) -> tuple[Beside, ...]:
-        """These models beside the measurements."""
         return beside(self.outlooks, self.observations, self.level)
 
     @property

@@ -239,7 +239,6 @@ def warnings_of_folder(dataset: Dataset) -> list[HealthWarning]:
 
 
 def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]:
-    """All warnings about the measurements of a run folder."""
     runs = evidence.measurements.table.height
     failed = failures(dataset)
     return [

@@ -180,7 +180,6 @@ class Naming:
 
     @cached_property
     def axis(self) -> LoadAxis:
-        """The horizontal axis of the charts."""
         levels = sorted(set(self.load.values()))
         if self._arrivals:
             return LoadAxis("rate", "Arrival rate (requests/s)", levels)

@@ -51,7 +51,6 @@ class Operation:
 
     @property
     def items_per_s(self) -> Interval:
-        """Keys or messages per second."""
         low, high = (None if end is None else end * self.items for end in (self.per_s.low, self.per_s.high))
         return replace(self.per_s, estimate=self.per_s.estimate * self.items, low=low, high=high)
 

@@ -9,7 +9,6 @@ from knee.spec import Configuration
 
 
 def deployment_of(configuration: Configuration) -> type[Deployment]:
-    """The deployment of a configuration."""
     if configuration.system.load.kind == "pgbench":
         return PgbenchDeployment
     deployments: dict[str, type[Deployment]] = {

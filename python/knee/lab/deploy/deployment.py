@@ -54,7 +54,6 @@ class Throughput:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, window: dict[str, Any]) -> None:
-        """Add a client's window."""
         with self._lock:
             self._counts[window["second"]] += sum(op["count"] for op in window.get("ops", {}).values())
 

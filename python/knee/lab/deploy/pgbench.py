@@ -193,7 +193,6 @@ def _mean_us(transactions: pl.DataFrame) -> float | None:
 
 
 def _histogram(transactions: pl.DataFrame) -> Histogram:
-    """Histogram of the times of the successful transactions."""
     took_ns, counts = np.unique(1000 * transactions["took_us"].drop_nulls().to_numpy(), return_counts=True)
     buckets = np.array([bucket_of(int(time_ns)) for time_ns in took_ns], dtype=np.int64)
     return Histogram(np.bincount(buckets, weights=counts).astype(np.int64))

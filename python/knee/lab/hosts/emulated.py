@@ -74,7 +74,6 @@ class EmulatedHosts(LocalHost):
         self._switch: Namespace | None = None
 
     def place(self, name: str, link: Link) -> None:
-        """See Host."""
         try:
             if self._switch is None:
                 self._switch = Namespace()
@@ -88,16 +87,13 @@ class EmulatedHosts(LocalHost):
 
     @property
     def relays(self) -> Mapping[str, int]:
-        """See Host."""
         relays = [place.relay for place in self._places.values() if place.relay is not None]
         return {f"links-{number}": relay.pid for number, relay in enumerate(relays)}
 
     def placed(self, name: str) -> Place:
-        """A host that was placed."""
         return self._places[name]
 
     def free_address(self, name: str) -> str:
-        """See Host."""
         place = self._places[name]
         place.servers += 1
         return f"{place.address}:{_PORT + place.servers}"
@@ -107,7 +103,6 @@ class EmulatedHosts(LocalHost):
         return None if place is None else place.namespace
 
     def close(self, grace_s: float) -> None:
-        """See Host."""
         try:
             super().close(grace_s)
         finally:

@@ -95,7 +95,6 @@ class LocalProcess:
             pump.start()
 
     def wait_ready(self, timeout_s: float) -> str | None:
-        """See Process."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self.poll() is not None:
@@ -124,16 +123,13 @@ class LocalProcess:
         return answers() if self._namespace is None else self._namespace.call(answers)
 
     def poll(self) -> int | None:
-        """See Process."""
         return self._popen.poll()
 
     def check(self) -> None:
-        """See Process."""
         if self._storage_error is not None:
             raise self._storage_error
 
     def wait(self, timeout_s: float) -> int:
-        """See Process."""
         try:
             code = self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -149,7 +145,6 @@ class LocalProcess:
         return code
 
     def stop(self, grace_s: float) -> int:
-        """See Process."""
         family = self._family()
         self.ask_to_end(grace_s)
         self._popen.kill()
@@ -176,7 +171,6 @@ class LocalProcess:
         return []
 
     def describe(self) -> str:
-        """See Process."""
         code = self.poll()
         if code is None:
             how = "it still runs"
@@ -240,16 +234,13 @@ class LocalHost:
 
     @property
     def processors(self) -> int:
-        """See Host."""
         return len(os.sched_getaffinity(0))
 
     @property
     def relays(self) -> Mapping[str, int] | None:
-        """See Host."""
         return None
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
-        """See Host."""
         process = LocalProcess(command, lines, log, on_line, self._namespace_of(command))
         self._processes.append(process)
         # Added last: after an interrupt, `close` kills a child that is in neither collection.
@@ -257,7 +248,6 @@ class LocalHost:
         return process
 
     def probe(self, processes: Sequence[Process]) -> Probe:
-        """See Host."""
         families = {process.command.process for process in processes if process.command.is_family}
         return Probe({each.command.process: each.pid for each in processes}, families, relays=self.relays)
 
@@ -276,7 +266,6 @@ class LocalHost:
         return None
 
     def describe(self) -> dict[str, Any]:
-        """See Host."""
         system = os.uname()
         return {
             "name": system.nodename,
@@ -288,20 +277,17 @@ class LocalHost:
         }
 
     def record(self) -> None:
-        """See Host."""
         return
 
     def check(self) -> None:
         """See Host."""
 
     def filesystem(self, path: Path) -> str | None:
-        """See Host."""
         above = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
         here = path.resolve()
         return next((above[one] for one in (here, *here.parents) if one in above), None)
 
     def output(self, argv: Sequence[str]) -> str | None:
-        """See Host."""
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True)
         except (OSError, subprocess.SubprocessError):
@@ -309,7 +295,6 @@ class LocalHost:
         return done.stdout.strip()
 
     def close(self, grace_s: float) -> None:
-        """See Host."""
         try:
             if grace_s:
                 for process in reversed(self._processes):

@@ -39,7 +39,6 @@ class Ports:
         raise OSError(errno.EADDRINUSE, f"every port from {ports.start} to {ports.stop - 1} is in use")
 
     def close(self) -> None:
-        """End all leases."""
         while self._leases:
             self._leases.pop().close()
 

@@ -38,13 +38,11 @@ def check_count(argument: str, value: int, least: int) -> None:
 
 
 def check_customers(value: int) -> None:
-    """Checks the number of customers of a probability."""
     if not 0 <= value < math.inf or value != int(value):
         raise ArgumentError("customers", f"expected a whole number from 0, not {value}")
 
 
 def check_time(value: float) -> None:
-    """Checks the time of a tail probability."""
     if not 0 <= value < math.inf:
         raise ArgumentError("time", f"expected a finite time from 0, not {value}")
 

@@ -59,7 +59,6 @@ class MMInfinity(SolvedStation):
 
     @property
     def probability_waiting(self) -> float:
-        """0."""
         return 0.0
 
     def probability(self, customers: int) -> float:
@@ -69,7 +68,6 @@ class MMInfinity(SolvedStation):
 
     @property
     def mean_waiting(self) -> float:
-        """0."""
         return 0.0
 
     @property
@@ -79,16 +77,13 @@ class MMInfinity(SolvedStation):
 
     @property
     def variance_queue(self) -> float:
-        """0."""
         return 0.0
 
     @property
     def variance_waiting(self) -> float:
-        """0."""
         return 0.0
 
     def waiting_tail(self, time: float) -> float:
-        """0."""
         check_time(time)
         return 0.0
 

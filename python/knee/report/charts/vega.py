@@ -76,7 +76,6 @@ class Axis(LoadAxis):
 
 
 def clients_axis(clients: Sequence[int]) -> Spec:
-    """The horizontal axis of a chart over clients."""
     return Axis("clients", "Clients", clients).spec
 
 
@@ -104,7 +103,6 @@ def ends(interval: Interval) -> dict[str, float | None]:
 
 
 def line(y: Spec, **mark: object) -> Spec:
-    """A line through the values."""
     return {"mark": {"type": "line", "strokeWidth": 1.8} | mark, "encoding": {"y": y | {"field": "value"}}}
 
 
