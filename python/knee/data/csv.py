@@ -257,7 +257,9 @@ def _column(name: str, cells: list[tuple[int, str]], problems: list[str], *, as_
         return pl.Series(name, [_level_text(name, line, cell, problems) for line, cell in cells], dtype=pl.String)
     if is_known(name) and not as_level:
         numbers = [_known_number(name, line, cell, problems) for line, cell in cells]
-        whole = name in _WHOLE or (name == "rate" and all(_is_whole(number) for number in numbers))
+        whole = name in _WHOLE or (
+            name == "rate" and all(number is None or (number % 1 == 0 and number < _WHOLE_MAX) for number in numbers)
+        )
         return pl.Series(name, numbers, dtype=pl.Int64 if whole else pl.Float64, strict=False)
     levels = [_level_text(name, line, cell, problems) for line, cell in cells]
     numbers = [_number(level) for level in levels]
@@ -327,10 +329,6 @@ def _number(text: str) -> int | float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _is_whole(number: float | None) -> bool:
-    return number is None or (number % 1 == 0 and number < _WHOLE_MAX)
 
 
 def _is_measurable(cell: str, most: float, least: float | None = None) -> bool:

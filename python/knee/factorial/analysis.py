@@ -19,7 +19,7 @@ from knee.factorial.decomposition import TermEffects, decompose
 from knee.factorial.design import Design, Level
 from knee.factorial.fraction import signed_name
 from knee.factorial.lenth import CONTRASTS_MIN, Lenth, lenth_margins
-from knee.factorial.noise import Model, Noise, Variances, equal_variances, in_unit, variances_of
+from knee.factorial.noise import Model, Noise, equal_variances, in_unit, variances_of
 from knee.factorial.residuals import Residuals
 from knee.factorial.transform import Floats, term_name, term_of
 from knee.stats.intervals import LEVEL, Interval
@@ -192,14 +192,21 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     means = design.means(values)
     residuals = values - means[design.cells]
     rounding = values.size * (_ROUNDING * float(np.ptp(values))) ** 2
-    variances = _variances(design, residuals, rounding)
+    repeated = values.size - design.runs
+    variances = (
+        variances_of(design, residuals)
+        if repeated and float(np.sum(residuals**2)) > rounding
+        else equal_variances(design, repeated or _highest_degrees(design))
+    )
     effects = decompose(design, means, variances)
     source, parts, squares, degrees = _error_of(design, effects.terms, residuals)
     # An interaction of exactly zero is not an estimate of the noise.
     known = degrees > 0 and (source == "repetitions" or squares > rounding)
     spread = math.sqrt(squares / degrees) if known else None
     total = squares + sum(part.squares for part in parts) if np.ptp(values) else 0.0
-    quiet = _lenth_of(design, parts, degrees, level, rounding)
+    quiet = None
+    if not degrees and design.fraction is not None and len(parts) >= CONTRASTS_MIN:
+        quiet = lenth_margins([float(part.values[0]) if part.squares > rounding else 0.0 for part in parts], level)
     noise = Noise(spread, variances, level, design.repetitions[0])
     terms = _terms(design, parts, total, rounding, quiet, noise)
     return Analysis(
@@ -236,13 +243,6 @@ def _scaled(design: Design, model: Model) -> Floats:
     return np.log(design.values)
 
 
-def _variances(design: Design, residuals: Floats, rounding: float) -> Variances:
-    degrees = residuals.size - design.runs
-    if degrees and float(np.sum(residuals**2)) > rounding:
-        return variances_of(design, residuals)
-    return equal_variances(design, degrees or _highest_degrees(design))
-
-
 def _highest_degrees(design: Design) -> int:
     """Degrees of freedom of the interaction of all factors if it serves as the error; 0 if it does not."""
     if design.fraction is not None or len(design.factors) < 2:
@@ -263,12 +263,6 @@ def _error_of(
     return "none", parts, 0.0, 0
 
 
-def _lenth_of(design: Design, parts: list[TermEffects], degrees: int, level: float, rounding: float) -> Lenth | None:
-    if degrees or design.fraction is None or len(parts) < CONTRASTS_MIN:
-        return None
-    return lenth_margins([float(part.values[0]) if part.squares > rounding else 0.0 for part in parts], level)
-
-
 def _terms(
     design: Design, parts: list[TermEffects], total: float, rounding: float, quiet: Lenth | None, noise: Noise
 ) -> tuple[Term, ...]:
@@ -276,7 +270,9 @@ def _terms(
     probabilities: list[float | None] = [None] * len(parts)
     significant: list[bool | None] = [None] * len(parts)
     if total and noise.spread is not None:
-        known = [0.0 if part.squares <= rounding else _over(part.ratio, noise.spread**2) for part in parts]
+        variance = noise.spread**2
+        large = [part.ratio / variance if variance else math.inf for part in parts]
+        known = [0.0 if part.squares <= rounding else ratio for part, ratio in zip(parts, large, strict=True)]
         chances = special.fdtrc([part.numerator for part in parts], noise.degrees, known).tolist()
         ratios, probabilities = [*known], [*chances]
         significant = [one < 1 - noise.level for one in _together(chances)]
@@ -286,10 +282,6 @@ def _terms(
         _term(design, part, total, noise, ratio, probability, None if found is None else bool(found))
         for part, ratio, probability, found in zip(parts, ratios, probabilities, significant, strict=True)
     )
-
-
-def _over(mean_square: float, variance: float) -> float:
-    return mean_square / variance if variance else math.inf
 
 
 def _together(probabilities: Sequence[float]) -> list[float]:

@@ -63,7 +63,8 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
         return BoxCox(
             None, None, None, level, "cannot tell", "Some responses are not positive: only the additive model applies."
         )
-    within, between = values.size - design.runs, _left_by_main_effects(design)
+    within = values.size - design.runs
+    between = design.runs - 1 - sum(len(factor.levels) - 1 for factor in design.factors)
     replicated = within >= _DEGREES_MIN
     joint = replicated and between > 0
     degrees = within if replicated else between
@@ -75,7 +76,7 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     if LAMBDA_MAX * float(np.abs(logs).max()) > _EXPONENT_MAX:
         return _unknown(level, "the responses lie too many orders of magnitude apart")
     lambdas = np.linspace(-LAMBDA_MAX, LAMBDA_MAX, _STEPS)
-    scaled = [_transformed(logs, power) for power in lambdas]
+    scaled = [np.expm1(power * logs) / power if abs(power) > 1e-12 else logs for power in lambdas]
     squares_of = _within_cells if replicated else _about_main_effects
     squares = np.array([squares_of(design, one) for one in scaled])
     if (squares <= 1e-24 * values.size).any():
@@ -101,16 +102,8 @@ def box_cox(design: Design, level: float = LEVEL) -> BoxCox:
     return BoxCox(best, low, high, level, fit, _sentence(best, low, high, level, fit, grounds))
 
 
-def _transformed(logs: Floats, power: float) -> Floats:
-    return logs if abs(power) < 1e-12 else np.expm1(power * logs) / power
-
-
 def _within_cells(design: Design, values: Floats) -> float:
     return float(np.sum((values - design.means(values)[design.cells]) ** 2))
-
-
-def _left_by_main_effects(design: Design) -> int:
-    return design.runs - 1 - sum(len(factor.levels) - 1 for factor in design.factors)
 
 
 def _about_main_effects(design: Design, values: Floats) -> float:

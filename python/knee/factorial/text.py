@@ -217,17 +217,14 @@ def _interaction(analysis: Analysis, term: Term) -> str:
     said = f"{term_label(term)}{aliased} ({_percent(term.share)}{ends})"
     if len(term.factors) != 2 or len(term.effects) != 1 or aliased:
         return said
-    first, second = sorted(term.factors, key=lambda name: -_main_squares(analysis, name))
+    squares = {one.factors: one.sum_of_squares for one in analysis.terms}
+    first, second = sorted(term.factors, key=lambda name: -squares.get((name,), 0.0))
     levels = next(factor.levels for factor in analysis.design.factors if factor.name == second)
     steps = [change(analysis, first, {second: level}) for level in levels]
     parts = " and ".join(
         f"{_by(analysis, step)} at {second} = {level}" for step, level in zip(steps, levels, strict=True)
     )
     return f"{said}: going from {steps[0].before} to {steps[0].after}, {first} {parts}"
-
-
-def _main_squares(analysis: Analysis, factor: str) -> float:
-    return next((term.sum_of_squares for term in analysis.terms if term.factors == (factor,)), 0.0)
 
 
 def _of_error(analysis: Analysis) -> list[str]:

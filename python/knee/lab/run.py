@@ -37,6 +37,8 @@ _LEAD_GROWTH = 2
 _IN_MEMORY = ("tmpfs", "ramfs")
 """File systems in memory."""
 
+_LIFETIME = "every run made a new directory for each store and removed it; a graph was made once"
+
 PROVENANCE = ("knee", "git", "python", "host", "programs")
 """Parts of a manifest that may differ when a run is resumed."""
 
@@ -253,7 +255,8 @@ def check_elsewhere(spec: Spec) -> None:
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
     """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
     notes = []
-    filesystem = host.filesystem(room.parent) if needs_scratch(spec) else None
+    kept = needs_scratch(spec)
+    filesystem = host.filesystem(room.parent) if kept else None
     if filesystem in _IN_MEMORY and keeps_data(spec):
         notes.append(
             f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
@@ -283,17 +286,9 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         "seed": seed,
         "overrides": spec.overrides,
         "links_emulated": host.relays is not None,
-        **({"scratch": _scratch_note(room, filesystem)} if needs_scratch(spec) else {}),
+        **({"scratch": {"path": str(room), "filesystem": filesystem, "lifetime": _LIFETIME}} if kept else {}),
         "notes": notes,
         "commands": {},
-    }
-
-
-def _scratch_note(room: Path, filesystem: str | None) -> dict[str, Any]:
-    return {
-        "path": str(room),
-        "filesystem": filesystem,
-        "lifetime": "every run made a new directory for each store and removed it; a graph was made once",
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from knee.laws.configuration import Part, Run, pipeline_of, runs_of
-from knee.laws.residual import Verdict, one_sided_half_width
+from knee.laws.residual import Verdict, half_width
 from knee.queueing import Bounds, throughput_bounds
 from knee.stats.intervals import Floats, Interval, above_zero, counted, mean_interval, product_interval
 
@@ -157,7 +157,7 @@ def _within(excess: Interval, tolerance: float) -> Verdict:
         return "cannot tell"
     if excess.half_width is None:
         return "holds" if excess.estimate <= tolerance else "violated"
-    one_sided = one_sided_half_width(excess) or 0.0
+    one_sided = half_width(excess, excess.level, excess.repetitions - 1)
     if excess.estimate + one_sided <= tolerance:
         return "holds"
     return "violated" if excess.estimate - one_sided > tolerance else "cannot tell"

@@ -17,6 +17,14 @@ MIX = "the types do not occur as often as the visits declare"
 SUM = "the types do not add up to the rows for all requests: a type is missing, or the rows count it differently"
 
 
+LONGER = {
+    "response_ms": "the middlewares' mean response time is {:.1%} above the clients': their clocks differ, or they "
+    "counted different requests",
+    "middleware_response_ms": "the middlewares' queueing and service times are {:.1%} above their response times, "
+    "which contain both: the stages counted different requests",
+}
+"""Why the parts of a response time may exceed it by a share."""
+
 UNITS = (1e3, 1e6, 1e-3, 1e-6)
 """Factors between seconds, milliseconds, microseconds and nanoseconds."""
 UNIT_APART = 0.25
@@ -126,22 +134,6 @@ def likely_causes(left: Traces, throughput_residual: float) -> tuple[str, ...]:
     suspects = (*(_too_few(left) if few else _too_many(left)),)
     untested = () if left.steadiness else ("the run is not steady: warm-up was not cut off",)
     return (*found, *suspects, *untested)
-
-
-def slower_middleware(excess: float) -> str:
-    """Why a middleware's response time may exceed its client's by the share `excess`."""
-    return (
-        f"the middlewares' mean response time is {excess:.1%} above the clients': their clocks differ, or they "
-        "counted different requests"
-    )
-
-
-def shorter_than_stages(excess: float) -> str:
-    """Why a middleware's queueing and service times may exceed its response time by the share `excess`."""
-    return (
-        f"the middlewares' queueing and service times are {excess:.1%} above their response times, which contain both: "
-        "the stages counted different requests"
-    )
 
 
 def _losses(left: Traces) -> Iterator[str]:

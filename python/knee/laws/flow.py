@@ -40,24 +40,19 @@ class ConservationCheck:
 def conserved(runs: pl.DataFrame, *, level: float = LEVEL) -> list[ConservationCheck]:
     """Job flow balance (Jain 1991, §33.2) at every point: the tier that the clients call completes as many requests
     as the clients sent."""
-    return [check for tier in _TOTALS for check in _conserved(runs, tier, level)]
-
-
-def _conserved(runs: pl.DataFrame, tier: Tier, level: float) -> list[ConservationCheck]:
-    total = _TOTALS[tier]
-    table, starts = grouped(measured_throughout(runs, total, "load_total"))
-    if not starts.size:
-        return []
-    ratios = (table[total] / table["load_total"]).to_numpy()
-    return [
-        ConservationCheck(
-            tier, point, clients, ratio, apart, "holds" if apart <= CONSERVATION_TOLERANCE else "violated"
-        )
+    checks = []
+    for tier, total in _TOTALS.items():
+        table, starts = grouped(measured_throughout(runs, total, "load_total"))
+        if not starts.size:
+            continue
+        ratios = (table[total] / table["load_total"]).to_numpy()
         for point, clients, ratio, apart in zip(
             table["point"].gather(starts).to_list(),
             table["clients"].gather(starts).to_list(),
             mean_intervals(ratios, starts, level),
             np.fmax.reduceat(np.abs(ratios - 1), starts).tolist(),
             strict=True,
-        )
-    ]
+        ):
+            verdict: Verdict = "holds" if apart <= CONSERVATION_TOLERANCE else "violated"
+            checks.append(ConservationCheck(tier, point, clients, ratio, apart, verdict))
+    return checks

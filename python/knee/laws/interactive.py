@@ -16,7 +16,7 @@ import polars as pl
 
 from knee.data.measurements import ROUNDING
 from knee.data.trim import RUN
-from knee.laws.causes import MIX, SUM, likely_causes, shorter_than_stages, slower_middleware, traces
+from knee.laws.causes import LONGER, MIX, SUM, likely_causes, traces
 from knee.laws.residual import (
     Comparison,
     Law,
@@ -229,7 +229,7 @@ def _views(rows: pl.DataFrame, rule: Rule) -> list[InteractiveCheck]:
         # The interactive law cannot show these errors. The view's think time is the clients' think and response time
         # minus the middleware's response time, which cancels in R + Z.
         causes = tuple(
-            _REASONS[of](one.residual.estimate)
+            LONGER[of].format(one.residual.estimate)
             for of, one in limits.items()
             if one.residual.estimate > 0 and one.verdict(rule) == "violated"
         )
@@ -253,8 +253,6 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "middleware_response_ms": ("queueing_ms", "service_ms"),
 }
 """Response times, each with its parts. The sum of the parts cannot be longer."""
-
-_REASONS = {"response_ms": slower_middleware, "middleware_response_ms": shorter_than_stages}
 
 
 def _limits(rows: pl.DataFrame, starts: Starts, rule: Rule) -> list[dict[str, Comparison]]:
@@ -329,7 +327,15 @@ def _checks(rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str],
             first.iter_rows(),
             mean_intervals(think_ms, starts, rule.level),
             compare(table, starts, "x", _throughput, rule),
-            compare(table, starts, "r", _response_ms, rule, _cycles),
+            # The residual of R is that of X times (R + Z) / R.
+            compare(
+                table,
+                starts,
+                "r",
+                lambda of: 1000 * of["n"] / of["x"] - _think_ms(of),
+                rule,
+                lambda of: (of["r"] + _think_ms(of)) / of["r"],
+            ),
             strict=True,
         )
     ]
@@ -351,15 +357,6 @@ def _think_ms(of: Mapping[str, Floats]) -> Floats:
 
 def _throughput(of: Mapping[str, Floats]) -> Floats:
     return 1000 * of["n"] / (of["r"] + _think_ms(of))
-
-
-def _cycles(of: Mapping[str, Floats]) -> Floats:
-    """(R + Z) / R: the residual of R is that of X times this factor."""
-    return (of["r"] + _think_ms(of)) / of["r"]
-
-
-def _response_ms(of: Mapping[str, Floats]) -> Floats:
-    return 1000 * of["n"] / of["x"] - _think_ms(of)
 
 
 def _open_loops(rows: pl.DataFrame, level: float) -> list[InteractiveCheck]:

@@ -209,11 +209,6 @@ def t_quantile(probability: float, freedom: float) -> float:
     return float(special.stdtrit(freedom, probability))
 
 
-def one_sided_half_width(interval: Interval) -> float | None:
-    """Distance of a t interval's estimate to the one-sided bound at the same level; None without an interval."""
-    return None if interval.half_width is None else half_width(interval, interval.level, interval.repetitions - 1)
-
-
 def worst(*verdicts: Verdict) -> Verdict:
     for verdict in ("violated", "cannot tell", "holds"):
         if verdict in verdicts:

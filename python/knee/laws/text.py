@@ -82,10 +82,6 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
     return f" The smallest violation that these data can show is {listed(parts)}{unknown}." if parts else ""
 
 
-def _comparison(check: InteractiveCheck | StationCheck) -> Comparison:
-    return check.comparison if isinstance(check, StationCheck) else check.throughput
-
-
 def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str, str]:
     """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
@@ -93,7 +89,8 @@ def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str,
             f"the measured value is so small that counting could hide a violation of {VISIBLE_MAX:.0%}",
             " Measure with more load.",
         )
-    known = [one for one in map(_comparison, checks) if math.isfinite(one.residual.estimate)]
+    comparisons = [check.comparison if isinstance(check, StationCheck) else check.throughput for check in checks]
+    known = [one for one in comparisons if math.isfinite(one.residual.estimate)]
     if not known:
         return "the measured value is zero there, and may have been rounded to zero", ""
     rounded = max(comparison.rounding for comparison in known)
@@ -130,7 +127,8 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         ]
     broken = [check for check in checks if check.verdict == "violated"]
     worst = _worst(broken or checks)
-    points, opened = len({check.point for check in checks}), _opened(report)
+    points = len({check.point for check in checks})
+    opened = [check for check in report.interactive if check.verdict == "does not apply"]
     views = "clients and middlewares" if len({check.view for check in checks}) > 1 else "the clients"
     finding = _finding(
         report,
@@ -154,10 +152,6 @@ def _of_middlewares(report: LawReport) -> list[str]:
         for check in report.pooled
         if check.law == STAGES
     ]
-
-
-def _opened(report: LawReport) -> list[InteractiveCheck]:
-    return [check for check in report.interactive if check.verdict == "does not apply"]
 
 
 def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:

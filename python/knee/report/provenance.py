@@ -31,7 +31,8 @@ def section(sheet: Sheet) -> str:
 def facts(findings: Findings) -> str:
     """How much was measured."""
     if findings.provenance is None:
-        return _facts_of_table(findings.measurements)
+        found = findings.measurements
+        return " · ".join(filter(None, (counted(found.table.height, "observation"), _factors(found))))
     return _facts_of_run(findings.provenance)
 
 
@@ -45,11 +46,6 @@ def _of_table(findings: Findings) -> str:
         *(("assumed", note) for note in (*found.notes, *findings.laws.notes)),
     ]
     return table(("field", "value"), rows, wrap=True)
-
-
-def _facts_of_table(found: Measurements) -> str:
-    factors = _factors(found)
-    return f"{counted(found.table.height, 'observation')}" + (f" · {factors}" if factors else "")
 
 
 def _factors(found: Measurements) -> str:

@@ -6,7 +6,7 @@ from html import escape
 
 import polars as pl
 
-from knee.report.charts.timeline import operation_timeline, resource_timeline, store_timeline, timeline
+from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
@@ -79,13 +79,10 @@ def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> s
     seconds = details.operations_per_second
     if seconds["op"].n_unique() < 2:
         return ""
-    values = records(seconds.drop("repetition"))
-    return sheet.figure(
-        "timeline-operations",
-        operation_timeline(values, shades, sheet.naming.points, sheet.naming.chosen),
-        f"Mean response time of each operation in each second, in the first repetition that did not fail.{note}",
-        wide=True,
-    )
+    values, naming = records(seconds.drop("repetition")), sheet.naming
+    spec = timeline(values, shades, "response_ms", "Response time (ms)", naming.points, naming.chosen, ("op", None))
+    caption = "Mean response time of each operation in each second, in the first repetition that did not fail."
+    return sheet.figure("timeline-operations", spec, caption + note, wide=True)
 
 
 def _of_stores(sheet: Sheet, details: Details) -> str:

@@ -162,7 +162,7 @@ class _Reader:
         measure = self._document.setdefault("measure", {})
         usual = Measure()
         seconds_in_file = measure.get("seconds", usual.seconds)
-        known = self._override_names()
+        known = [*factor_names(), *(name for name in names_of_one_value() if name != _PROTOCOL)]
         for name, value in self._overrides.items():
             path = field_path(name.removeprefix("system.").removeprefix("factors."))
             short = ".".join(path[1:] if path[0] == "system" else path)
@@ -187,10 +187,6 @@ class _Reader:
                 in_file = measure.get(name, default)
                 if f"measure.{name}" not in self._overrides and type(in_file) is int:
                     measure[name] = math.ceil(in_file * seconds / seconds_in_file)
-
-    @staticmethod
-    def _override_names() -> list[str]:
-        return [*factor_names(), *(name for name in names_of_one_value() if name != _PROTOCOL)]
 
     def _read_factors(self) -> dict[str, tuple[Level, ...]]:
         factors: dict[str, tuple[Level, ...]] = {}

@@ -44,7 +44,8 @@ class AtRate:
     @property
     def falls_behind(self) -> bool:
         """Whether throughput is significantly below the rate by more than PLATEAU."""
-        return all(_falls_behind(one, self.rate) for one in (self.throughput, self.completed) if one is not None)
+        known = [one for one in (self.throughput, self.completed) if one is not None]
+        return all(one.high is not None and one.high < _enough(self.rate) for one in known)
 
     @property
     def may_be_chance(self) -> bool:
@@ -179,10 +180,6 @@ def _whole(rate: float) -> int | float:
 
 def _reaches(found: Interval, rate: float) -> bool:
     return found.estimate >= _enough(rate) and (found.low is None or found.low >= (1 - NOISE_MAX) * rate)
-
-
-def _falls_behind(found: Interval, rate: float) -> bool:
-    return found.high is not None and found.high < _enough(rate)
 
 
 def _enough(rate: float) -> float:

@@ -107,7 +107,9 @@ def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | Non
 
 def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     """The verdict with the station of the largest service demand, if utilisation shows no bottleneck or another one."""
-    first = next((own.bottleneck for own in laws.demands if _has_levels(own.factors, verdict.factors)), None)
+    # A factor of the other kind of loop has no level.
+    known = [({name: level for name, level in own.factors.items() if level is not None}, own) for own in laws.demands]
+    first = next((own.bottleneck for factors, own in known if factors == verdict.factors), None)
     bottleneck = verdict.bottleneck
     if first is None or any(_is_station(candidate, first) for candidate in bottleneck.chosen):
         return verdict
@@ -119,12 +121,6 @@ def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
             doubts=(*bottleneck.doubts, Doubt("other demand", name=first.station)),
         )
     return replace(verdict, bottleneck=bottleneck)
-
-
-def _has_levels(factors: Mapping[str, Level | None], levels: Mapping[str, Level]) -> bool:
-    """Whether both describe the same configuration. Factors without a level (of the other kind of loop) may be
-    absent."""
-    return {name: level for name, level in factors.items() if level is not None} == levels
 
 
 def _is_station(candidate: Candidate, demand: Demand) -> bool:

@@ -354,7 +354,10 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         max(1.0, (1 + excess) * throughputs[-1] / throughput_max.estimate),
         curve.light_share,
     )
-    between = _neighbours(curve.clients, clients.estimate)
+    between = (
+        max((count for count in curve.clients if count < clients.estimate), default=None),
+        min((count for count in curve.clients if count >= clients.estimate), default=None),
+    )
     status, obstacle = _status(curve, plateau, excess, surely)
     at = next((found for found in levels if found.clients == between[1]), levels[-1])
     if status != "found":
@@ -363,6 +366,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     fallen = max(curve.tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
     confidence, doubts = _confidence(curve, plateau, clients, throughputs)
+    powers = {found.clients: found.power for found in levels if found.power is not None}
     return Knee(
         status=status,
         levels=levels,
@@ -379,13 +383,8 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
         pipeline=curve.pipeline,
         plateau=curve.clients[plateau],
         retrograde=retrograde and status != "cannot tell",
-        power_clients=_power_clients(levels),
+        power_clients=max(powers, key=lambda clients: powers[clients], default=None),
     )
-
-
-def _power_clients(levels: Sequence[Level]) -> int | None:
-    known = [(found.power, found.clients) for found in levels if found.power is not None]
-    return max(known, key=lambda each: each[0])[1] if known else None
 
 
 def _widened(clients: Interval, heights: Floats, most: float, light: float) -> Interval:
@@ -451,9 +450,3 @@ def _confidence(
 def confidence_of(doubts: Sequence[Doubt]) -> Confidence:
     """High without a doubt, medium with one, low with more."""
     return "high" if not doubts else "medium" if len(doubts) == 1 else "low"
-
-
-def _neighbours(clients: Sequence[int], knee: float) -> tuple[int | None, int | None]:
-    below = [count for count in clients if count < knee]
-    above = [count for count in clients if count >= knee]
-    return (below[-1] if below else None, above[0] if above else None)

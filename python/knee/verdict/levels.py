@@ -97,7 +97,8 @@ def levels(
         By point of an open loop with a measured throughput: whether it follows the arrival rate; None if unknown. If
         throughput follows at no level, levels are compared by throughput.
     """
-    if len(factors) != 1 or _varies(table, *_LOADS) or factors[0] in (*_LOADS, "request_type"):
+    varies = any(name in table.columns and table[name].n_unique() > 1 for name in _LOADS)
+    if len(factors) != 1 or varies or factors[0] in (*_LOADS, "request_type"):
         return None
     (factor,) = factors
     if table["think_ms"].null_count() not in (0, table.height):
@@ -147,10 +148,6 @@ def in_unit(rows: pl.DataFrame, unit: str | None) -> pl.DataFrame:
         return rows
     each = (pl.col("items").fill_null(0) / (pl.col("throughput") * pl.col("observed_s"))).fill_nan(0.0)
     return rows.with_columns(pl.col("throughput") * each, (pl.col("errors") * each).alias("errors"))
-
-
-def _varies(table: pl.DataFrame, *names: str) -> bool:
-    return any(name in table.columns and table[name].n_unique() > 1 for name in names)
 
 
 def sample(of_level: pl.DataFrame, response: str) -> Floats:

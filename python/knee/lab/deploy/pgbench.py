@@ -117,7 +117,10 @@ def lines(
     Raises ProcessError without a valid log of these scripts.
     """
     first = math.floor(started_unix_s)
-    transactions = _read(logs, len(asked)).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
+    frames = [_transactions(log, len(asked)) for log in logs]
+    if not frames:
+        raise ProcessError("pgbench logged no transaction")
+    transactions = pl.concat(frames).filter(pl.col("ended_s").is_between(first, first + seconds, closed="left"))
     means_us = {script.operation: _mean_us(of_script) for script, of_script in _by_script(transactions, asked)}
     for second in range(first, first + seconds):
         here = transactions.filter(pl.col("ended_s") == second)
@@ -141,15 +144,8 @@ def _by_script(transactions: pl.DataFrame, asked: Sequence[Script]) -> Iterator[
             yield script, of_script
 
 
-def _read(logs: Iterable[Path], scripts: int) -> pl.DataFrame:
-    """All logs: `took_us` (null for a failed transaction), `script` and `ended_s`."""
-    frames = [_transactions(log, scripts) for log in logs]
-    if not frames:
-        raise ProcessError("pgbench logged no transaction")
-    return pl.concat(frames)
-
-
 def _transactions(log: Path, scripts: int) -> pl.DataFrame:
+    """A log: `took_us` (null for a failed transaction), `script` and `ended_s`."""
     took_us, whole = pl.col("took_us"), pl.col("script", "ended_s")
     try:
         whole_lines = log.read_bytes().rpartition(b"\n")[0]

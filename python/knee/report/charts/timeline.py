@@ -10,26 +10,16 @@ _ELAPSED: Spec = {"field": "middle_s", "type": "quantitative", "title": "Elapsed
 
 
 def timeline(
-    values: Rows, shades: Rows, field: str, title: str, points: Sequence[tuple[int, str]], chosen: int
+    values: Rows,
+    shades: Rows,
+    field: str,
+    title: str,
+    points: Sequence[tuple[int, str]],
+    chosen: int,
+    lines: tuple[str, str | None] = ("repetition", "Repetition"),
 ) -> Spec:
-    """A point's run second by second, one line per repetition; the trimmed parts are shaded."""
-    y = {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}}
-    color: Spec = {"field": "repetition", "type": "nominal", "title": "Repetition"}
-    return choose_point(_shaded(values, shades, y, color), points, chosen)
-
-
-def operation_timeline(values: Rows, shades: Rows, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
-    """Each operation's response times at a point, second by second; the trimmed parts are shaded.
-
-    `values`: `point, middle_s, op, response_ms`.
-    """
-    y = {"field": "response_ms", "type": "quantitative", "title": "Response time (ms)", "scale": {"zero": True}}
-    color: Spec = {"field": "op", "type": "nominal", "title": None}
-    return choose_point(_shaded(values, shades, y, color), points, chosen)
-
-
-def _shaded(values: Rows, shades: Rows, y: Spec, color: Spec) -> Spec:
-    return {
+    """A point's runs second by second; the trimmed parts are shaded. `lines`: field and title of the lines."""
+    chart: Spec = {
         "height": 190,
         "layer": [
             {
@@ -40,10 +30,15 @@ def _shaded(values: Rows, shades: Rows, y: Spec, color: Spec) -> Spec:
             {
                 "data": {"values": values},
                 "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
-                "encoding": {"x": _ELAPSED, "y": y, "color": color},
+                "encoding": {
+                    "x": _ELAPSED,
+                    "y": {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}},
+                    "color": {"field": lines[0], "type": "nominal", "title": lines[1]},
+                },
             },
         ],
     }
+    return choose_point(chart, points, chosen)
 
 
 def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
