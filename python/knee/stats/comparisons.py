@@ -33,15 +33,11 @@ L = TypeVar("L")
 class Noise:
     """Variances of relative residuals: one for each sample, or a shared one.
 
-    Attributes
-    ----------
     variances, freedoms
-        Variance and degrees of freedom of each sample.
-    shares
-        The samples that use the shared variance.
-    common
-        For each sample Σ a b / ν over all estimates, with a the part of an estimate in the sample's variance, and b its
-        part in the shared one. Variances from the same estimates are not independent.
+            variance and degrees of freedom of each sample
+    shares  the samples that use the shared variance
+    common  for each sample Σ a b / ν over all estimates, with a the part of an estimate in the sample's variance, and b
+            its part in the shared one. Variances from the same estimates are not independent
     """
 
     variances: Floats

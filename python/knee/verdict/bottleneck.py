@@ -44,35 +44,20 @@ _REPETITIONS_SURE = 3
 class Bottleneck:
     """The verdict on the limit of throughput, with its evidence.
 
-    Attributes
-    ----------
-    cause
-        Why the bottleneck is unknown; empty otherwise.
-    chosen
-        The resources that are the bottleneck; several if they saturate together.
-    candidates
-        All measured resources, the busiest first.
-    components
-        Parts of the response time and their growth from `from_clients` to `to_clients`, largest growth first.
-    cpu_shares
-        By owner, the share of all cores' CPU time at the largest client count.
-    over_clients
-        Whether client counts varied; otherwise utilisations are from one load.
-    shares_host
-        Whether the report shows which process used the host's CPU.
-    waiting
-        Full slots and connections that only wait for the chosen resources.
-    later
-        A resource that saturates only beyond the knee.
-    unexplained
-        The station of a table that is busy but does not explain the plateau, for the causes "not explained" and
-        "waits".
-    load_limit
-        A load generator's report that it was the bottleneck; empty without one.
-    unmeasured
-        Parts without a measurement.
-    by_demand
-        The station with the largest service demand, if it is not among the chosen resources.
+    cause         why the bottleneck is unknown; empty otherwise
+    chosen        the resources that are the bottleneck; several if they saturate together
+    candidates    all measured resources, the busiest first
+    components    parts of the response time and their growth from `from_clients` to `to_clients`, largest growth first
+    cpu_shares    by owner, the share of all cores' CPU time at the largest client count
+    over_clients  whether client counts varied; otherwise utilisations are from one load
+    shares_host   whether the report shows which process used the host's CPU
+    waiting       full slots and connections that only wait for the chosen resources
+    later         a resource that saturates only beyond the knee
+    unexplained   the station of a table that is busy but does not explain the plateau, for the causes "not explained"
+                  and "waits"
+    load_limit    a load generator's report that it was the bottleneck; empty without one
+    unmeasured    parts without a measurement
+    by_demand     the station with the largest service demand, if it is not among the chosen resources
     """
 
     status: BottleneckStatus

@@ -116,29 +116,19 @@ class Level:
 class Knee:
     """The knee of one combination of the other factors.
 
-    Attributes
-    ----------
-    clients
-        N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system was
-        saturated from the start, an upper bound. None without data for an estimate.
-    between
-        The measured client counts next to N* on either side; None on a side without one.
-    level
-        The smallest measured level at or above the knee; the largest level when the knee was not reached, the
-        smallest one when the system was saturated from the start.
+    clients        N* with its interval. When the knee was not reached, the estimate is a lower bound; when the system
+                   was saturated from the start, an upper bound. None without data for an estimate
+    between        the measured client counts next to N* on either side; None on a side without one
+    level          the smallest measured level at or above the knee; the largest level when the knee was not reached,
+                   the smallest one when the system was saturated from the start
     throughput_max, response_light_ms, think_ms, pipeline
-        The asymptotes: X_max, R_0 and Z, for clients that keep `pipeline` requests in flight each.
-    plateau
-        The client counts whose throughput counts as X_max.
-    retrograde
-        Whether throughput falls again beyond the plateau.
-    power_clients
-        Client count with the largest X / R; None if R was rounded to zero at all levels.
-    obstacle
-        Why the knee is unknown; None unless `status` is "cannot tell".
-    rise
-        Relative rise of throughput to the largest client count, from the best of the levels far enough below it
-        (STEP_MIN).
+                   the asymptotes: X_max, R_0 and Z, for clients that keep `pipeline` requests in flight each
+    plateau        the client counts whose throughput counts as X_max
+    retrograde     whether throughput falls again beyond the plateau
+    power_clients  client count with the largest X / R; None if R was rounded to zero at all levels
+    obstacle       why the knee is unknown; None unless `status` is "cannot tell"
+    rise           relative rise of throughput to the largest client count, from the best of the levels far enough below
+                   it (STEP_MIN)
     """
 
     status: KneeStatus

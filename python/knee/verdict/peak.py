@@ -30,26 +30,17 @@ repetitions, 4.3 for three, 3.2 for four, 2.8 for five and 2.0 in the limit."""
 class Peak:
     """The configuration of a closed loop with the largest mean throughput.
 
-    Attributes
-    ----------
-    factors
-        Its levels.
-    throughput
-        Its mean, with a simultaneous interval for all configurations. There is no interval if fewer than two
-        configurations have repetitions, or if all repetitions are equal.
-    compared
-        Number of configurations with repetitions; the peak is the largest of these.
-    as_large
-        The other configurations that may have as large a throughput, with simultaneous intervals, the largest means
-        first.
-    once
-        Number of configurations without repetitions.
-    failing
-        By configuration, the failed share of the requests if it exceeds PLATEAU; throughput excludes failed requests.
-    silent
-        Number of configurations with repetitions that answered no request.
-    unit
-        Of throughput: keys/s if the number of keys in a request varies.
+    factors     its levels
+    throughput  its mean, with a simultaneous interval for all configurations. There is no interval if fewer than two
+                configurations have repetitions, or if all repetitions are equal
+    compared    number of configurations with repetitions; the peak is the largest of these
+    as_large    the other configurations that may have as large a throughput, with simultaneous intervals, the largest
+                means first
+    once        number of configurations without repetitions
+    failing     by configuration, the failed share of the requests if it exceeds PLATEAU; throughput excludes failed
+                requests
+    silent      number of configurations with repetitions that answered no request
+    unit        of throughput: keys/s if the number of keys in a request varies
     """
 
     factors: Mapping[str, Level]
