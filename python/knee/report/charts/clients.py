@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, highest, layered, line
+from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, highest, line
 
 _LEGEND_CHARACTERS = 44
 """Width of a legend's row on a narrow page, markers included."""
@@ -38,10 +38,9 @@ def against_load(
         *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
         *([{"field": "series", "title": series}] if series else []),
     ]
-    return layered(
-        [*([] if axis.names else [line(y)]), *([as_large] if diagonal else []), bars(y), dots(y, keys)],
-        axis.spec,
-        height=210,
-        data=values,
-        encoding=colour,
-    )
+    return {
+        "height": 210,
+        "data": {"values": values},
+        "encoding": {"x": axis.spec} | colour,
+        "layer": [*([] if axis.names else [line(y)]), *([as_large] if diagonal else []), bars(y), dots(y, keys)],
+    }

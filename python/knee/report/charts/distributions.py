@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, log_axis
 
 
 def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
@@ -20,9 +20,14 @@ def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
         "scale": {"type": "log", "domain": [low, high], "nice": False},
         "axis": log_axis(low, high),
     }
+    legend = {"symbolType": "circle"}
+    colour = {"field": "percentile", "type": "nominal", "title": "Percentile", "sort": None, "legend": legend}
     lines = [{"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}}]
-    chart = layered(
-        [
+    chart: Spec = {
+        "height": 240,
+        "data": {"values": values},
+        "encoding": {"x": axis.spec, "color": colour},
+        "layer": [
             *([] if axis.names else lines),
             bars(y, "low_ms", "high_ms"),
             {
@@ -30,19 +35,7 @@ def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
                 "encoding": {"y": y | {"field": "value_ms"}},
             },
         ],
-        axis.spec,
-        height=240,
-        data=values,
-        encoding={
-            "color": {
-                "field": "percentile",
-                "type": "nominal",
-                "title": "Percentile",
-                "sort": None,
-                "legend": {"symbolType": "circle"},
-            }
-        },
-    )
+    }
     return choose(chart, "series", "Configuration ", choices)
 
 

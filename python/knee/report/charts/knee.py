@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from knee.report.charts.vega import Rows, Spec, bars, clients_axis, dots, ends, highest, layered, line
+from knee.report.charts.vega import Rows, Spec, bars, clients_axis, dots, ends, highest, line
 from knee.stats.intervals import client_count
 from knee.verdict.knee import Knee
 
@@ -30,7 +30,7 @@ def knee_throughput(knee: Knee) -> Spec:
             _asymptote(curve, "plateau", curve[0] | {"name": "X max"}, {"align": "left"}, y),
         ]
     layers += _measured(values, y)
-    return layered(layers, clients_axis(counts), height=260)
+    return {"height": 260, "encoding": {"x": clients_axis(counts)}, "layer": layers}
 
 
 def knee_response(knee: Knee) -> Spec:
@@ -38,7 +38,8 @@ def knee_response(knee: Knee) -> Spec:
     counts = [level.clients for level in knee.levels]
     values = [{"clients": level.clients, **ends(level.response_ms)} for level in knee.levels]
     y = {"type": "quantitative", "title": "Response time (ms)", "scale": {"domain": [0, 1.05 * highest(values)]}}
-    return layered([*_knee_marks(knee, named=False), *_measured(values, y)], clients_axis(counts), height=150)
+    layers = [*_knee_marks(knee, named=False), *_measured(values, y)]
+    return {"height": 150, "encoding": {"x": clients_axis(counts)}, "layer": layers}
 
 
 def has_knee(knee: Knee) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, highest, layered, line, log_axis
+from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, highest, line, log_axis
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
@@ -88,8 +88,11 @@ def throughput_between_bounds(values: Rows) -> Spec:
     """
     top = 1.05 * max(highest(values), *(row["asymptote"] for row in values))
     y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
-    chart = layered(
-        [
+    chart: Spec = {
+        "height": 240,
+        "data": {"values": values},
+        "encoding": {"x": clients_axis([row["clients"] for row in values])},
+        "layer": [
             {
                 "mark": {"type": "area", "color": "@muted", "opacity": 0.2},
                 "encoding": {"y": y | {"field": "at_least"}, "y2": {"field": "at_most"}},
@@ -114,8 +117,5 @@ def throughput_between_bounds(values: Rows) -> Spec:
                 },
             },
         ],
-        clients_axis([row["clients"] for row in values]),
-        height=240,
-        data=values,
-    )
+    }
     return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in values)))

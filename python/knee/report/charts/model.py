@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, dots, layered
+from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, dots
 
 
 def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> Spec:
@@ -39,5 +39,5 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
         seen | bars(y, color="@accent"),
         seen | dots(y, [{"field": "clients", "title": "clients"}], color="@accent", clip=True),
     ]
-    chart = layered(layers, clients_axis(counts), height=240)
+    chart: Spec = {"height": 240, "encoding": {"x": clients_axis(counts)}, "layer": layers}
     return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve)))

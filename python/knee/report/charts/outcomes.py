@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, layered, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, log_axis
 
 
 def clusters_of_outcomes(
@@ -42,7 +42,7 @@ def clusters_of_outcomes(
         "mark": {"type": "rule", "strokeDash": [4, 3], "color": "@muted"},
         "encoding": {"x": x | {"field": "end_ms"}},
     }
-    chart = layered([shares, parting] if ends else [shares], None, height=240, data=values)
+    chart: Spec = {"height": 240, "data": {"values": values}, "layer": [shares, parting] if ends else [shares]}
     return choose_point(chart, points, chosen)
 
 
@@ -62,8 +62,14 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
     # A logarithmic axis has no place for zero or less.
     known = [row | {"low": max(row["low"], low)} for row in values if row["low"] is not None]
     dashed = {"condition": {"test": "datum.outcome === 'all reads'", "value": [4, 3]}, "value": [1, 0]}
-    chart = layered(
-        [
+    chart: Spec = {
+        "height": 240,
+        "data": {"values": values},
+        "encoding": {
+            "x": axis.spec,
+            "color": {"field": "outcome", "type": "nominal", "title": "Outcome", "sort": None},
+        },
+        "layer": [
             {
                 "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
                 "encoding": {"y": y | {"field": "mean_ms"}},
@@ -75,9 +81,5 @@ def outcomes_against_load(values: Rows, axis: Axis, choices: Sequence[str]) -> S
             },
             {"data": {"values": known}} | bars(y),
         ],
-        axis.spec,
-        height=240,
-        data=values,
-        encoding={"color": {"field": "outcome", "type": "nominal", "title": "Outcome", "sort": None}},
-    )
+    }
     return choose(chart, "series", "Configuration ", choices)

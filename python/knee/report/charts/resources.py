@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, choose, layered
+from knee.report.charts.vega import Axis, Rows, Spec, choose
 
 
 def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Sequence[str]) -> Spec:
@@ -13,8 +13,10 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
     `values`: the axis' field, `value, resource, series`.
     """
     y = {"type": "quantitative", "title": "Utilisation", "axis": {"format": "%"}, "scale": {"domainMin": 0}}
-    chart = layered(
-        [
+    chart: Spec = {
+        "height": 230,
+        "data": {"values": values},
+        "layer": [
             {
                 "data": {"values": [{"at": saturated}]},
                 "mark": {"type": "rule", "color": "@muted", "strokeDash": [5, 4]},
@@ -41,10 +43,7 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
                 },
             },
         ],
-        None,
-        height=230,
-        data=values,
-    )
+    }
     return choose(chart, "series", "Configuration ", choices)
 
 

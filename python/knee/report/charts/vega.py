@@ -125,21 +125,6 @@ def dots(y: Spec, keys: Rows, **mark: object) -> Spec:
     }
 
 
-def layered(
-    layers: list[Spec], x: Spec | None, *, height: int, data: Rows | None = None, encoding: Spec | None = None
-) -> Spec:
-    """Layers over a common axis, data and encoding."""
-    shared = dict(encoding or {})
-    if x is not None:
-        shared["x"] = x
-    chart: Spec = {"height": height, "layer": layers}
-    if shared:
-        chart["encoding"] = shared
-    if data is not None:
-        chart["data"] = {"values": data}
-    return chart
-
-
 def choose(chart: Spec, field: str, label: str, choices: Sequence[str]) -> Spec:
     """The chart with a menu for the values of a field; with a single value, the chart is unchanged."""
     if len(choices) < 2:
