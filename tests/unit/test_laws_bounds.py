@@ -63,11 +63,11 @@ def test_a_balanced_system_without_think_time_meets_its_bounds(clients: int, dem
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"clients": 0, "demands": [(1.0, 1)]}, "clients"),
-        ({"clients": math.inf, "demands": [(1.0, 1)]}, "clients"),
-        ({"clients": 1, "demands": [(-1.0, 1)]}, "demands"),
-        ({"clients": 1, "demands": [(math.nan, 1)]}, "demands"),
-        ({"clients": 1, "demands": [(1.0, 0)]}, "servers"),
+        ({"clients": 0, "demands": [(1.0, 1)]}, "expected one client"),
+        ({"clients": math.inf, "demands": [(1.0, 1)]}, "expected one client"),
+        ({"clients": 1, "demands": [(-1.0, 1)]}, "times from 0"),
+        ({"clients": 1, "demands": [(math.nan, 1)]}, "times from 0"),
+        ({"clients": 1, "demands": [(1.0, 0)]}, "one server"),
         ({"clients": 1, "demands": []}, "all are zero"),
         ({"clients": 1, "demands": [(0.0, 1)]}, "all are zero"),
     ],

@@ -14,6 +14,7 @@ from knee.errors import MeasurementsError
 from knee.factorial import analyse
 from knee.laws import check_laws
 
+LOOP = "expected clients with a think_ms that may be 0 .* or a rate without think_ms"
 NO_CSV = (
     "does not look like a CSV with a header: expected the names of its columns in the first line, separated by commas, "
     "such as clients,throughput,response_ms, and then rows with the same number of cells"
@@ -209,23 +210,11 @@ def test_spreadsheet_quirks_are_read(tmp_path: Path) -> None:
         ("utilization_db,throughput\n50%,5\n", "'50%' is not a number; write a share from 0 to 1"),
         ("servers,repetition,throughput\n1,1.5,5\n", "x:2: column repetition: expected a whole number from 1, not 1.5"),
         ("servers,repetition,throughput\n1,,5\n", "x:2: column repetition: no value"),
-        (
-            "rate,throughput\n100,5\n,5\n",
-            "x:3: column rate: no value: a row without a rate belongs to a closed loop, which",
-        ),
-        (
-            "clients,rate,throughput\n,100,5\n,,5\n",
-            "x:3: column clients: no value: a row without a rate belongs to a closed",
-        ),
-        ("clients,throughput\n,5\n", "x:2: column clients: no value$"),
-        (
-            "clients,rate,think_ms,throughput\n8,,,5\n,100,,5\n",
-            "x:2: column think_ms: no value, and none in column rate: a closed loop needs a think time",
-        ),
-        (
-            "rate,think_ms,throughput\n100,,5\n200,1,5\n",
-            "x:3: column think_ms: a row with a rate belongs to an open loop",
-        ),
+        ("rate,throughput\n100,5\n,5\n", f"x:3: {LOOP}"),
+        ("clients,rate,throughput\n,100,5\n,,5\n", f"x:3: {LOOP}"),
+        ("clients,throughput\n,5\n", f"x:2: {LOOP}"),
+        ("clients,rate,think_ms,throughput\n8,,,5\n,100,,5\n", f"x:2: {LOOP}"),
+        ("rate,think_ms,throughput\n100,,5\n200,1,5\n", f"x:3: {LOOP}"),
         ("servers,clients,throughput\n1,0,5\n", "x:2: column clients: expected a whole number from 1, not 0"),
         ("servers,repetition,throughput\n1,1,5\n3,1,5\n1,1,6\n", "x:4: the same levels and repetition 1 as line 2"),
         ('servers,throughput\n1,"5\n', "x:2: not a CSV"),

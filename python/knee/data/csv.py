@@ -439,28 +439,20 @@ def _is_level(name: str, given: Sequence[str], own: Sequence[str]) -> bool:
 
 def _neither_closed_nor_open(table: pl.DataFrame, source: str) -> list[str]:
     """Problems of rows that fit neither a closed loop (clients and think time) nor an open loop (rate)."""
-    opened = table["rate"].is_not_null() if "rate" in table.columns else pl.Series([False] * table.height)
-    wrong: list[tuple[int, str]] = []
-    if "clients" in table.columns:
-        lacking = table.filter(~opened & pl.col("clients").is_null())["line"].to_list()
-        said = "no value" + (
-            ": a row without a rate belongs to a closed loop, which has clients" if opened.any() else ""
-        )
-        wrong += [(line, f"column clients: {said}") for line in lacking]
-    elif opened.any():
-        said = "no value: a row without a rate belongs to a closed loop, which has clients; add a column clients"
-        wrong += [(line, f"column rate: {said}") for line in table.filter(~opened)["line"].to_list()]
-    if "rate" in table.columns and "think_ms" in table.columns:
-        thinking = table.filter(opened & pl.col("think_ms").is_not_null())["line"].to_list()
-        said = "a row with a rate belongs to an open loop, which has no think time: leave one of the two empty"
-        wrong += [(line, f"column think_ms: {said}") for line in thinking]
-        neither = table.filter(~opened & pl.col("think_ms").is_null())["line"].to_list()
-        said = (
-            "no value, and none in column rate: a closed loop needs a think time (which may be 0), and an open loop "
-            "needs a rate"
-        )
-        wrong += [(line, f"column think_ms: {said}") for line in neither]
-    return [f"{source}:{line}: {problem}" for line, problem in sorted(wrong)]
+    opened, clients, thinking = (
+        table[name].is_not_null() if name in table.columns else pl.repeat(False, table.height, eager=True)
+        for name in ("rate", "clients", "think_ms")
+    )
+    wrong = opened & thinking
+    if "clients" in table.columns or opened.any():
+        wrong |= ~opened & ~clients
+    if {"rate", "think_ms"} <= set(table.columns):
+        wrong |= ~opened & ~thinking
+    return [
+        f"{source}:{line}: expected clients with a think_ms that may be 0 (a closed loop), or a rate without think_ms "
+        "(an open loop)"
+        for line in table.filter(wrong)["line"].to_list()
+    ]
 
 
 def _measured(table: pl.DataFrame, varied: Sequence[str]) -> list[str]:

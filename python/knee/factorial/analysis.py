@@ -186,8 +186,6 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     DesignError
         If a response is not positive in the multiplicative model.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
     values = _scaled(design, model)
     means = design.means(values)
     residuals = values - means[design.cells]

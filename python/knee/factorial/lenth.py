@@ -50,11 +50,7 @@ def lenth_margins(effects: Sequence[float], level: float = LEVEL) -> Lenth:
     `effects` are all effects but the mean, orthogonal and of equal variance. With fewer than CONTRASTS_MIN, the margins
     are too wide to be useful.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"confidence level must lie between 0 and 1, not {level}")
     sizes = np.abs(np.asarray(effects, dtype=np.float64))
-    if not sizes.size:
-        raise ValueError("no effects")
     pseudo_error = float(_pseudo_errors(sizes))
     each, together, apart = (one * pseudo_error for one in _critical_values(sizes.size, level))
     return Lenth(pseudo_error, each, together, apart, level)

@@ -63,12 +63,10 @@ def throughput_bounds(
         For fewer than one client, a negative or non-finite time, fewer than one server, or demands that are all zero.
     """
     times = [think_ms, elsewhere_ms, *(demand for demand, _ in demands)]
-    if not clients >= 1 or not math.isfinite(clients):
-        raise ValueError(f"clients: expected 1 or more, not {clients}")
-    if any(not (time >= 0 and math.isfinite(time)) for time in times):
-        raise ValueError(f"demands, think_ms, elsewhere_ms: expected finite times from 0, not {times}")
-    if any(not servers >= 1 for _, servers in demands):
-        raise ValueError(f"servers: expected 1 or more, not {[servers for _, servers in demands]}")
+    if not (
+        1 <= clients < math.inf and all(0 <= time < math.inf for time in times) and all(m >= 1 for _, m in demands)
+    ):
+        raise ValueError("expected one client or more, times from 0, and one server or more at each station")
     total = sum(demand for demand, _ in demands) + elsewhere_ms
     if total == 0:
         raise ValueError("demands: all are zero, so nothing limits the throughput")

@@ -92,19 +92,6 @@ class Layered:
     pools: int = 1
     slots: int | None = None
 
-    def __post_init__(self) -> None:
-        if not self.tiers:
-            raise ArgumentError("tiers", "expected one or more")
-        for tier in self.tiers:
-            if tier.host not in self.cores:
-                raise ArgumentError(f"{tier.name}.host", f"expected one of {list(self.cores)}, not {tier.host!r}")
-            if tier.threads < 1 or not tier.work > 0 or tier.wakeup < 0:
-                raise ArgumentError(tier.name, "expected one thread or more, work above 0 and a wake-up of 0 or more")
-        names = {tier.name for tier in self.tiers}
-        for stage in (self.inside, self.outside):
-            if unknown := set(stage.shares) - names:
-                raise ArgumentError("shares", f"expected some of {sorted(names)}, not {sorted(unknown)}")
-
     @cached_property
     def loads(self) -> Loads:
         """Demands and speeds over the throughput."""
