@@ -12,7 +12,7 @@ import numpy as np
 
 from knee.queueing.closed import checked_populations
 from knee.queueing.errors import ArgumentError, ConvergenceError
-from knee.queueing.network import Floats, LoadDependent, Network, Queue, refuse_unequal_service
+from knee.queueing.network import Floats, LoadDependent, Network, Queue, refuse_timeless, refuse_unequal_service
 from knee.queueing.solution import ClassSolution, servers
 
 TOLERANCE = 1e-10
@@ -123,9 +123,7 @@ class _Model:
             raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: take solve_closed or solve_classes")
         refuse_unequal_service(network)
         demands = network.demands
-        for name, time in zip(network.classes, demands.sum(axis=0) + network.think_times, strict=True):
-            if time == 0:
-                raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
+        refuse_timeless(network.classes, demands.sum(axis=0) + network.think_times)
         queued = np.array(
             [
                 demand / station.servers if isinstance(station, Queue) else 0 * demand

@@ -15,7 +15,7 @@ import numpy as np
 
 from knee.queueing.closed import checked_population, checked_populations
 from knee.queueing.errors import ArgumentError
-from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, refuse_unequal_service
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, refuse_timeless, refuse_unequal_service
 
 #: A lower and an upper bound.
 Interval = tuple[float, float]
@@ -174,9 +174,7 @@ def class_bounds(network: Network, populations: Sequence[int]) -> ClassBounds:
     _refuse_load_dependent(network)
     refuse_unequal_service(network)
     demands, think_times = network.demands, network.think_times
-    for name, time in zip(network.classes, demands.sum(axis=0) + think_times, strict=True):
-        if time == 0:
-            raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
+    refuse_timeless(network.classes, demands.sum(axis=0) + think_times)
     queues = [index for index, station in enumerate(network.stations) if isinstance(station, Queue)]
     servers = np.array([station.servers for station in network.stations if isinstance(station, Queue)], dtype=float)
     delayed = think_times + np.delete(demands, queues, axis=0).sum(axis=0)

@@ -17,7 +17,7 @@ import polars as pl
 from knee import _kernels
 from knee.queueing.arguments import checked_whole
 from knee.queueing.errors import ArgumentError, QueueingError, SizeError
-from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station, refuse_unequal_service
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, refuse_timeless, refuse_unequal_service
 from knee.queueing.single.arguments import check_share, check_time
 from knee.queueing.single.line import Line
 from knee.queueing.single.station import inverted
@@ -246,9 +246,7 @@ def solve_closed(network: Network, population: int) -> ClosedSolution:
         raise ArgumentError("network", f"expected one class, not {list(network.classes)}; see solve_classes")
     population = checked_population("population", population)
     demands, think_time = network.demands[:, 0], float(network.think_times[0])
-    if not (demands.any() or think_time):
-        raise ArgumentError("network", "all demands and the think time are zero, so the throughput is unlimited")
-
+    refuse_timeless(network.classes, network.think_times + network.demands.sum(axis=0))
     if population == 0:
         return _unvisited(network)
     _refuse_size(population, (population, len(demands)), "take fewer customers or stations")
@@ -293,7 +291,7 @@ def _probabilities(network: Network, name: str, population: int) -> Floats:
     if not delay and not demands[queues].any():
         return np.asarray(np.eye(1, population + 1, population)[0])
     arrivals = _solve(population, delay, demands[queues].tolist(), [speeds[other] or [] for other in queues])[0][::-1]
-    logarithms = np.log(arrivals) + np.log(demands[index]) - np.log(_every_speed(network.stations[index], population))
+    logarithms = np.log(arrivals) + np.log(demands[index]) - np.log(_every_speed(speeds[index], population))
     # From the likeliest number outwards, so that rounding errors do not add up there.
     sums = np.concatenate(([0.0], np.cumsum(logarithms)))
     mode = int(np.argmax(sums))
@@ -302,17 +300,11 @@ def _probabilities(network: Network, name: str, population: int) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _every_speed(station: Station, population: int) -> Floats:
+def _every_speed(speeds: Sequence[float] | None, population: int) -> Floats:
     """μ(1), …, μ(N), relative to μ(1)."""
-    customers = np.arange(1.0, population + 1)
-    match station:
-        case Queue():
-            return np.asarray(np.minimum(customers, station.servers))
-        case LoadDependent():
-            rates = np.array(station.rates[:population])
-            return np.asarray(np.concatenate((rates, np.full(population - len(rates), rates[-1]))) / rates[0])
-        case _:
-            return np.asarray(customers)
+    if speeds is None:
+        return np.arange(1.0, population + 1)
+    return np.array(speeds)[np.minimum(np.arange(population), len(speeds) - 1)]
 
 
 def closed_throughput(population: int, delay: float, queues: Sequence[tuple[float, int]]) -> Floats:
@@ -383,9 +375,7 @@ def solve_states(
 
     Raises ArgumentError, SizeError.
     """
-    idle = [name for name, time in zip(classes, think_times + demands.sum(axis=0), strict=True) if time == 0]
-    if idle:
-        raise ArgumentError("network", f"all demands and the think time are zero for {', '.join(map(repr, idle))}")
+    refuse_timeless(classes, think_times + demands.sum(axis=0))
     queues = [index for index, speed in enumerate(speeds) if speed is not None]
     delays = [index for index, speed in enumerate(speeds) if speed is None]
     shape = tuple(population + 1 for population in populations)

@@ -146,8 +146,8 @@ class Network:
             object.__setattr__(self, argument, tuple(getattr(self, argument)))
         if not self.stations:
             raise ArgumentError("stations", "the network is empty; give it one station or more")
-        _refuse_twice("stations", self.names)
-        _refuse_twice("classes", tuple(self.classes))
+        refuse_twice("stations", self.names)
+        refuse_twice("classes", tuple(self.classes))
         if not self.classes:
             raise ArgumentError("classes", "expected one or more")
         _refuse_times("think_time", np.array(self.think_time, dtype=np.float64))
@@ -207,7 +207,14 @@ def refuse_unequal_service(network: Network) -> None:
                 )
 
 
-def _refuse_twice(argument: str, names: Sequence[str]) -> None:
+def refuse_timeless(classes: Sequence[str], times: Floats) -> None:
+    """Raises ArgumentError for classes whose rounds take no time: their throughput is unlimited."""
+    idle = [name for name, time in zip(classes, times, strict=True) if time == 0]
+    if idle:
+        raise ArgumentError("network", f"all demands and the think time are zero for {', '.join(map(repr, idle))}")
+
+
+def refuse_twice(argument: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ArgumentError(argument, f"{', '.join(map(repr, twice))} occurs more than once")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from knee.queueing.errors import ArgumentError
+from knee.queueing.network import refuse_twice
 
 # Decimals are rounded: 0.7 + 0.2 + 0.1 is below 1.
 ROW_TOLERANCE = 1e-9
@@ -34,9 +35,7 @@ def visits_from_routing(stations: Sequence[str], routing: ArrayLike, reference: 
         For a wrong shape, values that are not probabilities, rows that do not sum to one, unreachable stations,
         stations from which hardly any customer returns, and duplicate names.
     """
-    twice = sorted({name for name in stations if stations.count(name) > 1})
-    if twice:
-        raise ArgumentError("stations", f"{', '.join(map(repr, twice))} occurs more than once")
+    refuse_twice("stations", stations)
     names = list(stations) if reference is not None else ["the outside", *stations]
     probabilities = np.array(routing, dtype=np.float64)
     _refuse(names, probabilities)

@@ -16,7 +16,7 @@ from knee import _kernels
 from knee.queueing.arguments import checked_whole
 from knee.queueing.closed import checked_population
 from knee.queueing.errors import ArgumentError, QueueingError
-from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station
+from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station, refuse_timeless
 from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
 from knee.queueing.rounds import Forks, Rounds, per_class, plan_rounds
 from knee.queueing.shapes import Exponential, KernelShape, Shape
@@ -137,7 +137,9 @@ def simulate(
     levels = _levels(network, priorities or {})
     way = plan_rounds(network, forks, routing)
     _refuse_blocking(network, blocking, way)
-    _refuse_timeless(network, customers)
+    closed = [population is not None for population in customers]
+    takes = network.think_times + network.demands.sum(axis=0)
+    refuse_timeless(np.array(network.classes)[closed].tolist(), takes[closed])
     if time is None:
         _refuse_overload(network, rates, limits, blocking)
     observed, in_time = _length(rounds, time), time is not None
@@ -380,13 +382,6 @@ def _refuse_strangers(argument: str, named: Mapping[str, object], network: Netwo
     unknown = [name for name in named if name not in network.names]
     if unknown:
         raise ArgumentError(argument, f"no station {unknown[0]!r}: expected one of {list(network.names)}")
-
-
-def _refuse_timeless(network: Network, populations: Sequence[int | None]) -> None:
-    takes = network.think_times + network.demands.sum(axis=0)
-    for name, population, time in zip(network.classes, populations, takes, strict=True):
-        if population is not None and time == 0:
-            raise ArgumentError("network", f"all demands and the think time are zero for {name!r}")
 
 
 def _refuse_coarse(network: Network, until: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from knee.queueing.single.arguments import check_arrivals, check_count, check_rate, check_scv
+from knee.queueing.single.arguments import check_count, check_scv
 from knee.queueing.single.mmm import MMm
 from knee.queueing.single.station import SingleStation
 
@@ -45,8 +45,7 @@ class GGm(SingleStation):
     service_scv: float
 
     def __post_init__(self) -> None:
-        check_arrivals("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
+        super().__post_init__()
         check_count("servers", self.servers, 1)
         check_scv("arrival_scv", self.arrival_scv)
         check_scv("service_scv", self.service_scv)

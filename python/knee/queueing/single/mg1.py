@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import check_arrivals, check_rate, check_scv
+from knee.queueing.single.arguments import check_scv
 from knee.queueing.single.station import SingleStation
 
 
@@ -43,8 +43,7 @@ class MG1(SingleStation):
     servers: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        check_arrivals("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
+        super().__post_init__()
         check_scv("service_scv", self.service_scv)
         if self.service_skewness is not None:
             self._check_skewness(self.service_skewness)

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import (
-    STATES_MAX,
-    check_arrivals,
-    check_customers,
-    check_rate,
-    check_share,
-    check_time,
-)
+from knee.queueing.single.arguments import STATES_MAX, check_customers, check_share, check_time
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
@@ -44,8 +37,7 @@ class MMInfinity(SolvedStation):
     servers: float = field(default=math.inf, init=False)
 
     def __post_init__(self) -> None:
-        check_arrivals("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
+        super().__post_init__()
         if self.arrival_rate / self.service_rate > STATES_MAX:
             raise ArgumentError("arrival_rate", f"expected at most {STATES_MAX:,} times the service rate")
 

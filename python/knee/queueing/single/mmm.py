@@ -6,14 +6,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from knee.queueing.single.arguments import (
-    check_arrivals,
-    check_count,
-    check_customers,
-    check_rate,
-    check_share,
-    check_time,
-)
+from knee.queueing.single.arguments import check_count, check_customers, check_share, check_time
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.station import SolvedStation
 
@@ -49,8 +42,7 @@ class MMm(SolvedStation):
     servers: int
 
     def __post_init__(self) -> None:
-        check_arrivals("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
+        super().__post_init__()
         check_count("servers", self.servers, 1)
         self._idle()
 

@@ -8,14 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from knee.queueing.errors import ArgumentError
-from knee.queueing.single.arguments import (
-    STATES_MAX,
-    check_arrivals,
-    check_count,
-    check_customers,
-    check_rate,
-    check_time,
-)
+from knee.queueing.single.arguments import STATES_MAX, check_count, check_customers, check_time
 from knee.queueing.single.erlang import Floats, occupancy_weights
 from knee.queueing.single.line import Line
 from knee.queueing.single.station import SolvedStation
@@ -50,8 +43,7 @@ class MMmK(SolvedStation):
     capacity: int
 
     def __post_init__(self) -> None:
-        check_arrivals("arrival_rate", self.arrival_rate)
-        check_rate("service_rate", self.service_rate)
+        super().__post_init__()
         check_count("servers", self.servers, 1)
         check_count("capacity", self.capacity, 1)
         if self.capacity < self.servers:

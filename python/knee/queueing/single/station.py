@@ -16,7 +16,7 @@ from sys import float_info
 from scipy.optimize import brentq
 
 from knee.queueing.errors import UnstableError
-from knee.queueing.single.arguments import check_share
+from knee.queueing.single.arguments import check_arrivals, check_rate, check_share
 
 
 class SingleStation(ABC):
@@ -30,6 +30,10 @@ class SingleStation(ABC):
     arrival_rate: float
     service_rate: float
     servers: float
+
+    def __post_init__(self) -> None:
+        check_arrivals("arrival_rate", self.arrival_rate)
+        check_rate("service_rate", self.service_rate)
 
     @property
     def _service(self) -> Fraction:
