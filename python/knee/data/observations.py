@@ -12,12 +12,11 @@ import polars as pl
 
 from knee.data.once import once
 from knee.data.outages import outages
-from knee.data.trim import COVERED_S, RUN, trimmed
+from knee.data.trim import COVERED_S, NS_PER_MS, RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
 
-_NS_PER_MS = 1e6
 _LINE_OVERHANG_S = 0.15
 """A line for the last second before the start may extend up to this long beyond the start without requests from after
 it."""
@@ -134,7 +133,7 @@ def _stage_times(windows: pl.DataFrame) -> pl.DataFrame:
 
     def mean_ms(role: str, column: str) -> pl.Expr:
         chosen = (pl.col("role") == role) & pl.col(column).is_not_null()
-        return (pl.col(column).filter(chosen).sum() / pl.col("count").filter(chosen).sum() / _NS_PER_MS).fill_nan(None)
+        return (pl.col(column).filter(chosen).sum() / pl.col("count").filter(chosen).sum() / NS_PER_MS).fill_nan(None)
 
     def miss_share(role: str) -> pl.Expr:
         chosen = (pl.col("role") == role) & pl.col("op").is_in(("get", "multiget"))
@@ -191,7 +190,7 @@ def _think_times(stations: pl.DataFrame) -> pl.DataFrame:
         .group_by(RUN)
         .agg(
             pl.when(pl.col("thinks").sum() > 0)
-            .then(pl.col("think_sum_ns").sum() / pl.col("thinks").sum() / _NS_PER_MS)
+            .then(pl.col("think_sum_ns").sum() / pl.col("thinks").sum() / NS_PER_MS)
             .alias("_think_ms")
         )
     )

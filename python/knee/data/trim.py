@@ -30,6 +30,8 @@ On pure noise MSER cuts a batch or two in about one run of six; these cuts hardl
 COVERED_S = pl.max_horizontal(pl.lit(1.0), pl.col("seconds").round())
 """Whole seconds that a window covers: one, or several if the process lacked CPU time."""
 
+NS_PER_MS = 1e6
+
 TIMED = pl.col("count").filter(pl.col("response_sum_ns").is_not_null()).sum()
 """Requests with a response time; an operation that always failed may have none."""
 

@@ -11,7 +11,7 @@ from knee.data.measurements import configuration
 from knee.data.observations import observations
 from knee.data.pools import waited_for
 from knee.data.threads import threads
-from knee.data.trim import RUN, TIMED, steadiness, trimmed
+from knee.data.trim import NS_PER_MS, RUN, TIMED, steadiness, trimmed
 from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares, links
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
@@ -22,7 +22,6 @@ from knee.stats.intervals import LEVEL
 if TYPE_CHECKING:
     from knee.data import Dataset
 
-_NS_PER_MS = 1e6
 _PROCESS = [*RUN, "role", "process"]
 
 
@@ -69,7 +68,7 @@ def request_types(dataset: Dataset) -> pl.DataFrame:
             .agg(
                 pl.col("rate").sum().alias(f"{prefix}throughput"),
                 pl.when(timed > 0)
-                .then(pl.col("response_sum_ns").sum() / timed / _NS_PER_MS)
+                .then(pl.col("response_sum_ns").sum() / timed / NS_PER_MS)
                 .alias(f"{prefix}response_ms"),
                 *more,
             )
@@ -90,7 +89,7 @@ def stations(dataset: Dataset) -> pl.DataFrame:
         .with_columns(
             (pl.col("count") / pl.col("seconds")).alias("throughput"),
             *(
-                (pl.col(f"{stage}_sum_ns") / pl.col("count") / _NS_PER_MS).alias(f"{stage}_ms")
+                (pl.col(f"{stage}_sum_ns") / pl.col("count") / NS_PER_MS).alias(f"{stage}_ms")
                 for stage in ("queueing", "service")
             ),
         )

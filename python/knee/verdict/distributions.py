@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from knee.data.hdr import Histogram
-from knee.data.trim import RUN, trimmed
+from knee.data.trim import NS_PER_MS, RUN, trimmed
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -22,8 +22,6 @@ BINS_PER_DECADE = 20
 
 ALL = "all"
 """Name for all operations together."""
-
-_NS_PER_MS = 1e6
 
 Merged = dict[tuple[int, int, str, str], Histogram]
 
@@ -53,8 +51,8 @@ def percentiles(histograms: Merged) -> pl.DataFrame:
     for (point, role, op), repetitions in _grouped(histograms).items():
         whole = Histogram.merge(repetitions)
         for percentile in PERCENTILES:
-            each = [one.percentile(percentile) / _NS_PER_MS for one in repetitions]
-            value = whole.percentile(percentile) / _NS_PER_MS
+            each = [one.percentile(percentile) / NS_PER_MS for one in repetitions]
+            value = whole.percentile(percentile) / NS_PER_MS
             rows.append((point, role, op, percentile, value, min(each), max(each)))
     columns = ["point", "role", "op", "percentile", "value_ms", "low_ms", "high_ms"]
     schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 4], strict=True))
@@ -86,7 +84,7 @@ def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:
     bin. Bins have equal width on a logarithmic axis. The histogram must not be empty."""
     lows, widths = histogram.buckets()
     filled = np.flatnonzero(histogram.counts)
-    middles_ms = (lows[filled] + widths[filled] / 2) / _NS_PER_MS
+    middles_ms = (lows[filled] + widths[filled] / 2) / NS_PER_MS
     numbers = np.floor(np.log10(middles_ms) * BINS_PER_DECADE).astype(np.int64)
     first, last = int(numbers[0]), int(numbers[-1])
     counts = np.zeros(last - first + 1, dtype=np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from knee.data.hdr import Histogram
-from knee.data.trim import RUN
+from knee.data.trim import NS_PER_MS, RUN
 from knee.lab.deploy import pgbench
 from knee.spec import Configuration
 from knee.stats.comparisons import scattered_mean
@@ -26,8 +26,6 @@ from knee.verdict.outcomes import OUTCOMES
 
 if TYPE_CHECKING:
     from knee.data import Dataset
-
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,9 @@ def operations(
             items=items.get(point, {}).get(name, 1),
             per_s=mean_interval([good.get(number, 0) / s for number, s in seconds[point].items()], level),
             failed=sum(errors for _, errors in counts.values()) / sum(count for count, _ in counts.values()),
-            mean_ms=scattered_mean(np.array([one.mean / _NS_PER_MS for one in each.values()]), level),
-            p50_ms=whole.percentile(50) / _NS_PER_MS,
-            p99_ms=whole.percentile(99) / _NS_PER_MS,
+            mean_ms=scattered_mean(np.array([one.mean / NS_PER_MS for one in each.values()]), level),
+            p50_ms=whole.percentile(50) / NS_PER_MS,
+            p99_ms=whole.percentile(99) / NS_PER_MS,
         )
     return found
 

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from knee.data.hdr import Histogram
+from knee.data.trim import NS_PER_MS
 from knee.stats.intervals import LEVEL, Interval, mean_interval, paired_ratio_interval
 from knee.verdict.clusters import Clusters, find_clusters
 from knee.verdict.distributions import Merged, densities
@@ -24,8 +25,6 @@ ALL_READS = "all reads"
 
 OPERATION = pl.when(pl.col("op").is_in(list(OUTCOMES))).then(pl.lit("read")).otherwise("op").alias("op")
 """The requested operation of a window: reads are one operation, whatever their outcome."""
-
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True)
@@ -85,15 +84,15 @@ def _outcomes(repetitions: Sequence[dict[str, Histogram]], level: float) -> tupl
             continue
         together = Histogram.merge(one[name] for one in own)
         pairs = [(one[name], one["ordinary"]) for one in own if "ordinary" in one]
-        p50_ms, p99_ms, max_ms = (together.percentile(percentile) / _NS_PER_MS for percentile in (50, 99, 100))
+        p50_ms, p99_ms, max_ms = (together.percentile(percentile) / NS_PER_MS for percentile in (50, 99, 100))
         found.append(
             Outcome(
                 name=name,
                 count=together.total,
                 share=together.total / whole.total,
                 time_share=together.mean * together.total / (whole.mean * whole.total),
-                mean_ms=mean_interval([one[name].mean / _NS_PER_MS for one in own], level),
-                pooled_ms=together.mean / _NS_PER_MS,
+                mean_ms=mean_interval([one[name].mean / NS_PER_MS for one in own], level),
+                pooled_ms=together.mean / NS_PER_MS,
                 times=paired_ratio_interval([this.mean / other.mean for this, other in pairs], level),
                 longer=mean_interval([_longer(this, other) for this, other in pairs], level),
                 p50_ms=p50_ms,

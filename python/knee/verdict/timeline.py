@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from knee.data.trim import RESPONSE_NS, RUN, trimmed
+from knee.data.trim import NS_PER_MS, RESPONSE_NS, RUN, trimmed
 from knee.verdict.outcomes import OPERATION
 
 if TYPE_CHECKING:
     from knee.data import Dataset
-
-_NS_PER_MS = 1e6
 
 _LOG_SECONDS_MIN = 20
 """Shortest run, in seconds, that shows whether its log grows."""
@@ -36,7 +34,7 @@ def load_per_second(dataset: Dataset) -> pl.DataFrame:
         .group_by(*RUN, "elapsed_s")
         .agg(
             (pl.col("count") / pl.col("seconds")).sum().alias("throughput"),
-            (RESPONSE_NS / _NS_PER_MS).alias("response_ms"),
+            (RESPONSE_NS / NS_PER_MS).alias("response_ms"),
         )
         .select(*RUN, _MIDDLE, "throughput", "response_ms")
         .sort(*RUN, "middle_s")
@@ -52,7 +50,7 @@ def operations_per_second(dataset: Dataset) -> pl.DataFrame:
     load = _of_load(dataset)
     timed = (
         load.group_by(*RUN, "elapsed_s", OPERATION)
-        .agg((RESPONSE_NS / _NS_PER_MS).alias("response_ms"))
+        .agg((RESPONSE_NS / NS_PER_MS).alias("response_ms"))
         .drop_nulls(["op", "response_ms"])
     )
     return (
@@ -91,7 +89,7 @@ def store_per_second(dataset: Dataset) -> pl.DataFrame:
             (pl.col("file_live_bytes").sum() / 1e6).alias("live_mb"),
             pl.col("versions").sum(),
             pl.col("snapshot_age_s").max(),
-            commits.then(pl.col("commit_sum_ns").sum() / pl.col("commits").sum() / _NS_PER_MS).alias("commit_ms"),
+            commits.then(pl.col("commit_sum_ns").sum() / pl.col("commits").sum() / NS_PER_MS).alias("commit_ms"),
             commits.then(pl.col("commit_records").sum() / pl.col("commits").sum()).alias("commit_records"),
         )
         .select(*RUN, _MIDDLE, "file_mb", "live_mb", "versions", "snapshot_age_s", "commit_ms", "commit_records")
