@@ -187,7 +187,11 @@ pub fn main() -> ExitCode {
 impl Flags {
     /// Parses a command line.
     fn read(words: impl IntoIterator<Item: Into<OsString>>) -> Result<Flags, clap::Error> {
-        let words = words.into_iter().map(Into::<OsString>::into);
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        if has_stray_address(&words) {
+            let why = "an address is in a wrong place: use --database ADDRESS\n";
+            return Err(clap::Error::raw(UsageError::UnknownArgument, why));
+        }
         let matches = Flags::command().try_get_matches_from(words);
         matches.and_then(Flags::of)
     }
@@ -210,6 +214,18 @@ impl Flags {
             }
         }
     }
+}
+
+/// Whether an argument looks like an address, but is not the value of `--database`. clap's message would repeat its
+/// password.
+fn has_stray_address(words: &[OsString]) -> bool {
+    let mut is_database = false;
+    words.iter().any(|word| {
+        let word = word.to_string_lossy();
+        let may_be_address = is_database || word.starts_with("--database=");
+        is_database = word == "--database";
+        !may_be_address && ["://", "password="].iter().any(|part| word.contains(part))
+    })
 }
 
 fn run(flags: &Serve) -> Result<(), Failure> {
@@ -407,5 +423,12 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("--database must be") && !text.contains("secret"), "{text}");
         }
+    }
+
+    #[test]
+    fn default_address_is_this_machine() {
+        let serve = Flags::parse_from(["knee-queue"]).serve;
+        assert!(serve.listen.ip().is_loopback());
+        assert_eq!(serve.observing.admin, None);
     }
 }

@@ -46,6 +46,7 @@ fn each_request_is_a_line_of_the_trace() {
 
 #[test]
 fn unusable_flags_are_refused_and_no_address_is_repeated() {
+    const STRAY: &str = "error: an address is in a wrong place: use --database ADDRESS\n";
     let rows = [
         (
             vec!["--database", "postgresql://me:hunter2@127.0.0.1/messages"],
@@ -87,6 +88,11 @@ fn unusable_flags_are_refused_and_no_address_is_repeated() {
              least 29",
         ),
         (vec!["migrate", "--database", "sqlite"], 2, "only PostgreSQL needs migration"),
+        (vec!["postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
+        (vec!["migrate", "postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
+        (vec!["--threads", "postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
+        (vec!["--databse=postgresql://me:hunter2@127.0.0.1/messages"], 2, STRAY),
+        (vec!["host=localhost user=me password=hunter2"], 2, STRAY),
     ];
     for (flags, code, said) in rows {
         let output = refused(QUEUE, &flags);
