@@ -73,10 +73,14 @@ class Machines:
         )
         return self._hosts.start(command, self.folder / f"{name}.lines", self.folder / f"{name}.log", lambda *_: None)
 
-    def lab(self, *settings: str, before: str = "") -> subprocess.Popen[str]:
+    def lab(self, *settings: str, before: str = "", resume: Path | None = None) -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
-        argv += [str(REPOSITORY / "experiments" / "baseline-one-middleware.toml"), "--cluster", self.scheduler]
-        argv += [part for setting in (*SHORT, *settings) for part in ("--set", setting)]
+        argv += ["--cluster", self.scheduler]
+        if resume is None:
+            argv.append(str(REPOSITORY / "experiments" / "baseline-one-middleware.toml"))
+            argv += [part for setting in (*SHORT, *settings) for part in ("--set", setting)]
+        else:
+            argv += ["--resume", str(resume)]
         if isinstance(self._hosts, EmulatedHosts):
             argv = list(self._hosts.placed("lab").namespace.entering(argv))
         lab = subprocess.Popen(
@@ -195,7 +199,10 @@ def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1, said
     assert "store-0: no worker of the cluster takes it (workers: clients, middleware-0); start one with" in said
-    assert machines.dataset().points["status"].to_list() == ["failed"]
+    dataset = machines.dataset()
+    assert dataset.points["status"].to_list() == ["failed"]
+    resume = f"knee run --resume {dataset.path.relative_to(machines.folder)} --cluster {machines.scheduler}"
+    assert f"continue with `{resume}`" in said
     wait_until(lambda: all(map(is_gone, ended)), "all programs have ended", PATIENCE_S)
 
 
@@ -218,3 +225,24 @@ def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machin
     assert running.returncode == 1, said
     assert "middleware-1: no worker of the cluster takes it" in said
     assert not list(machines.folder.glob("runs/*/*"))
+def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) -> None:
+    killed = machines.lab("load.clients=[6, 12]", "measure.seconds=6")
+    machines.wait_for_load()
+    left = [each for name in machines.workers for each in machines.programs(name)]
+    killed.kill()
+    killed.communicate()
+    assert len(left) == 5
+    assert not any(map(is_gone, left))
+    begun = machines.dataset()
+    resumed = machines.lab(resume=begun.path)
+    # Without the resumed lab, they would run for another minute.
+    wait_until(lambda: all(map(is_gone, left)), "the killed lab's programs have ended", 30)
+    _, said = resumed.communicate(timeout=PATIENCE_S)
+    assert resumed.returncode == 0, said
+    dataset = machines.dataset()
+    assert dataset.points["status"].to_list() == ["done", "done"]
+    (again,) = dataset.manifest["resumed"]
+    assert again["cluster"]["hosts"] == begun.manifest["cluster"]["hosts"]
+    assert not any(machines.programs(name) for name in machines.workers)
+
+

@@ -268,7 +268,7 @@ def test_missing_runs_and_wrong_values_give_warnings(folder: RunFolder, experime
     assert dataset.summaries.select("losses", "reconnects").row(0) == (3, 1)
     note, missing, wrong = warnings_of_folder(dataset)
     assert words.warning(note) == "A note."
-    assert missing == Incomplete(1, 2, str(folder.path))
+    assert missing == Incomplete(1, 2, f"`knee run --resume {folder.path}`")
     assert wrong == WrongAnswers(2, of_messages=False)
 
 

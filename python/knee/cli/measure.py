@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,7 +18,7 @@ from knee import spec
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
-from knee.data.reading import EXPERIMENT
+from knee.data.reading import EXPERIMENT, resuming
 from knee.errors import KneeError, SpecError
 from knee.lab import programs
 from knee.lab.command import Command
@@ -85,7 +86,7 @@ def _measure(
         # Read the file once: the folder keeps the measured text, even if the file changes or is a pipe.
         text = spec.read(_found(file))
         experiment = spec.parse(text, str(file), spec.parse_overrides(overrides or []))
-        host, found = _host_of(experiment, cluster, cleanup)
+        host, found = _host_of(experiment, cluster, cleanup, {})
         check_processors(experiment, host)
         seed = experiment.measure.seed
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
@@ -97,11 +98,12 @@ def _measure(
         begun = Dataset.open(resume)
         check_resumable(begun.manifest, cluster)
         experiment = begun.spec
-        host, found = _host_of(experiment, cluster, cleanup)
-        check_processors(experiment, host)
         folder = RunFolder(resume)
+        # With the lock, no other lab is left whose agents on the workers this one ends.
         folder.lock()
         folder.check_fingerprint(begun.manifest)
+        host, found = _host_of(experiment, cluster, cleanup, begun.manifest.get("cluster", {}))
+        check_processors(experiment, host)
         manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
     if isinstance(host, EmulatedHosts):
         # The hosts of a tier have equal links.
@@ -194,8 +196,10 @@ def confirm(
     print(f"run folder: {path}")
 
 
-def _host_of(experiment: spec.Spec, cluster: str | None, cleanup: ExitStack) -> tuple[Host, dict[str, Path]]:
-    """The host, and the programs that it has."""
+def _host_of(
+    experiment: spec.Spec, cluster: str | None, cleanup: ExitStack, begun: Mapping[str, Any]
+) -> tuple[Host, dict[str, Path]]:
+    """The host, and the programs that it has. `begun` is the manifest's record of the cluster on which a run began."""
     if cluster is None:
         host = EmulatedHosts() if experiment.measure.hosts == "emulated" else LocalHost()
         return host, check_programs(experiment)
@@ -205,7 +209,7 @@ def _host_of(experiment: spec.Spec, cluster: str | None, cleanup: ExitStack) -> 
     check_elsewhere(experiment)
     cleanup.enter_context(programs.elsewhere())
     found = check_programs(experiment)
-    workers = ClusterHost(cluster, tiers_programs(found))
+    workers = ClusterHost(cluster, tiers_programs(found), begun)
     cleanup.callback(workers.leave)
     # Factors may change the numbers of hosts.
     for name, link in dict(each for run in runs(experiment, 0) for each in links_of(run.configuration.system)).items():
@@ -230,7 +234,7 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
     console = Console(stderr=True)
     settings = experiment.measure
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
-    kept = f"finished measurements are kept; continue with `knee run --resume {folder.path}`"
+    kept = f"finished measurements are kept; continue with {resuming(folder.path, manifest)}"
 
     lost: list[str] = []
 
@@ -258,18 +262,17 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
         print(f"knee: {error}\n{kept}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from None
     if tally.failed:
-        _print_failures(tally, folder.path)
+        _print_failures(tally, resuming(folder.path, manifest))
     return tally
 
 
-def _print_failures(tally: Tally, path: Path) -> None:
+def _print_failures(tally: Tally, resume: str) -> None:
     reasons = list(dict.fromkeys(reason for _, reason in tally.failed))
     for reason in reasons[:5]:
         print(f"knee: {reason}", file=sys.stderr)
     them = "it" if len(tally.failed) == 1 else "them"
     total = counted(tally.done + len(tally.failed), "measurement")
-    resume = f"`knee run --resume {path}` repeats {them}"
-    print(f"knee: {len(tally.failed)} of {total} failed; {resume}", file=sys.stderr)
+    print(f"knee: {len(tally.failed)} of {total} failed; {resume} repeats {them}", file=sys.stderr)
 
 
 def _conclude(path: Path) -> None:

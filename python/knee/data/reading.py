@@ -38,6 +38,13 @@ def machines(cluster: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {host: workers.get(worker, {}).get("host", {}) for host, worker in cluster.get("hosts", {}).items()}
 
 
+def resuming(path: Path, manifest: Mapping[str, Any]) -> str:
+    """The command that makes the missing runs of a folder, with the scheduler of its last workers."""
+    parts = [manifest, *manifest.get("resumed", ())]
+    schedulers = [at for part in parts if (at := part.get("cluster", {}).get("scheduler"))]
+    return f"`knee run --resume {path}{f' --cluster {schedulers[-1]}' if schedulers else ''}`"
+
+
 class Dataset:
     """The measurements of a run, as frames with the columns of :mod:`knee.data.columns`. Each frame is read at first
     access.
@@ -121,7 +128,7 @@ class Dataset:
         """Why no run is complete, and the remedy; None if a run is complete."""
         if (self.points["status"] == "done").any():
             return None
-        resume = f"`knee run --resume {self.path}`"
+        resume = resuming(self.path, self.manifest)
         if self.points.is_empty():
             return f"no run is complete: no run has ended; {resume} makes them"
         # A failed run has a reason, an interrupted one does not. Runs are not in the order of points.
@@ -171,8 +178,8 @@ class Dataset:
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise DatasetError(
-                f"{part}: cannot be read: {reason}; `knee run --resume {self.path}` measures this run again "
-                "after the file is removed"
+                f"{part}: cannot be read: {reason}; {resuming(self.path, self.manifest)} measures this run again after "
+                "the file is removed"
             ) from error
 
 

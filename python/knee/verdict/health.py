@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from knee.data.outages import connections, outages
+from knee.data.reading import resuming
 from knee.data.trim import RUN, steadiness, trimmed
 from knee.data.utilization import OUTSIDERS_MAX
 from knee.stats.mser5 import WINDOWS_MIN
@@ -45,11 +46,11 @@ class Note:
 
 @dataclass(frozen=True)
 class Incomplete:
-    """Only `done` of `planned` runs are complete; `folder` is the run folder."""
+    """Only `done` of `planned` runs are complete; the command `resume` makes the others."""
 
     done: int
     planned: int
-    folder: str
+    resume: str
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ def warnings_of_folder(dataset: Dataset) -> list[HealthWarning]:
     if (why := dataset.why_empty) is not None:
         found.append(Note(why))
     elif done < planned:
-        found.append(Incomplete(done, planned, str(dataset.path)))
+        found.append(Incomplete(done, planned, resuming(dataset.path, dataset.manifest)))
     found += lost_connections(dataset)
     found += _unsent(dataset)
     if wrong := dataset.summaries["wrong_values"].sum():

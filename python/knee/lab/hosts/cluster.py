@@ -47,13 +47,14 @@ _CLOCK_OFF_MAX_S = 0.1
 
 
 class ClusterHost:
-    """The workers of the cluster at `address`. `needed` has the names of the programs of each tier. Raises WorkerError
-    without a scheduler.
+    """The workers of the cluster at `address`. `needed` has the names of the programs of each tier. `begun` is the
+    record of a lab that was killed: its agents end, and hosts keep their workers. Raises WorkerError without a
+    scheduler.
     """
 
-    def __init__(self, address: str, needed: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, address: str, needed: Mapping[str, Collection[str]], begun: Mapping[str, Any]) -> None:
         self._here = LocalHost()
-        self._lab = secrets.token_hex(8)
+        self._lab = begun.get("lab") or secrets.token_hex(8)
         self._address = address
         self._needed = needed
         try:
@@ -65,7 +66,7 @@ class ClusterHost:
         self._met: dict[str, Worker] = {}
         """All that ever had an agent, by Dask's address."""
         self._placed: dict[str, Worker] = {}
-        self._recorded: dict[str, str] = {}
+        self._recorded: dict[str, str] = dict(begun.get("hosts", {}))
         """The worker that each host had last."""
         self._processes: dict[str, RemoteProcess] = {}
         self._pulled_s = 0.0
@@ -265,6 +266,7 @@ class ClusterHost:
         return {
             "scheduler": self._address,
             "hosts": dict(self._recorded),
+            "lab": self._lab,
             "workers": {
                 worker.name: {
                     "address": worker.address,

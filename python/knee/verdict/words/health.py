@@ -31,8 +31,8 @@ def warning(found: HealthWarning) -> str:
     match found:
         case Note(text):
             return _sentence(text)
-        case Incomplete(done, planned, folder):
-            return f"Only {done} of {planned} runs are complete. `knee run --resume {folder}` runs the others."
+        case Incomplete(done, planned, resume):
+            return f"Only {done} of {planned} runs are complete. {resume} runs the others."
         case LostConnections():
             return _lost_connections(found)
         case Unsent():
