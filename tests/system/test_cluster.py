@@ -1,4 +1,5 @@
-"""Hosts that are workers of a Dask cluster: each in a network of its own as root, otherwise all on the loopback one."""
+"""Hosts that are workers of a Dask cluster: as root, each has a network of its own, and a boot id like a machine's.
+Otherwise all are on the loopback network of one machine."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from systems import is_gone, wait_until
 
 from knee.data import Dataset
 from knee.data.observations import observations
+from knee.data.utilization import utilizations
 from knee.lab.command import Command
 from knee.lab.hosts import Link
 from knee.lab.hosts.emulated import EmulatedHosts
@@ -34,6 +38,9 @@ SHORT = (
     "middleware.workers=[8]",
     "load.clients=[6]",
 )
+MACHINE = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')
+"""Runs a program on what looks like another machine, with the boot id in a file."""
+
 IMPATIENT = "from knee.lab.hosts import cluster; cluster._REPLACEMENT_S = 2; "
 
 
@@ -65,10 +72,12 @@ class Machines:
         return self._hosts.placed(name).address if isinstance(self._hosts, EmulatedHosts) else "127.0.0.1"
 
     def _start(self, name: str, *arguments: str) -> LocalProcess:
+        boot = self.folder / f"{name}.boot"
+        boot.write_text(f"{uuid.uuid4()}\n")
         command = Command(
             name,
             "dask",
-            (DASK, *arguments, "--no-dashboard"),
+            (*((*MACHINE, str(boot)) if IS_ROOT else ()), DASK, *arguments, "--no-dashboard"),
             environment=(("PYTHONPATH", str(REPOSITORY / "python")),),
         )
         return self._hosts.start(command, self.folder / f"{name}.lines", self.folder / f"{name}.log", lambda *_: None)
@@ -150,7 +159,14 @@ def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> 
         assert abs(worker["clock_ahead_s"]) <= worker["clock_error_s"] < 1, worker
     assert dataset.manifest["programs"]["memcached"]["version"].startswith("memcached ")
     targets = set(dataset.probes["target"])
-    assert targets == {"host", "knee", "load-0", "load-1", "load-2", "middleware-0", "store-0"}
+    agents = {"knee-0", "knee-1", "knee-2"}
+    assert targets == {"host", *agents, "load-0", "load-1", "load-2", "middleware-0", "store-0"}
+    assert set(dataset.probes["machine"]) == (set(machines.workers) if IS_ROOT else {"clients"})
+    busy = utilizations(dataset).filter(resource="host CPU")
+    assert set(busy.select("role", "process").rows()) == (
+        {("load", "clients"), ("middleware", "middleware-0"), ("store", "store-0")} if IS_ROOT else {("host", "host")}
+    )
+    assert busy["utilization"].is_between(0.01, 1.1).all(), busy
     assert not any(machines.programs(name) for name in machines.workers)
 
 
@@ -164,6 +180,7 @@ def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     worker = agent.parent()
     assert worker is not None
     worker.kill()
+    killed_s = time.time()
     wait_until(lambda: is_gone(store) and is_gone(agent), "the store ends with its worker", PATIENCE_S)
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 0, said
@@ -172,6 +189,8 @@ def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     (lost,) = dataset.manifest["cluster"]["lost"]
     assert lost.startswith("worker store-0 (tcp://"), lost
     assert dataset.points["status"].to_list() == ["done"]
+    # The repeated point was measured after the loss.
+    assert (dataset.summaries["started_unix_s"] > killed_s).all()
 
 
 def test_worker_of_an_ended_agent_starts_another(machines: Machines) -> None:
@@ -219,12 +238,6 @@ def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> Non
     assert all(is_gone(each) for each in [*programs, *agents] if each is not None)
 
 
-def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machines: Machines) -> None:
-    running = machines.lab("middleware.hosts=[1, 2]", before=IMPATIENT.replace("_REPLACEMENT_S", "_JOINING_S"))
-    _, said = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode == 1, said
-    assert "middleware-1: no worker of the cluster takes it" in said
-    assert not list(machines.folder.glob("runs/*/*"))
 def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) -> None:
     killed = machines.lab("load.clients=[6, 12]", "measure.seconds=6")
     machines.wait_for_load()
@@ -246,3 +259,9 @@ def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) ->
     assert not any(machines.programs(name) for name in machines.workers)
 
 
+def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machines: Machines) -> None:
+    running = machines.lab("middleware.hosts=[1, 2]", before=IMPATIENT.replace("_REPLACEMENT_S", "_JOINING_S"))
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, said
+    assert "middleware-1: no worker of the cluster takes it" in said
+    assert not list(machines.folder.glob("runs/*/*"))

@@ -14,8 +14,6 @@ from knee.data import Dataset
 from knee.data.csv import parse
 from knee.data.observations import observations
 from knee.data.utilization import cpu_shares, utilizations
-from knee.errors import FitError
-from knee.fit.setups import layered_systems
 from knee.laws import laws_of_run, sentences
 from knee.verdict import Findings, analyse, render_text, words
 from knee.verdict.analyse import VERDICTS_MAX
@@ -542,21 +540,6 @@ def test_a_store_that_only_the_probe_sees_is_measured() -> None:
 def test_links_that_were_not_emulated_are_not_measured() -> None:
     dataset = with_system(synthetic_dataset(System(), (8,)), "load", link_mbit=100.0)
     assert "the use of the links (link_mbit was not emulated)" in evidence_of_run(dataset).unmeasured
-
-
-def test_processors_of_several_machines_are_unmeasured() -> None:
-    dataset = synthetic_dataset(System())
-    workers = {name: {"address": f"tcp://{name}:1", "boot": name} for name in ("load", "store-0")}
-    dataset.manifest = {**dataset.manifest, "cluster": {"workers": workers}}
-    dataset.computed = {}
-    assert "host" not in utilizations(dataset)["role"]
-    found = only_verdict(dataset).bottleneck
-    assert found.unmeasured == ("the processors of each machine", "the network between the machines")
-    assert found.confidence != "high"
-    with pytest.raises(FitError, match="several machines"):
-        layered_systems(dataset, [], level=0.95, seed=0)
-    workers["store-0"]["boot"] = "load"
-    assert not dataset.has_machines
 
 
 def with_full_link(role: str) -> Dataset:

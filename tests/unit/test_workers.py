@@ -16,7 +16,7 @@ from knee.errors import ProcessError, SpecError
 from knee.lab import programs
 from knee.lab.command import Command, life, tied
 from knee.lab.hosts.agent import Agent, _Child
-from knee.lab.hosts.remote import chosen, summed
+from knee.lab.hosts.remote import chosen, named
 from knee.lab.run import check_elsewhere, tiers_programs
 
 WORKERS: dict[str, dict[str, Any]] = {
@@ -54,20 +54,23 @@ def test_host_keeps_its_worker_while_there_is_room() -> None:
     assert chosen("store-0", WORKERS, {}, "c") == "a"
 
 
-def test_samples_of_one_machine_count_once_and_of_several_add_up() -> None:
-    def of(target: str, second: int, cpu_s: float) -> dict[str, Any]:
-        return {"second": second, "seconds": 1.0, "target": target, "cpu_user_s": cpu_s, "thread_cpu_max_s": cpu_s}
+def test_samples_have_their_machine_and_each_machine_once() -> None:
+    def of(target: str, cpu_s: float) -> dict[str, Any]:
+        return {"second": 7, "target": target, "cpu_user_s": cpu_s}
 
-    here = [of("host", 7, 1.0), of("host", 8, 1.0), of("knee", 7, 0.1), of("load-0", 7, 0.5)]
-    beside = [of("host", 7, 1.0), of("knee", 7, 0.2)]
-    there = [of("host", 7, 2.0), of("knee", 7, 0.3), of("store-0", 7, 0.7)]
-    total = {(one["target"], one["second"]): one for one in summed([("x", here), ("x", beside), ("y", there)])}
-    # Second 8 has no sample of the other machine.
-    assert set(total) == {("host", 7), ("knee", 7), ("load-0", 7), ("store-0", 7)}
-    assert total["host", 7]["cpu_user_s"] == 3.0
-    assert total["host", 7]["seconds"] == 1.0
-    assert total["knee", 7]["cpu_user_s"] == pytest.approx(0.6)
-    assert total["knee", 7]["thread_cpu_max_s"] == 0.3
+    here = [of("host", 1.0), of("knee", 0.1), of("load-0", 0.5)]
+    beside = [of("host", 1.1), of("knee", 0.2)]
+    there = [of("host", 2.0), of("knee", 0.3), of("store-0", 0.7)]
+    found = named([("clients", here), ("clients", beside), ("store-0", there)])
+    assert [(one["machine"], one["target"], one["cpu_user_s"]) for one in found] == [
+        ("clients", "host", 1.0),
+        ("clients", "knee-0", 0.1),
+        ("clients", "load-0", 0.5),
+        ("clients", "knee-1", 0.2),
+        ("store-0", "host", 2.0),
+        ("store-0", "knee-2", 0.3),
+        ("store-0", "store-0", 0.7),
+    ]
 
 
 EXPERIMENT = """\

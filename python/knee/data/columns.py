@@ -116,6 +116,7 @@ PROBES = pl.Schema(
         "second": pl.Int64(),
         **_of(pl.Float64(), "elapsed_s seconds"),
         "target": pl.String(),
+        "machine": pl.String(),
         **_of(pl.Float64(), "cpu_user_s cpu_system_s cpu_steal_s"),
         "cpu_count": pl.Int64(),
         "thread_cpu_max_s": pl.Float64(),
@@ -126,8 +127,9 @@ PROBES = pl.Schema(
 )
 """One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
 
-target      "host", or the name of a process as in WINDOWS ("store-0"), "knee" for the lab itself, or
-            "links-0" for a process that emulates a link
+target      "host", or the name of a process as in WINDOWS ("store-0"), "knee" for the lab itself ("knee-0" for its
+            agent on a cluster's worker), or "links-0" for a process that emulates a link
+machine     the machine in a cluster, by the name of its first worker; null on the lab's machine
 seconds     length of the sample; CPU seconds and bytes are within it
 cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor ran another guest)
 cpu_count   CPUs of the host (the capacity is cpu_count · seconds); for a process the number of its threads

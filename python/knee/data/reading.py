@@ -91,7 +91,7 @@ class Dataset:
 
     @property
     def has_machines(self) -> bool:
-        """Whether the hosts were on several machines, so that the probes' host is a sum over these."""
+        """Whether the hosts were on several machines."""
         parts = [self.manifest, *self.manifest.get("resumed", ())]
         workers = [each for part in parts for each in part.get("cluster", {}).get("workers", {}).values()]
         return len({each.get("boot", each["address"]) for each in workers}) > 1

@@ -38,10 +38,11 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
     second, as reported by the process, or by the probes if the process does not report it or other threads work for its
     tier (:mod:`knee.data.threads`). "CPU share": CPU time of a store with a limited share of the host's processors,
     over that share. "sending link", "receiving link": bytes on an emulated host's link, over its rate. "host CPU": CPU
-    time of all processes, over the time of all cores less stolen time; absent for several machines.
+    time of all processes, over the time of all cores less stolen time. Its process is the machine; its role is the
+    machine's only tier, or "host".
     """
     stations = trimmed(dataset, "stations")
-    probes = trimmed(dataset, "probes")
+    probes, of_machines = trimmed(dataset, "probes"), by_machine(dataset)
     keys = [*RUN, "role", "process"]
     pools = waited_for(dataset).select(*keys, pl.col("utilization").alias("connections"))
     own = stations.group_by(keys).agg(
@@ -67,9 +68,11 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .filter("confined")
         .select(*RUN, pl.lit("store").alias("role"), "process", pl.col("utilization").alias("CPU share"))
     )
+    tier = pl.when(pl.lit(dataset.has_machines)).then(pl.col("target").str.extract(r"^(load|middleware|store)-\d+$"))
+    tiers = of_machines.group_by(*RUN, "machine").agg(tier.drop_nulls().unique().alias("role"))
     host = (
-        probes.filter(pl.col("target") == "host", not dataset.has_machines)
-        .group_by(RUN)
+        of_machines.filter(pl.col("target") == "host")
+        .group_by(*RUN, "machine")
         .agg(
             (
                 (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum()
@@ -77,7 +80,11 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
                 / (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum()
             ).alias("host CPU")
         )
-        .with_columns(pl.lit("host").alias("role"), pl.lit("host").alias("process"))
+        .join(tiers, on=[*RUN, "machine"])
+        .with_columns(
+            pl.when(pl.col("role").list.len() == 1).then(pl.col("role").list.first()).otherwise(pl.lit("host"))
+        )
+        .rename({"machine": "process"})
     )
     return (
         pl.concat([own, pools, busiest, seen, confined, links(dataset), host], how="diagonal")
@@ -85,6 +92,20 @@ def utilizations(dataset: Dataset) -> pl.DataFrame:
         .drop_nulls("utilization")
         .sort(*keys, "resource")
     )
+
+
+@once
+def by_machine(dataset: Dataset) -> pl.DataFrame:
+    """The trimmed probes with the name of their `machine`: "host" unless the run had several. Folders of older versions
+    have the sum of several machines, which is left out.
+    """
+    machine = pl.col("machine") if dataset.has_machines else pl.lit("host")
+    return trimmed(dataset, "probes").with_columns(machine.alias("machine")).drop_nulls("machine")
+
+
+def cpu_of(machine: str) -> str:
+    """The name of a machine's processors."""
+    return "the host's CPU" if machine == "host" else f"{machine}'s CPU"
 
 
 @once
@@ -116,28 +137,35 @@ def links(dataset: Dataset) -> pl.DataFrame:
 
 @once
 def cpu_shares(dataset: Dataset) -> pl.DataFrame:
-    """CPU time by owner: `point, repetition, owner, share` of all the host's cores, over the trimmed windows. Owners
-    are "load", "middleware", "store", "links" (emulated delays), "knee" (the lab) and "others" (the rest of
-    the host's use).
+    """CPU time by owner: `point, repetition, machine, owner, share, share_of_all`, over the trimmed windows. The shares
+    are of the machine's cores, and of the cores of all machines. Owners are "load", "middleware", "store", "links"
+    (emulated delays), "knee" (the lab) and "others" (the rest of the machine's use).
     """
-    probes = trimmed(dataset, "probes").with_columns(
+    keys = [*RUN, "machine"]
+    probes = by_machine(dataset).with_columns(
         (pl.col("cpu_user_s") + pl.col("cpu_system_s")).alias("cpu_s"),
         pl.col("target").str.replace(r"-\d+$", "").alias("owner"),
     )
     host = (
         probes.filter(pl.col("target") == "host")
-        .group_by(RUN)
+        .group_by(keys)
         .agg(pl.col("cpu_s").sum().alias("used_s"), (pl.col("cpu_count") * pl.col("seconds")).sum().alias("capacity_s"))
+        .with_columns(pl.col("capacity_s").sum().over(RUN).alias("all_s"))
     )
-    owned = probes.filter(pl.col("target") != "host").group_by(*RUN, "owner").agg(pl.col("cpu_s").sum())
-    others = host.join(owned.group_by(RUN).agg(pl.col("cpu_s").sum()), on=RUN, how="left").select(
-        *RUN,
+    owned = probes.filter(pl.col("target") != "host").group_by(*keys, "owner").agg(pl.col("cpu_s").sum())
+    others = host.join(owned.group_by(keys).agg(pl.col("cpu_s").sum()), on=keys, how="left").select(
+        *keys,
         pl.lit("others").alias("owner"),
         (pl.col("used_s") - pl.col("cpu_s").fill_null(0.0)).clip(lower_bound=0.0).alias("cpu_s"),
     )
     return (
         pl.concat([owned, others], how="vertical")
-        .join(host, on=RUN)
-        .select(*RUN, "owner", (pl.col("cpu_s") / pl.col("capacity_s")).alias("share"))
-        .sort(*RUN, "owner")
+        .join(host, on=keys)
+        .select(
+            *keys,
+            "owner",
+            (pl.col("cpu_s") / pl.col("capacity_s")).alias("share"),
+            (pl.col("cpu_s") / pl.col("all_s")).alias("share_of_all"),
+        )
+        .sort(*keys, "owner")
     )

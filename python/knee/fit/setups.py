@@ -102,7 +102,10 @@ def layered_systems(
             raise FitError(f"{name}: {low} and {high} were measured in different configurations")
         return [(label, between(one, other, place)) for (label, one), (_, other) in zip(first, second, strict=True)]
     if dataset.has_machines:
-        raise FitError("the hosts were several machines, but the model has the processors of one")
+        raise FitError(
+            "the hosts were several machines, and the layered model has the processors of one; measure on one machine, "
+            "or predict clients only"
+        )
     table = with_demands(dataset, observations(dataset))
     if has_quantiles:
         table = with_quantiles(dataset, table)

@@ -12,7 +12,7 @@ from knee.data.observations import observations
 from knee.data.pools import waited_for
 from knee.data.threads import threads
 from knee.data.trim import NS_PER_MS, RUN, TIMED, steadiness, trimmed
-from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_shares, links
+from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, by_machine, cpu_of, cpu_shares, links
 from knee.laws.findings import LawReport, check_laws
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import CONNECTIONS, STATIONS, THREADS, WORKER_SLOTS
@@ -171,18 +171,18 @@ def _covered(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _host(dataset: Dataset) -> pl.DataFrame:
-    """All processors as one station, less stolen time and time of programs outside the experiment. A small outside
-    share is the kernel's work for the experiment, which belongs to no process. If outside programs filled the host, its
-    utilisation is unknown.
+    """All processors of a machine as one station, less stolen time and time of programs outside the experiment. A small
+    outside share is the kernel's work for the experiment, which belongs to no process. If outside programs filled the
+    host, its utilisation is unknown.
     """
     outsiders = cpu_shares(dataset).filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))
     share = pl.col("share").fill_null(0.0)
     taken_s = share * pl.col("_all_s")
     filled = (pl.col("_cpu_s") >= SATURATED * pl.col("_capacity_s")) & (share >= OUTSIDERS_DECISIVE)
     return (
-        trimmed(dataset, "probes")
-        .filter(pl.col("target") == "host", not dataset.has_machines)
-        .group_by(RUN)
+        by_machine(dataset)
+        .filter(pl.col("target") == "host")
+        .group_by(*RUN, "machine")
         .agg(
             (pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum().alias("_cpu_s"),
             (pl.col("cpu_count") * pl.col("seconds") - pl.col("cpu_steal_s").fill_null(0.0)).sum().alias("_capacity_s"),
@@ -190,7 +190,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
             pl.col("seconds").sum(),
         )
         .filter(pl.col("_capacity_s") > 0)
-        .join(outsiders, on=RUN, how="left")
+        .join(outsiders, on=[*RUN, "machine"], how="left")
         .with_columns(
             pl.when(~filled).then(pl.col("_cpu_s") - taken_s).alias("_cpu_s"),
             pl.when(~filled).then(pl.col("_capacity_s") - taken_s).alias("_capacity_s"),
@@ -198,7 +198,7 @@ def _host(dataset: Dataset) -> pl.DataFrame:
         )
         .select(
             *RUN,
-            pl.lit("the host's CPU").alias("station"),
+            pl.col("machine").map_elements(cpu_of, pl.String()).alias("station"),
             pl.lit(False).alias("software"),
             (pl.col("_capacity_s") / pl.col("seconds")).alias("servers"),
             (pl.col("_cpu_s") / pl.col("_capacity_s")).alias("utilization"),

@@ -23,15 +23,16 @@ def _of_part(sheet: Sheet) -> str:
     if usage.is_empty():
         return ""
     named = (
-        (pl.col("role") + " " + pl.col("resource"))
-        .str.replace("host host", "host")
+        pl.when(resource="host CPU")
+        .then(pl.col("process") + " CPU")
+        .otherwise(pl.col("role") + " " + pl.col("resource"))
         .str.replace(r" (station|generator|software)$", "")
     )
     means = _by_load(
         sheet,
-        usage.group_by("point", "repetition", "role", "resource")
-        .agg(pl.col("utilization").max().alias("value"))
-        .with_columns(named.alias("resource")),
+        usage.with_columns(named.alias("resource"))
+        .group_by("point", "repetition", "resource")
+        .agg(pl.col("utilization").max().alias("value")),
         ["resource"],
     )
     busiest = ", at the busiest process of its tier" if sheet.findings.details else ""
@@ -43,11 +44,12 @@ def _of_part(sheet: Sheet) -> str:
     )
     shares = sheet.findings.cpu_shares.filter(points)
     if not shares.is_empty():
-        owners = _by_load(sheet, shares.rename({"share": "value"}), ["owner"]).rename({"value": "share"})
+        of_all = shares.group_by("point", "repetition", "owner").agg(pl.col("share_of_all").sum().alias("value"))
+        owners = _by_load(sheet, of_all, ["owner"]).rename({"value": "share"})
         figures += sheet.figure(
             "cpu-shares",
             cpu_bars(records(owners), sheet.axis, sheet.naming.labels),
-            "CPU time by owner, as a share of all the host's cores. “knee” is the lab itself; “others” are "
+            "CPU time by owner, as a share of all cores. “knee” is the lab itself; “others” are "
             "programs outside the experiment.",
         )
     return f'<div class="grid">{figures}</div>' + _candidates(sheet) + _components(sheet) + _per_point(sheet)

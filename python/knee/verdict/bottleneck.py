@@ -8,6 +8,7 @@ wait for connections if there are fewer of them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -15,7 +16,7 @@ from typing import Literal
 import polars as pl
 
 from knee.data.trim import RUN
-from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED
+from knee.data.utilization import OUTSIDERS_DECISIVE, OUTSIDERS_MAX, SATURATED, cpu_of
 from knee.laws import Demand
 from knee.stats.intervals import LEVEL, mean_interval
 from knee.verdict.candidates import CLOSE, FULL, SLOTS, SOFT, Candidate, candidates_of, limits_among
@@ -48,9 +49,10 @@ class Bottleneck:
     chosen        the resources that are the bottleneck; several if they saturate together
     candidates    all measured resources, the busiest first
     components    parts of the response time and their growth from `from_clients` to `to_clients`, largest growth first
-    cpu_shares    by owner, the share of all cores' CPU time at the largest client count
+    cpu_shares    by owner, the share of CPU time at the largest client count: of all cores of `full_host`, or without
+                  it of the machine that other programs used most
     over_clients  whether client counts varied; otherwise utilisations are from one load
-    shares_host   whether the report shows which process used the host's CPU
+    full_host     the processors of a machine, if the report shows which processes used them
     waiting       full slots and connections that only wait for the chosen resources
     later         a resource that saturates only beyond the knee
     unexplained   the station of a table that is busy but does not explain the plateau, for the causes "not explained"
@@ -70,7 +72,7 @@ class Bottleneck:
     at_knee_clients: int | None = None
     to_clients: int = 0
     over_clients: bool = False
-    shares_host: bool = False
+    full_host: Candidate | None = None
     waiting: tuple[Candidate, ...] = ()
     later: Candidate | None = None
     unexplained: Candidate | None = None
@@ -172,10 +174,13 @@ def find_bottleneck_at_rate(
     return decision.without_bottleneck() if keeps_up else decision.bottleneck()
 
 
-def _owners(shares: pl.DataFrame) -> dict[str, float]:
-    """Each owner's mean share of the CPU time, the largest first."""
-    means = shares.group_by("owner").agg(pl.col("share").mean()).sort("share", descending=True)
-    return {str(owner): float(share) for owner, share in means.iter_rows()}
+def _owners(shares: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """By machine, each owner's mean share of the CPU time, the largest first."""
+    means = shares.group_by("machine", "owner").agg(pl.col("share").mean()).sort("share", descending=True)
+    found = defaultdict[str, dict[str, float]](dict)
+    for machine, owner, share in means.iter_rows():
+        found[machine][owner] = share
+    return found
 
 
 def without_knee(utilization: pl.DataFrame) -> Bottleneck:
@@ -208,7 +213,7 @@ class _Decision:
     knee: Knee
     candidates: tuple[Candidate, ...]
     components: tuple[Component, ...]
-    owners: dict[str, float]
+    owners: dict[str, dict[str, float]]
     load_limits: Sequence[str]
     load_waited: bool
     unmeasured: Sequence[str]
@@ -230,19 +235,20 @@ class _Decision:
             return self._verdict(Bottleneck("load generator", chosen=generators))
         if not chosen:
             return self._cannot_tell("nothing saturated")
-        on_host = any(c.resource == "host CPU" for c in chosen)
-        if on_host and self.owners.get("others", 0.0) >= OUTSIDERS_DECISIVE:
-            return self._verdict(Bottleneck("cannot tell", "other programs", shares_host=True))
-        if on_host and self.owners.get("links", 0.0) >= OUTSIDERS_DECISIVE:
-            return self._verdict(Bottleneck("cannot tell", "emulated links", shares_host=True))
+        host = next((c for c in chosen if c.resource == "host CPU"), None)
+        taken = {} if host is None else self.owners.get(host.process, {})
+        if taken.get("others", 0.0) >= OUTSIDERS_DECISIVE:
+            return self._verdict(Bottleneck("cannot tell", "other programs", full_host=host))
+        if taken.get("links", 0.0) >= OUTSIDERS_DECISIVE:
+            return self._verdict(Bottleneck("cannot tell", "emulated links", full_host=host))
         waiting = tuple(c for c in saturated if c not in chosen and c.resource in SLOTS)
         if not any(c.resource != "worker slots" for c in chosen):
             waiting = ()
         later = None
         if not waiting and all(c.resource in SOFT for c in chosen):
             later = next((c for c in saturated if c not in chosen), None)
-        found = Bottleneck("found", chosen=tuple(chosen), shares_host=on_host, waiting=waiting, later=later)
-        return self._verdict(found, *self._doubts_of_load(on_host=on_host))
+        found = Bottleneck("found", chosen=tuple(chosen), full_host=host, waiting=waiting, later=later)
+        return self._verdict(found, *self._doubts_of_load(taken))
 
     def _of_stations(self) -> Bottleneck:
         """The verdict on a table: a full station limits throughput, even if throughput still rises a little."""
@@ -270,20 +276,21 @@ class _Decision:
 
     def without_bottleneck(self) -> Bottleneck:
         """The verdict for an open loop whose throughput follows the arrival rate."""
-        full = any(c.resource == "host CPU" and c.at_most.estimate >= SATURATED for c in self.candidates)
-        return self._verdict(Bottleneck("none", shares_host=full))
+        full = (c for c in self.candidates if c.resource == "host CPU" and c.at_most.estimate >= SATURATED)
+        return self._verdict(Bottleneck("none", full_host=next(full, None)))
 
     def _cannot_tell(self, cause: CannotTell) -> Bottleneck:
         return self._verdict(Bottleneck("cannot tell", cause))
 
     def _verdict(self, found: Bottleneck, *more: Doubt) -> Bottleneck:
         """The bottleneck with all evidence, and with `more` doubts in addition to the usual ones."""
-        doubts = (*self._doubts(), *more)
+        machine = self._machine(found.full_host)
+        doubts = (*self._doubts(machine), *more)
         return replace(
             found,
             candidates=self.candidates,
             components=self.components,
-            cpu_shares=self.owners,
+            cpu_shares=self.owners.get(machine, {}),
             from_clients=self.from_clients,
             at_knee_clients=self.knee.level.clients if self.knee.level else None,
             to_clients=self.knee.levels[-1].clients if self.knee.levels else 0,
@@ -294,19 +301,26 @@ class _Decision:
             doubts=doubts,
         )
 
-    def _doubts_of_load(self, *, on_host: bool) -> list[Doubt]:
+    def _machine(self, host: Candidate | None) -> str:
+        """The machine of processors; without them, the one that other programs used most."""
+        if host is not None:
+            return host.process
+        return max(self.owners, key=lambda machine: self.owners[machine].get("others", 0.0), default="host")
+
+    def _doubts_of_load(self, taken: Mapping[str, float]) -> list[Doubt]:
+        """`taken`: the shares of a full machine."""
         doubts = []
-        if on_host and self.owners.get("load", 0.0) >= CLOSE:
+        if taken.get("load", 0.0) >= CLOSE:
             doubts.append(Doubt("load shares cores"))
-        elif not on_host and self.load_waited:
+        elif not taken and self.load_waited:
             doubts.append(Doubt("load waited"))
         if self.load_limits:
             doubts.append(Doubt("load limited"))
         return doubts
 
-    def _doubts(self) -> list[Doubt]:
+    def _doubts(self, machine: str) -> list[Doubt]:
         doubts: list[Doubt] = []
-        level, outsiders = self.knee.level, self.owners.get("others", 0.0)
+        level, outsiders = self.knee.level, self.owners.get(machine, {}).get("others", 0.0)
         if level is not None:
             repetitions = level.throughput.repetitions
         else:
@@ -319,7 +333,7 @@ class _Decision:
         if self.may_keep_up:
             doubts.append(Doubt("may keep up"))
         if outsiders > OUTSIDERS_MAX:
-            doubts.append(Doubt("outsiders", outsiders))
+            doubts.append(Doubt("outsiders", outsiders, cpu_of(machine)))
         if self.unmeasured:
             doubts.append(Doubt("unmeasured"))
         if not self.components and self.knee.levels:

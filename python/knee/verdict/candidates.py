@@ -10,7 +10,7 @@ from typing import Literal
 import polars as pl
 
 from knee.data.measurements import StationKind
-from knee.data.utilization import SATURATED
+from knee.data.utilization import SATURATED, cpu_of
 from knee.stats.intervals import LEVEL, Interval, difference_interval, mean_interval
 
 CLOSE = 0.05
@@ -45,7 +45,7 @@ SOFT = (*SLOTS, "commits")
 """Resources that are busy whenever the resource behind them is: slots wait for a store, and a commit takes all waiting
 writes."""
 
-_ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store", "host": "host"}
+_ROLE_NAMES = {"load": "load generator", "middleware": "middleware", "store": "store"}
 _STATION_KINDS = ("station", "generator", "software")
 
 
@@ -121,7 +121,8 @@ class Candidate:
 def candidates_of(
     utilization: pl.DataFrame, at_knee: int, most: int, level: float = LEVEL, *, knee: float | None = None
 ) -> tuple[Candidate, ...]:
-    """One candidate per role and resource, busiest first: the process that is busiest at the most clients.
+    """One candidate per role and resource, busiest first: the process that is busiest at the most clients. The
+    processors of each machine are a candidate.
 
     Parameters
     ----------
@@ -133,8 +134,9 @@ def candidates_of(
         The knee in clients; None if throughput still rises at `most`, or without clients.
     """
     found: list[Candidate] = []
-    for (role, resource), rows in utilization.sort("role", "resource").group_by(
-        "role", "resource", maintain_order=True
+    machine = pl.when(pl.col("resource") == "host CPU").then("process").alias("machine")
+    for (role, resource, _), rows in utilization.sort("role", "resource", "process").group_by(
+        "role", "resource", machine, maintain_order=True
     ):
         means = rows.group_by("clients", "process").agg(pl.col("utilization").mean())
         last = means.filter(pl.col("clients") == most).sort("utilization", "process")
@@ -151,7 +153,7 @@ def candidates_of(
             return mean_interval(values, level)
 
         candidate = Candidate(
-            name=_name(str(role), str(resource)),
+            name=_name(str(role), str(resource), process),
             resource=str(resource),  # type: ignore[arg-type]
             role=str(role),
             process=process,
@@ -223,10 +225,10 @@ def _elasticity(before: pl.DataFrame, after: pl.DataFrame, level: float) -> Inte
     return replace(more, estimate=found, low=found - half_width, high=found + half_width)
 
 
-def _name(role: str, resource: str) -> str:
+def _name(role: str, resource: str, process: str) -> str:
     if resource in _STATION_KINDS:
         return f"station {role}"
-    if role == "host":
-        return "the host's CPU"
+    if resource == "host CPU":
+        return cpu_of(process)
     what = {"commits": "commits to disk", "thread": "busiest thread"}.get(resource, resource)
     return f"the {_ROLE_NAMES[role]}'s {what}"

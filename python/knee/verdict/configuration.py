@@ -128,4 +128,4 @@ def _is_station(candidate: Candidate, demand: Demand) -> bool:
     names = {"thread": "threads", "CPU share": "threads"}
     part = names.get(candidate.resource, candidate.resource)
     of_tier = re.sub(r"-\d+(?='s )", "", demand.station)
-    return of_tier in (f"{candidate.role}'s {part}", candidate.role, candidate.name)
+    return candidate.name == demand.station or of_tier in (f"{candidate.role}'s {part}", candidate.role, candidate.name)

@@ -63,7 +63,7 @@ def evidence_of_table(measurements: Measurements) -> Evidence:
         question="",
         measurements=measurements,
         utilizations=_stations(measurements),
-        cpu_shares=pl.Schema({**run, "owner": pl.String(), "share": pl.Float64()}).to_frame(),
+        cpu_shares=pl.Schema({**run, "machine": pl.String(), "owner": pl.String(), "share": pl.Float64()}).to_frame(),
         limits=pl.Schema({**run, "detail": pl.String(), "waited": pl.Boolean(), "host_full": pl.Boolean()}).to_frame(),
         unmeasured=(),
     )
@@ -97,7 +97,11 @@ def _load_limits(summaries: pl.DataFrame, table: pl.DataFrame, utilization: pl.D
     `waited`: a closed loop sent late because its process waited for a processor. Its clients then wait longer for
     their answers and send less. The generator has CPU time left, so this alone does not make it the bottleneck.
     """
-    host = utilization.filter(pl.col("resource") == "host CPU").select(*RUN, pl.col("utilization").alias("_host"))
+    host = (
+        utilization.filter(pl.col("resource") == "host CPU", pl.col("role").is_in(["host", "load"]))
+        .group_by(RUN)
+        .agg(pl.col("utilization").max().alias("_host"))
+    )
     return (
         summaries.filter(pl.col("bottleneck_reason").is_not_null())
         .join(table.select(*RUN, "rate"), on=RUN)
@@ -123,10 +127,10 @@ def _unmeasured(dataset: Dataset, utilization: pl.DataFrame) -> list[str]:
         parts += _stores_unmeasured(dataset)
     if "middleware" in seen and not dataset.points.filter(dataset.setting("middleware.combine") > 1).is_empty():
         parts.append("the use of the connections to the database (combined requests share them)")
+    if "host CPU" not in set(utilization["resource"]):
+        parts.append("the processors of each machine" if dataset.has_machines else "the host's CPU")
     if dataset.has_machines:
-        parts += ["the processors of each machine", "the network between the machines"]
-    elif "host" not in seen:
-        parts.append("the host's CPU")
+        parts.append("the network between the machines")
     if dataset.spec.wants_links and not dataset.manifest.get("links_emulated"):
         parts.append("the use of the links (link_mbit was not emulated)")
     return parts

@@ -13,7 +13,7 @@ import polars as pl
 from knee.data.outages import connections, outages
 from knee.data.reading import resuming
 from knee.data.trim import RUN, steadiness, trimmed
-from knee.data.utilization import OUTSIDERS_MAX
+from knee.data.utilization import OUTSIDERS_MAX, by_machine, cpu_of
 from knee.stats.mser5 import WINDOWS_MIN
 from knee.verdict.evidence import Evidence
 from knee.verdict.failures import Failures, failures
@@ -140,11 +140,13 @@ class LoadWaited:
 
 @dataclass(frozen=True)
 class Outsiders:
-    """Runs in which programs outside the experiment took more than OUTSIDERS_MAX of the CPU; `worst` is a share."""
+    """Runs in which programs outside the experiment took more than OUTSIDERS_MAX of a machine's CPU; `worst` is a share
+    of `cpu`."""
 
     affected: int
     runs: int
     worst: float
+    cpu: str
 
 
 @dataclass(frozen=True)
@@ -326,16 +328,20 @@ def _load_limits(limits: pl.DataFrame, runs: int) -> list[LoadLimited | LoadWait
 
 
 def _outsiders(shares: pl.DataFrame, runs: int) -> list[Outsiders]:
-    taken = shares.filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX))["share"].to_list()
-    return [Outsiders(len(taken), runs, max(taken))] if taken else []
+    taken = shares.filter((pl.col("owner") == "others") & (pl.col("share") > OUTSIDERS_MAX)).sort("share")
+    if taken.is_empty():
+        return []
+    return [Outsiders(taken.select(RUN).n_unique(), runs, taken["share"][-1], cpu_of(taken["machine"][-1]))]
 
 
 def _stolen(dataset: Dataset) -> list[Stolen]:
     shares = (
-        trimmed(dataset, "probes")
+        by_machine(dataset)
         .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
-        .group_by(RUN)
+        .group_by(*RUN, "machine")
         .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
+        .group_by(RUN)
+        .agg(pl.col("share").max())
     )["share"].to_list()
     if not shares or max(shares) < STOLEN_MAX:
         return []

@@ -105,8 +105,11 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
         return found, None
     named = [_RESOURCES[limit.resource] for limit in limits.first]
     chosen = tuple(c for pair in named for c in found.candidates if (c.role, c.resource) == pair)
-    on_host = any(c.resource == "host CPU" for c in chosen)
-    crowded = on_host and max(found.cpu_shares.get(owner, 0.0) for owner in ("others", "links")) >= OUTSIDERS_DECISIVE
+    host = next((c for c in chosen if c.resource == "host CPU"), None)
+    crowded = (
+        host is not None
+        and max(found.cpu_shares.get(owner, 0.0) for owner in ("others", "links")) >= OUTSIDERS_DECISIVE
+    )
     if not chosen or len(chosen) < len(named) or crowded:
         return found, None
     also = [_RESOURCES[limit.resource] for limit in limits.also]
@@ -127,7 +130,7 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
         cause="",
         chosen=generators or chosen,
         waiting=waiting,
-        shares_host=on_host,
+        full_host=host,
         confidence=confidence_of(doubts),
         doubts=doubts,
     )

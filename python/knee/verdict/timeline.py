@@ -66,7 +66,10 @@ def operations_per_second(dataset: Dataset) -> pl.DataFrame:
 def resources_per_second(dataset: Dataset) -> pl.DataFrame:
     """The probes' view: `point, repetition, middle_s, target, cores`, CPU seconds used per second."""
     return _within_run(dataset.probes, dataset.points).select(
-        *RUN, _MIDDLE, "target", ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores")
+        *RUN,
+        _MIDDLE,
+        _target(dataset),
+        ((pl.col("cpu_user_s") + pl.col("cpu_system_s")) / pl.col("seconds")).alias("cores"),
     )
 
 
@@ -140,7 +143,7 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
     return (
         trimmed(dataset, "probes")
         .filter(pl.col("seconds") > 0)
-        .group_by("point", "target")
+        .group_by("point", _target(dataset))
         .agg(
             ((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / seconds).alias("cores"),
             (pl.col("rss_bytes").max() / 1e6).alias("rss_mb"),
@@ -153,6 +156,12 @@ def resources_per_point(dataset: Dataset) -> pl.DataFrame:
         )
         .sort("point", "target")
     )
+
+
+def _target(dataset: Dataset) -> pl.Expr:
+    """The target of a probe; a host has the name of its machine, if there are several."""
+    named = pl.when(pl.lit(dataset.has_machines), target="host").then(pl.concat_str(pl.lit("host "), "machine"))
+    return pl.coalesce(named, "target").alias("target")
 
 
 def _of_load(dataset: Dataset) -> pl.DataFrame:

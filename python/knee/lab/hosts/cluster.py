@@ -157,7 +157,8 @@ class ClusterHost:
                 f"worker {name}: its clock differs from this machine's clock by {ahead_s:+.3f} s, so that seconds "
                 "cannot be compared; synchronise the clocks, for example with chrony"
             )
-        return Worker(name, address, met["boot"], met["host"], ahead_s, error_s)
+        machine = next((each.machine for each in self._met.values() if each.boot == met["boot"]), name)
+        return Worker(name, address, met["boot"], machine, met["host"], ahead_s, error_s)
 
     def _compare(self, worker: Worker, names: Iterable[str]) -> None:
         """Raise WorkerError if another worker has another version of a program."""
@@ -265,8 +266,8 @@ class ClusterHost:
         """The workers, their hosts, clocks and programs, for the manifest."""
         return {
             "scheduler": self._address,
-            "hosts": dict(self._recorded),
             "lab": self._lab,
+            "hosts": dict(self._recorded),
             "workers": {
                 worker.name: {
                     "address": worker.address,

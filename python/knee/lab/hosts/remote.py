@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Protocol
 
 from knee.data import writing
@@ -25,17 +24,16 @@ _POLL_S = 0.05
 _PULL_S = 0.5
 _KILLED_S = 30
 
-_SUMMED = ("host", "knee")
-"""Targets of samples that every agent has."""
-
 
 @dataclass
 class Worker:
-    """A worker with an agent. The clock is ahead of this machine's by `clock_ahead_s`."""
+    """A worker with an agent. Its machine has the name of the first worker there. The clock is ahead of this machine's
+    by `clock_ahead_s`."""
 
     name: str
     address: str
     boot: str
+    machine: str
     host: dict[str, Any]
     clock_ahead_s: float
     clock_error_s: float
@@ -182,33 +180,20 @@ class RemoteProbe:
 
     def stop(self) -> list[Sample]:
         """See Sampler."""
-        return summed([(each.boot, self._cluster.call(each, "samples")) for each in self._workers.values()])
+        return named([(each.machine, self._cluster.call(each, "samples")) for each in self._workers.values()])
 
 
-def summed(samples: Sequence[tuple[str, list[Sample]]]) -> list[Sample]:
-    """The samples of workers, each with its machine, as those of one machine: the host and the agents are summed over
-    the machines, for the seconds that all have.
+def named(samples: Iterable[tuple[str, list[Sample]]]) -> list[Sample]:
+    """The samples of workers with the names of their machines; the agents are "knee-0" and so on. Workers on one
+    machine sample the same host, which is kept once.
     """
-    kept = [one for _, of_worker in samples for one in of_worker if one["target"] not in _SUMMED]
-    for target in _SUMMED:
-        machines: Iterable[list[Sample]] = (
-            # Workers on one machine sample the same host.
-            dict(samples).values() if target == "host" else [each for _, each in samples]
-        )
-        series = [{one["second"]: one for one in each if one["target"] == target} for each in machines]
-        for second in sorted(set.intersection(*map(set, series)) if series else ()):
-            kept.append(_sum([each[second] for each in series]))
+    kept: list[Sample] = []
+    sampled = set[str]()
+    for number, (machine, of_worker) in enumerate(samples):
+        for one in of_worker:
+            if one["target"] == "host" and machine in sampled:
+                continue
+            target = f"knee-{number}" if one["target"] == "knee" else one["target"]
+            kept.append({**one, "target": target, "machine": machine})
+        sampled.add(machine)
     return kept
-
-
-def _sum(samples: Sequence[Sample]) -> Sample:
-    total = dict(samples[0])
-    for name in total.keys() - {"second", "target"}:
-        values: list[Any] = [sample.get(name) for sample in samples]
-        if None in values:
-            total[name] = None
-        elif name == "seconds":
-            total[name] = fmean(values)
-        else:
-            total[name] = max(values) if name == "thread_cpu_max_s" else sum(values)
-    return total

@@ -30,7 +30,7 @@ def bottleneck(found: Bottleneck) -> str:
     if found.status == "load generator":
         busy = f" ({_busy(found, found.chosen[0])})" if found.chosen else ""
         own = "knee" if found.over_clients else "throughput"
-        limit = found.chosen[0].name if _by_links(found) else "the load generator itself"
+        limit = found.chosen[0].name if _more_of(found) else "the load generator itself"
         return f"{_capital(limit)} is the limit{busy}: this {own} is the load generator's, not the system's."
     if found.status == "none":
         return "There is no bottleneck at this arrival rate: throughput follows it."
@@ -50,16 +50,21 @@ def bottleneck(found: Bottleneck) -> str:
         "no knee": "Cannot tell the bottleneck: the bottleneck saturates at the knee, and the knee is unknown.",
         "still rising": "There is no bottleneck yet: throughput still rises at the largest client count.",
         "nothing saturated": f"Cannot tell the bottleneck: no resource is near saturation (≥ {SATURATED:.0%}).",
-        "other programs": f"Cannot tell the system's own bottleneck: the host's CPU is full, and programs outside the "
-        f"experiment took {others:.0%} of the CPU time.",
-        "emulated links": f"Cannot tell the system's own bottleneck: the host's CPU is full, and emulated links "
+        "other programs": f"Cannot tell the system's own bottleneck: {_full_host(found)} is full, and programs outside "
+        f"the experiment took {others:.0%} of the CPU time.",
+        "emulated links": f"Cannot tell the system's own bottleneck: {_full_host(found)} is full, and emulated links "
         f"took {found.cpu_shares.get('links', 0.0):.0%} of the CPU time.",
     }[found.cause or "nothing measured"]
 
 
-def _by_links(found: Bottleneck) -> bool:
-    """Whether the limit is a link of the load generator."""
-    return bool(found.chosen) and found.chosen[0].resource in ("sending link", "receiving link")
+def _more_of(found: Bottleneck) -> str | None:
+    """More of the load generator's resource that limits; None if it is a thread, or unknown."""
+    more = {"sending link": "faster links", "receiving link": "faster links", "host CPU": "processors"}
+    return more.get(found.chosen[0].resource) if found.chosen else None
+
+
+def _full_host(found: Bottleneck) -> str:
+    return found.full_host.name if found.full_host is not None else "the host's CPU"
 
 
 def evidence(found: Bottleneck) -> list[str]:
@@ -141,12 +146,12 @@ def _evidence(found: Bottleneck) -> list[str]:
         return [_shared_host(found), "Measure on a machine with more processors, or with fewer emulated hosts."]
     if found.status == "load generator":
         limit = f"The load generator reports this itself: {found.load_limit}." if found.load_limit else ""
-        more = "faster links" if _by_links(found) else "threads"
+        more = _more_of(found) or "threads"
         return [limit, f"Give the load generator more hosts or {more}, and measure again."]
     if found.status == "none":
         return [
             f"Busiest: {busiest}." if found.candidates else "",
-            _shared_host(found) if found.shares_host else "",
+            _shared_host(found) if found.full_host else "",
             f"The load generator was late, and response times include the delay: {found.load_limit}."
             if found.load_limit
             else "",
@@ -182,7 +187,7 @@ def _why_unexplained(found: Bottleneck, station: Candidate) -> str:
 
 
 def _evidence_found(found: Bottleneck) -> list[str]:
-    lines = [_shared_host(found)] if found.shares_host else []
+    lines = [_shared_host(found)] if found.full_host else []
     if found.waiting:
         named = _capital(" and ".join(c.name for c in found.waiting))
         are, they = ("is", "it waits") if len(found.waiting) == 1 and found.waiting[0].plateau else ("are", "they wait")
@@ -207,10 +212,13 @@ def _growth(found: Bottleneck) -> str:
 
 def _shared_host(found: Bottleneck) -> str:
     parts = [f"{_OWNERS.get(owner, owner)} {share:.0%}" for owner, share in found.cpu_shares.items() if share >= 0.005]
-    return (
-        f"The host's CPU time went to {', '.join(parts)}. The load generator uses the same cores, so the figures hold "
-        "only for this machine with the load generator on it."
+    shared = (
+        " The load generator uses the same cores, so the figures hold only for this machine with the load generator on "
+        "it."
+        if "load" in found.cpu_shares
+        else ""
     )
+    return f"{_capital(_full_host(found))} time went to {', '.join(parts)}.{shared}"
 
 
 def _busy(found: Bottleneck, candidate: Candidate) -> str:
@@ -227,4 +235,5 @@ def _ranking(candidates: Sequence[Candidate]) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """The start of a sentence; a machine's name keeps its spelling."""
+    return text[:1].upper() + text[1:] if text.startswith(("the ", "station ")) else text

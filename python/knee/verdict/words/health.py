@@ -68,18 +68,18 @@ def warning(found: HealthWarning) -> str:
             )
             return (
                 f"In {affected} of {counted(runs, 'run')}, the load generator sometimes waited for a processor "
-                f"({fullness}). The load generator shares its cores with the system, and response times include these "
+                f"({fullness}). Other processes use the load generator's cores, and response times include these "
                 "waits. To measure the system alone, use more cores, or servers on another machine (address = [...])."
             )
-        case Outsiders(affected, runs, worst):
+        case Outsiders(affected, runs, worst, cpu):
             return (
-                f"Programs outside the experiment took more than {OUTSIDERS_MAX:.0%} of the host's CPU in {affected} "
-                f"of {counted(runs, 'run')}, and {worst:.0%} in the worst. They may explain differences between runs. "
-                "Stop them and measure again."
+                f"Programs outside the experiment took more than {OUTSIDERS_MAX:.0%} of a machine's CPU in {affected} "
+                f"of {counted(runs, 'run')}, and {worst:.0%} of {cpu} in the worst. They may explain differences "
+                "between runs. Stop them and measure again."
             )
         case Stolen(median, worst):
             return (
-                f"The hypervisor kept {median:.0%} of this machine's CPU time for other guests in the median run, and "
+                f"The hypervisor kept {median:.0%} of the machine's CPU time for other guests in the median run, and "
                 f"{worst:.0%} in the worst. These guests may cause the noise. Measure when they are idle, or on a "
                 "machine without other guests."
             )

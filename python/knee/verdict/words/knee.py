@@ -94,7 +94,7 @@ def doubt(found: Doubt) -> str:
         case "may keep up":
             return "throughput may follow the arrival rate"
         case "outsiders":
-            return f"programs outside the experiment took {found.figure:.0%} of the host's CPU"
+            return f"programs outside the experiment took {found.figure:.0%} of {found.name}"
         case "unmeasured":
             return "an unmeasured part may be the bottleneck"
         case "unknown growth":
