@@ -26,7 +26,8 @@ class Command:
     process  its name in lines, logs and tables: "store-0"
     at       the host of the experiment that it runs on; by default the one of its own name
     serves   the address to poll if the program prints no `ready` line
-    asks     the protocol for polling: "memcached" or "postgresql"
+    asks     the protocol for polling: "memcached", "postgresql", "http" (the address is a URL), or "connection" if an
+             accepted one is enough
     answers  the field of the `ready` line with the program's address
     ends_by  the signal that stops the program
     grace_s  seconds between that signal and a kill

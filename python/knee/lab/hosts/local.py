@@ -25,6 +25,7 @@ from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -64,6 +65,7 @@ class LocalProcess:
         self._namespace = namespace
         self._on_line = on_line
         self._stderr = b""
+        self._stdout = b""
         self._ready = threading.Event()
         self._listen: str | None = None
         self._storage_error: StorageError | None = None
@@ -119,8 +121,8 @@ class LocalProcess:
         return self.poll() is not None and not any(pump.is_alive() for pump in self._pumps)
 
     def _answers(self, address: str) -> bool:
-        answers = partial(_ANSWERS[self.command.asks], address)
-        return answers() if self._namespace is None else self._namespace.call(answers)
+        answering = partial(answers, address, self.command.asks)
+        return answering() if self._namespace is None else self._namespace.call(answering)
 
     def poll(self) -> int | None:
         return self._popen.poll()
@@ -181,7 +183,7 @@ class LocalProcess:
         if code is not None:
             for pump in self._pumps:
                 pump.join(timeout=1)
-        lines = self._stderr.decode(errors="replace").splitlines()
+        lines = (self._stderr or self._stdout).decode(errors="replace").splitlines()
         said = " / ".join(line.strip() for line in lines[-_STDERR_LINES_KEPT:])
         return f"{how}; last lines: {said}" if said else f"{how}; no output"
 
@@ -192,6 +194,7 @@ class LocalProcess:
                 try:
                     message = json.loads(line)
                 except ValueError:
+                    self._stdout = (self._stdout + line)[-_STDERR_BYTES_KEPT:]
                     continue
                 if isinstance(message, dict):
                     self._note(message)
@@ -379,6 +382,28 @@ def _answers_postgresql(address: str) -> bool:
     return _answer(address, struct.pack(">I", 4 + len(said)) + said).startswith(b"R")
 
 
+def _answers_http(address: str) -> bool:
+    """Whether a server answers at a URL, other than with an error of its own. TLS is not checked beyond its port."""
+    url = urlsplit(address)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    place = f"{url.hostname}:{port}"
+    if url.scheme == "https":
+        return _accepts(place)
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    answer = _answer(place, f"GET {path} HTTP/1.0\r\nHost: {url.netloc}\r\n\r\n".encode())
+    return answer.startswith(b"HTTP/") and not answer.partition(b" ")[2].startswith(b"5")
+
+
+def _accepts(address: str) -> bool:
+    """Whether a server accepts a connection."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def _answer(address: str, said: bytes) -> bytes:
     """The first bytes of the answer at an address; empty without an answer."""
     host, _, port = address.rpartition(":")
@@ -390,4 +415,14 @@ def _answer(address: str, said: bytes) -> bytes:
         return b""
 
 
-_ANSWERS = {"memcached": _answers_memcached, "postgresql": _answers_postgresql}
+def answers(address: str, asks: str) -> bool:
+    """Whether a server answers at an address (see :class:`Command`)."""
+    return _ANSWERS[asks](address)
+
+
+_ANSWERS = {
+    "memcached": _answers_memcached,
+    "postgresql": _answers_postgresql,
+    "http": _answers_http,
+    "connection": _accepts,
+}
