@@ -18,6 +18,8 @@ need initdb postgresql
 need pgbench postgresql
 need redis-server redis-server
 need redis-benchmark redis-tools
+need nginx nginx
+need wrk wrk
 [ -n "$missing" ] || exit 0
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from knee import spec
 from knee.data import Dataset, csv, measurements, writing
 from knee.data.measurements import Measurements, StationKind
+from knee.data.search_folder import page_of, table_of
 from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, StorageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def print_report(
     from knee import verdict
 
     source = _with_kinds(opened(path, renames, maybe_empty=True), generators, software)
-    page = out or (source.report_path if isinstance(source, Dataset) else Path(path.with_suffix(".html").name))
+    usual = source.report_path if isinstance(source, Dataset) else page_of(path)
+    page = out or usual or Path(path.with_suffix(".html").name)
     write_report(verdict.analyse(source), page)
     print(page)
 
@@ -361,6 +363,7 @@ def opened(
 
     Raises DatasetError for a folder without a complete run; with `maybe_empty`, it prints this instead.
     """
+    path = table_of(path)
     if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
         if renames:
             raise MeasurementsError("--map: renames columns of a CSV, and does not apply to a run folder")

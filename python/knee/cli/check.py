@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knee.data import foreign, writing
+from knee.data.search_folder import outputs_of
 from knee.errors import MeasurementsError
 
 
@@ -16,7 +17,7 @@ def print_check(
     """Print the findings; with `out`, also write the results as a CSV for the other commands."""
     from knee import check
 
-    results, guesses = foreign.read(paths, tool, clients, rate)
+    results, guesses = foreign.read([outputs_of(path) for path in paths], tool, clients, rate)
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:

@@ -269,6 +269,48 @@ def check_command(
     check.print_check(paths, tool, clients, rate, out, as_json=as_json)
 
 
+@app.command("find", context_settings={"allow_interspersed_args": False})
+def find_command(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND...",
+            help="The load generator, with {clients} for the number of clients and {seconds} for the length of a run.",
+            show_default=False,
+        ),
+    ],
+    precision: Annotated[
+        str, typer.Option(metavar="SHARE", help="Half width of the interval at which the search ends.")
+    ] = "5%",
+    budget: Annotated[str, typer.Option(metavar="TIME", help="Longest time of all runs.")] = "5m",
+    slo: Annotated[
+        str | None,
+        typer.Option(metavar="GOAL", help="Find the largest number of clients that keeps it, such as 'p99 < 20 ms'."),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(metavar="CMD", help="Start this system first, and stop it at the end.")
+    ] = None,
+    ready: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="URL or HOST:PORT of the system; by default the URL in COMMAND."),
+    ] = None,
+    seconds: Annotated[int, typer.Option(min=1, metavar="S", help="Length of a run.")] = 10,
+    least: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Fewest clients; all numbers are multiples of it.")
+    ] = 1,
+    most: Annotated[int, typer.Option(min=1, metavar="N", help="Most clients.")] = 10_000,
+    tool: Annotated[
+        str | None, typer.Option("--from", metavar="TOOL", help="The generator; by default recognised by its output.")
+    ] = None,
+    runs_dir: Annotated[str, typer.Option(metavar="DIR", help="Folder for the results.")] = "runs",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the runs.")] = 0,
+) -> None:
+    """Find the knee of any system with any load generator, or the largest load that keeps a limit of response times."""
+    from knee.cli.find import Options, find
+
+    find(command, Options(precision, budget, slo, system, ready, seconds, least, most, tool, runs_dir, seed))
+
+
 @app.command("compare")
 def compare_command(
     paths: Annotated[

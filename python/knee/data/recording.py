@@ -54,20 +54,10 @@ class RunFolder:
     @classmethod
     def create(cls, runs_dir: Path, name: str, text: str) -> RunFolder:
         """Make `runs_dir/NAME/UTC-TIME` with a copy of the experiment file."""
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        with writing(runs_dir):
-            for suffix in ("", *(f"-{n}" for n in range(2, 100))):
-                path = runs_dir / name / (stamp + suffix)
-                try:
-                    path.mkdir(parents=True)
-                except FileExistsError:
-                    continue
-                break
-            else:
-                raise StorageError(f"{path}: too many runs began within one second; try again")
-            folder = cls(path)
-            _write_atomically(path / EXPERIMENT, text.encode())
-        return folder
+        path = new_folder(runs_dir, name)
+        with writing(path):
+            write_atomically(path / EXPERIMENT, text.encode())
+        return cls(path)
 
     def lock(self) -> None:
         """Lock the folder against other `knee run` processes until this one ends. Raises DatasetError if another one
@@ -99,7 +89,7 @@ class RunFolder:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Replace the manifest."""
         with writing(self.path):
-            _write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+            write_atomically(self.path / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def point_folder(self, run: Run) -> Path:
         """Make an empty folder for a run's lines and logs; files of an earlier attempt are removed."""
@@ -175,13 +165,27 @@ class RunFolder:
             part.parent.mkdir(parents=True, exist_ok=True)
             buffer = io.BytesIO()
             frame.write_parquet(buffer)
-            _write_atomically(part, buffer.getvalue())
+            write_atomically(part, buffer.getvalue())
 
     def done(self) -> set[tuple[int, int]]:
         """The (point, repetition) pairs that are complete: every table has their part."""
         points = Dataset.open(self.path).points.filter(pl.col("status") == "done")
         keys = points.select("point", "repetition").iter_rows()
         return {key for key in keys if all(part_path(self.path, table, *key).is_file() for table in TABLES)}
+
+
+def new_folder(runs_dir: Path, name: str) -> Path:
+    """Make `runs_dir/NAME/UTC-TIME`. Raises StorageError."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    with writing(runs_dir):
+        for suffix in ("", *(f"-{n}" for n in range(2, 100))):
+            path = runs_dir / name / (stamp + suffix)
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return path
+    raise StorageError(f"{path}: too many runs began within one second; try again")
 
 
 def locks(directory: Path) -> bool:
@@ -216,7 +220,7 @@ def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
     return frame_of([row], schema)
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically: after a crash it is either complete or absent."""
     temporary = path.with_name(path.name + ".partial")
     try:

@@ -51,7 +51,7 @@ def crossing(table: pl.DataFrame, naming: Naming, level: float = LEVEL, seed: in
 
     def crossings(drawn: Sequence[Floats]) -> Floats:
         differences = signs[0] * np.stack(_differences(drawn, axis=1), axis=-1)[:, 0]
-        return np.array([_zero(levels, each) for each in differences])
+        return np.array([first_zero(levels, each) for each in differences])
 
     at = pooled_bootstrap(compared, crossings, level=level, seed=seed)
     before, after = naming.labels if signs[0] < 0 else naming.labels[::-1]
@@ -85,7 +85,7 @@ def _differences(samples: Sequence[Floats], axis: int = 0) -> list[Floats]:
     ]
 
 
-def _zero(levels: Sequence[float], differences: Floats) -> float:
+def first_zero(levels: Sequence[float], differences: Floats) -> float:
     """The first level, interpolated, at which the differences are no longer positive; at most the last level."""
     ends = np.flatnonzero(differences <= 0)
     if not ends.size or ends[0] == 0:

@@ -1,0 +1,118 @@
+"""`knee find`: runs a load generator with more and more clients, and prints the knee or the largest load of a goal."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+from knee import __version__
+from knee.data.foreign import TOOLS, Result
+from knee.data.search_folder import SearchFolder
+from knee.errors import KneeError, ProcessError, SpecError
+from knee.lab.hosts import Process
+from knee.lab.hosts.local import LocalHost
+from knee.lab.programs import find_foreign
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command."""
+
+    precision: str
+    budget: str
+    slo: str | None
+    system: str | None
+    ready: str | None
+    seconds: int
+    least: int
+    most: int
+    tool: str | None
+    runs_dir: str
+    seed: int
+
+
+def find(words: Sequence[str], options: Options) -> None:
+    """Search, print the verdict, and write the report. Raises typer.Exit after an interrupt."""
+    from knee import check
+    from knee.find.generator import GRACE_S, Generator, start_system
+    from knee.find.goals import GoalTarget
+    from knee.find.knees import KneeTarget
+    from knee.find.search import Search, Target
+    from knee.find.template import SHARES, TIMES_S, Template, quantity
+    from knee.find.text import result_lines, run_line
+    from knee.fit import Goal
+
+    template = Template.parse(words)
+    precision = quantity("--precision", options.precision, SHARES, "a share, such as 5%")
+    budget_s = quantity("--budget", options.budget, TIMES_S, "a time, such as 90s or 5m")
+    target: Target = KneeTarget(precision)
+    if options.slo is not None:
+        target = GoalTarget(Goal.parse(options.slo), precision)
+    ready = options.ready or template.url or ""
+    if options.system is not None and not ready:
+        raise SpecError("--system: the command has no URL to wait for; add --ready HOST:PORT")
+    if options.tool is not None and options.tool not in TOOLS:
+        raise SpecError(f"--from: no tool {options.tool}: expected {', '.join(TOOLS)}")
+    find_foreign(words[0], words[0])
+    host, command = LocalHost(), shlex.join(words)
+    about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
+    folder = SearchFolder.create(Path(options.runs_dir), about)
+    generator = Generator(host, template, folder, options.seconds, budget_s, options.tool)
+
+    def measure(clients: int, is_scout: bool) -> Result:
+        try:
+            result = generator.run(clients, is_scout)
+        except ProcessError:
+            if system is not None and system.poll() is not None:
+                raise KneeError(f"the system ended: {system.describe()}") from None
+            raise
+        repetition = 0 if is_scout else len(generator.results)
+        print(run_line(search, clients, result, repetition, generator.elapsed_s), flush=True)
+        if not is_scout:
+            folder.write_table(check.table(generator.results))
+        return result
+
+    search = Search(target, measure, _report, random.Random(options.seed), options.least, options.most)
+    print(f"{command}: at most {options.budget}, into {folder.path}", flush=True)
+    system: Process | None = None
+    try:
+        if options.system is not None:
+            system = start_system(host, options.system, ready, folder)
+        ended = search.go()
+    except KeyboardInterrupt:
+        _report(f"interrupted; {_kept(generator.results, folder)}")
+        raise typer.Exit(130) from None
+    except KneeError as error:
+        raise type(error)(f"{error}\n{_kept(generator.results, folder)}") from None
+    finally:
+        host.close(GRACE_S)
+    print("\n".join(result_lines(search, ended, generator.elapsed_s, budget_s)), flush=True)
+    if generator.results:
+        _conclude(generator.results, folder)
+
+
+def _conclude(results: Sequence[Result], folder: SearchFolder) -> None:
+    from knee import check
+    from knee.cli.analyse import write_report
+
+    found = check.check(results)
+    print(check.render_text(found), flush=True)
+    if found.verdict is not None:
+        write_report(found.verdict, folder.report_path)
+        print(f"report: {folder.report_path}")
+
+
+def _report(text: str) -> None:
+    print(f"knee: {text}", file=sys.stderr)
+
+
+def _kept(results: Sequence[Result], folder: SearchFolder) -> str:
+    if not results:
+        return "no run was finished"
+    return f"finished runs are kept; read them with `knee check {folder.path}` or `knee report {folder.path}`"

@@ -1,0 +1,8 @@
+"""Finds the knee, or the largest load that keeps a goal, with any load generator as a command.
+
+template      the command with its load left open
+generator     starts the system, and runs the generator
+search        which loads to measure, and when to stop. Pure
+knees, goals  the targets of a search: the knee, or a limit of response times. Pure
+text          a line for each run, and the result
+"""

@@ -1,0 +1,76 @@
+"""The knee as the target of a search. Pure.
+
+N* = X_max · (R_0 + Z) needs few loads: the lightest one for R_0, one far beyond N* for X_max and for the proof that
+throughput no longer grows, and one on each side of N*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from knee.check import table
+from knee.data import csv
+from knee.find.search import Next, Runs
+from knee.verdict.knee import Knee, find_knee
+
+_SIDES, _BEYOND = (0.7, 1.4), 4.0
+"""Loads to measure, in multiples of the estimated knee."""
+_NEAR = 1.5
+"""A measured load lies within this factor of the knee."""
+
+
+def knee_of(runs: Runs) -> Knee:
+    """The knee of all results, as the verdict has it."""
+    text = table([result for results in runs.values() for result in results])
+    return find_knee(csv.parse(text, "the table of these results").table)
+
+
+@dataclass(frozen=True)
+class KneeTarget:
+    """The knee, with the half width of its interval as a share."""
+
+    precision: float
+
+    def is_enclosed(self, scouts: Runs) -> bool:
+        """See Target."""
+        return not _may_rise(knee_of(scouts))
+
+    def loads(self, scouts: Runs) -> Sequence[float]:
+        """See Target."""
+        clients = knee_of(scouts).clients
+        if clients is None:
+            return list(scouts)
+        at = clients.estimate * _scale(scouts)
+        return [min(scouts), *(share * at for share in _SIDES), max(_BEYOND * at, max(scouts))]
+
+    def judge(self, runs: Runs) -> Next | None:
+        """See Target."""
+        knee, most = knee_of(runs), max(runs)
+        clients = knee.clients
+        if clients is None or clients.low is None or clients.high is None or _may_rise(knee):
+            is_vague = knee.obstacle is not None and knee.obstacle.kind == "unclear growth"
+            return Next((2 * most,), tuple(runs) if is_vague else ())
+        width = clients.relative_half_width
+        is_narrow = knee.status == "found" and width is not None and width <= self.precision
+        if is_narrow or knee.status == "saturated from the start":
+            return None
+        at = clients.estimate * _scale(runs)
+        new = [] if any(at / _NEAR < load < at * _NEAR for load in runs) else [at]
+        # The upper end contains the growth that larger loads may show, which repetitions hardly narrow.
+        if clients.high / clients.estimate - 1 > max(self.precision, 2 * (1 - clients.low / clients.estimate)):
+            new.append(2 * most)
+        flat = [load for load, (result, *_) in runs.items() if result.clients in knee.plateau]
+        return Next(tuple(new), tuple({min(runs), *flat}))
+
+
+def _may_rise(knee: Knee) -> bool:
+    """Whether throughput may still grow at the largest load."""
+    kind = knee.obstacle and knee.obstacle.kind
+    return knee.status == "not reached" or kind in ("few levels", "unclear growth")
+
+
+def _scale(runs: Runs) -> float:
+    """The load of the command over the clients of the generator, which may count threads or a pipeline as well."""
+    load = max(runs)
+    return load / (runs[load][0].clients or load)

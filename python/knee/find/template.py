@@ -1,0 +1,53 @@
+"""A load generator's command with placeholders, and quantities of options. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from knee.errors import SpecError
+
+_PLACEHOLDER = re.compile(r"\{(clients|seconds|output)\}")
+_URL = re.compile(r"https?://[^\s'\"]+")
+
+SHARES = {"%": 0.01, "": 1.0}
+TIMES_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Template:
+    """The words of a command. `{clients}` is the load, `{seconds}` the length of a run, and `{output}` a file for
+    results that the generator does not print. Other braces, as in JSON, stay as they are."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> Template:
+        """Raises SpecError for a command without `{clients}`."""
+        template = cls(tuple(words))
+        if not template.has("clients"):
+            raise SpecError("the command has no {clients}: write it for the number of clients, as in wrk -c{clients}")
+        return template
+
+    def has(self, name: str) -> bool:
+        """Whether the command has this placeholder."""
+        return any(name in _PLACEHOLDER.findall(word) for word in self.words)
+
+    @property
+    def url(self) -> str | None:
+        """The first URL in the command."""
+        return next((found[0] for word in self.words if (found := _URL.search(word))), None)
+
+    def argv(self, clients: int, seconds: int, output: str) -> tuple[str, ...]:
+        """The command for a load."""
+        values = {"clients": str(clients), "seconds": str(seconds), "output": output}
+        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.words)
+
+
+def quantity(option: str, text: str, units: Mapping[str, float], example: str) -> float:
+    """A number above 0, times its unit. Raises SpecError that names the option."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z%]*)", text.strip())
+    if not found or found[2] not in units or not float(found[1]):
+        raise SpecError(f"{option} {text}: expected {example}")
+    return float(found[1]) * units[found[2]]

@@ -1,0 +1,140 @@
+"""`knee find` with wrk, against nginx and a server with a known knee."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from systems import free_port, is_gone, wait_until
+
+from knee.data.search_folder import outputs_of
+from knee.errors import ProgramError
+from knee.lab.programs import find_foreign
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
+NGINX = """\
+daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 1; events {{}}
+http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 200 ok; }} }} }}
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    try:
+        for name in ("nginx", "wrk"):
+            find_foreign(name, name)
+    except ProgramError as error:
+        pytest.fail(f"these tests need every program: {error}")
+
+
+def knee(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "knee", *arguments]
+    return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+
+
+def folder_of(cwd: Path) -> Path:
+    (found,) = (cwd / "runs" / "find").iterdir()
+    return found
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free port; nothing listens at it after the test."""
+    number = free_port()
+    yield number
+    assert not any(each.laddr.port == number for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+
+
+def wrk(port: int, *flags: str) -> list[str]:
+    return ["--", "wrk", "-t2", "-c{clients}", "-d{seconds}s", *flags, f"http://127.0.0.1:{port}/"]
+
+
+def test_find_of_nginx_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: int) -> None:
+    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path, port=port))
+    nginx = f"{find_foreign('nginx', 'nginx')} -p {tmp_path} -c {tmp_path}/nginx.conf -e {tmp_path}/log"
+    done = knee("find", "--seconds", "1", "--budget", "20s", "--system", nginx, *wrk(port), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "number of connections must be >= threads" in done.stderr and "trying 2 clients" in done.stderr
+    folder = folder_of(tmp_path)
+    assert "X · R" in done.stdout and "Knee" in done.stdout and f"report: {folder.relative_to(tmp_path)}" in done.stdout
+    runs = len(list(outputs_of(folder).iterdir()))
+    assert json.loads((folder / "find.json").read_text())["options"]["budget"] == "20s"
+    checked = knee("check", "--json", str(folder), cwd=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert len(json.loads(checked.stdout)["results"]) == runs > 3
+    page = knee("report", str(folder), cwd=tmp_path)
+    assert Path(page.stdout.strip()) == folder / "report.html" and (folder / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.alone
+def test_find_of_slots_finds_their_knee_and_goal(tmp_path: Path, port: int) -> None:
+    # 8 slots of 40 ms behind 40 ms.
+    system = ["--seconds", "2", "--precision", "10%", "--budget", "50s", "--system", f"{SLOTS} {port} 8 40 40"]
+    done = knee("find", *system, *wrk(port), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(knee("check", "--json", str(folder_of(tmp_path)), cwd=tmp_path).stdout)["knees"]
+    assert found["status"] == "found"
+    assert found["clients"]["estimate"] == pytest.approx(16, rel=0.10)
+    # N clients wait for N / 8 rounds of 40 ms.
+    (tmp_path / "goal").mkdir()
+    done = knee("find", "--slo", "p50 < 200 ms", *system, *wrk(port, "--latency"), cwd=tmp_path / "goal")
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("p50 < 200 ms holds up to "))
+    assert float(line.split()[7]) == pytest.approx(40, rel=0.10)
+
+
+def test_find_of_a_failing_command_shows_its_last_lines(tmp_path: Path, port: int) -> None:
+    done = knee("find", *wrk(port), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "unable to connect to 127.0.0.1" in done.stderr and "check the command: wrk -t2 -c16 -d2s" in done.stderr
+    assert done.stderr.splitlines()[-1] == "no run was finished"
+    printing = [sys.executable, "-c", "print('{clients} clients'); raise SystemExit(3)"]
+    done = knee("find", "--most", "1", "--", *printing, cwd=tmp_path)
+    assert "exit code 3; last lines: 1 clients" in done.stderr
+
+
+def test_find_of_a_system_that_does_not_serve_is_refused(tmp_path: Path, port: int) -> None:
+    done = knee("find", "--system", f"{sys.executable} -c raise(SystemExit(4))", *wrk(port), cwd=tmp_path)
+    assert done.returncode == 1 and "system ended before it was ready: exit code 4" in done.stderr
+    system = subprocess.Popen([*SLOTS.split(), str(port), "1", "1"])
+    try:
+        wait_until(lambda: "ended" not in str(system.poll()) and _answers(port), "it answers")
+        done = knee("find", "--system", f"{SLOTS} {port} 8 40", *wrk(port), cwd=tmp_path)
+    finally:
+        system.kill()
+        system.wait()
+    assert "answers before --system starts; stop that server" in done.stderr
+
+
+def _answers(port: int) -> bool:
+    return any(each.laddr.port == port for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+
+
+def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int) -> None:
+    words = [sys.executable, "-m", "knee", "find", "--seconds", "1", "--system", f"{SLOTS} {port} 4 20", *wrk(port)]
+    finding = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: len(list((tmp_path / "runs").glob("find/*/outputs/*"))) >= 2, "two runs are finished")
+        wait_until(lambda: bool(list((tmp_path / "runs").glob("find/*/unfinished/*.txt"))), "another one runs")
+        children = psutil.Process(finding.pid).children(recursive=True)
+        finding.send_signal(signal.SIGINT)
+        began_s = time.monotonic()
+        _, complaints = finding.communicate(timeout=60)
+    finally:
+        finding.kill()
+    assert finding.returncode == 130 and time.monotonic() - began_s < 30
+    assert "interrupted; finished runs are kept; read them with `knee check" in complaints
+    assert len(children) >= 2 and all(map(is_gone, children))
+    folder = folder_of(tmp_path)
+    assert knee("check", str(folder), cwd=tmp_path).returncode == 0
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(list(outputs_of(folder).iterdir()))
