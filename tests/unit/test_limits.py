@@ -59,6 +59,7 @@ def test_slots_that_limit_beside_the_cores_do_not_only_wait() -> None:
     slots, host = busy(WORKERS, 1.0), busy(HOST, both.busy[CORES])
     decided, _ = by_limits(found(slots, beside=(host,)), both)
     assert decided.waiting == ()
+    assert "other utilisation" not in {doubt.kind for doubt in decided.doubts}
     (slot,) = both.also
     said = words.bottleneck_lines(decided, both)[1]
     assert f"Adding 10% to the {SLOTS} raises it by {10 * slot.elasticity.estimate:.1f}%." in said

@@ -121,7 +121,7 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
     if set(chosen) == set(found.chosen):
         return replace(found, waiting=waiting), limits
     doubts = found.doubts
-    if found.chosen and not set(found.chosen) & set(chosen):
+    if found.chosen and not any((c.role, c.resource) in [*named, *also] for c in found.chosen):
         doubts = (*doubts, Doubt("other utilisation"))
     generators = tuple(c for c in chosen if c.role == "load")
     decided = replace(
