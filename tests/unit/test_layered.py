@@ -267,6 +267,9 @@ def test_text_names_runs_that_other_programs_disturbed(systems: Systems) -> None
     said = "Other programs or emulated links used up to 45% of the host's processors in 3 of 15 runs"
     assert said in text
     assert "Other programs" not in fit.render_layered(label, system, found)
+    fewer = replace(system, data=replace(system.data, left_out=1))
+    said = "The model leaves out 1 run that other programs disturbed."
+    assert said in fit.render_layered(label, fewer, found)
 
 
 def test_disturbed_run_is_left_out_only_beside_a_quiet_one(folder: Dataset) -> None:

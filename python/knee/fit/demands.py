@@ -181,6 +181,10 @@ def _spread(dataset: Dataset) -> pl.Expr:
     return (dataset.setting("workload.protocol") == "memcached") & (writes | sharded.fill_null(value=False))
 
 
+def _disturbed(rows: pl.DataFrame) -> int:
+    return int((rows["foreign"] > OUTSIDERS_MAX).sum())
+
+
 def closed(rows: pl.DataFrame) -> pl.DataFrame:
     """The runs of a closed loop that answered requests. A run that other programs disturbed is left out if another one
     of its point was quiet."""
@@ -255,5 +259,5 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         workers,
         wire_of(rows, tiers),
         np.stack([column(f"mbit_{tier}") for tier in tiers], axis=1),
-        sum(int((runs["foreign"] > OUTSIDERS_MAX).sum()) * sign for runs, sign in ((every, 1), (rows, -1))),
+        _disturbed(every) - _disturbed(rows),
     )

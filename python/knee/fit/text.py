@@ -92,7 +92,7 @@ def render_layered(
             f"{busy.sum():,} of {counted(len(data), 'run')}: the prediction is biased."
         )
     if data.left_out:
-        lines.append(f"{counted(data.left_out, 'run')} that other programs disturbed are left out.")
+        lines.append(f"The model leaves out {counted(data.left_out, 'run')} that other programs disturbed.")
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(
