@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
-from labs import knee_run
+from labs import knee, knee_run
 from systems import is_gone, wait_until
 
 from knee import spec
@@ -412,3 +412,18 @@ cooldown_s = 0
     few, many = observations(lab.dataset()).sort("clients")["throughput"]
     # A client makes five requests a second at most.
     assert few <= 11 and 13 < many <= 21, (few, many)
+
+
+@pytest.mark.usefixtures("scriptless")
+def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
+    short = [f"measure.{one}" for one in ("seconds=1", "warmup_s=0", "cooldown_s=0")]
+    limits = [f"thresholds.{one}" for one in ("throughput=1e9", "response_ms=1000", "error_share=0")]
+    changes = [word for one in (*short, *limits) for word in ("--set", one)]
+    code, printed, said = knee(lab.folder, "run", lab.experiment(NO_MIDDLEWARE), *changes)
+    assert code == 3, said
+    assert "The only point misses throughput ≥ 1,000,000,000: 4 clients (" in printed
+    assert "Every measured point keeps response_ms ≤ 1,000 and error_share ≤ 0." in printed
+    (path,) = (lab.runs / "system-test").iterdir()
+    assert "misses throughput" in (path / "report.html").read_text()
+    code, printed, _ = knee(lab.folder, "diagnose", str(path))
+    assert code == 0 and "The only point misses throughput" in printed

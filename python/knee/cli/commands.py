@@ -1,6 +1,7 @@
 """The command line: parses, calls and prints. Each command imports its modules when it runs.
 
-Exit codes: 0, success; 1, failure; 2, wrong input; 3, a condition of `knee compare --fail-if` holds; 130, interrupted.
+Exit codes: 0, success; 1, failure; 2, wrong input; 3, a condition of `knee compare --fail-if` holds, or a point misses
+a threshold of `knee run`; 130, interrupted.
 """
 
 from __future__ import annotations

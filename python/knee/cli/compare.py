@@ -12,7 +12,8 @@ from knee.cli.analyse import opened
 from knee.data import run_folders
 from knee.errors import MeasurementsError
 
-_FAILED = 3
+FAILED = 3
+"""Exit code when a condition of the user does not hold."""
 
 
 def print_comparison(
@@ -41,4 +42,4 @@ def print_comparison(
     render = {"text": compare.render_text, "json": compare.render_json, "markdown": compare.render_markdown}
     print(render[form](pairs))
     if any(gate.state == "fails" for pair in pairs for gate in pair.gates):
-        raise typer.Exit(_FAILED)
+        raise typer.Exit(FAILED)

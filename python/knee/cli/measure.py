@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from knee import spec
+from knee.cli.compare import FAILED
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
@@ -57,13 +58,15 @@ def measure(
     cluster: str | None = None,
 ) -> Path:
     """Make the runs of a file, or those that are missing in a run folder, and return the folder. Raises typer.Exit when
-    some failed. `cluster` is the address of the scheduler whose workers are the hosts."""
+    some failed, or with 3 when a point misses a threshold. `cluster` is the address of the scheduler whose workers are
+    the hosts."""
     with ExitStack() as cleanup:
         path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup)
-    if not no_report and RunFolder(path).done():
-        _conclude(path)
+    misses = not no_report and bool(RunFolder(path).done()) and _conclude(path)
     if has_failed:
         raise typer.Exit(1)
+    if misses:
+        raise typer.Exit(FAILED)
     return path
 
 
@@ -275,8 +278,8 @@ def _print_failures(tally: Tally, resume: str) -> None:
     print(f"knee: {len(tally.failed)} of {total} failed; {resume} repeats {them}", file=sys.stderr)
 
 
-def _conclude(path: Path) -> None:
-    """Print the verdict and write the report."""
+def _conclude(path: Path) -> bool:
+    """Print the verdict and write the report. Returns whether a point misses a threshold."""
     from knee import verdict
     from knee.cli.analyse import write_report
 
@@ -292,3 +295,4 @@ def _conclude(path: Path) -> None:
         print(f"the measurements are kept; write the page with `knee report {path}`", file=sys.stderr)
         raise
     print(f"report: {dataset.report_path}")
+    return findings.misses

@@ -57,7 +57,7 @@ def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
 
     If a knee is `found`, it precedes the laws.
     """
-    first, laws, factors = _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
+    first, laws, factors = _thresholds(sheet) + _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
     return (first, laws + factors) if found else (first + factors + laws, "")
 
 
@@ -65,7 +65,8 @@ def _without_knee(sheet: Sheet) -> str:
     """The findings, and the common reason why there is no knee. Bottlenecks that differ are a table."""
     findings, common = sheet.findings, sheet.findings.common_bottleneck
     said = (
-        _arrivals(sheet)
+        _thresholds(sheet)
+        + _arrivals(sheet)
         + _peak(sheet)
         + _factors(sheet)
         + _laws(sheet)
@@ -171,6 +172,12 @@ def _response_caption(knee: Knee) -> str:
         f"Response time at the same client counts: {number(first.response_ms.estimate)} ms at "
         f"{counted(first.clients, 'client')}, {number(last.response_ms.estimate)} ms at {last.clients}."
     )
+
+
+def _thresholds(sheet: Sheet) -> str:
+    """The points that miss a limit; empty without limits."""
+    lines = words.thresholds(sheet.findings.thresholds, dict(sheet.naming.points))
+    return _finding("Thresholds", lines) if lines else ""
 
 
 def _arrivals(sheet: Sheet) -> str:

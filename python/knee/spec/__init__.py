@@ -6,7 +6,7 @@ nearest right spelling.
 """
 
 from knee.spec.reader import load, parse, parse_overrides, read
-from knee.spec.tables import Configuration, Graph, Level, Measure, Middleware, Spec, Store, System, Workload
+from knee.spec.tables import Configuration, Graph, Level, Measure, Middleware, Spec, Store, System, Thresholds, Workload
 
 __all__ = [
     "Configuration",
@@ -17,6 +17,7 @@ __all__ = [
     "Spec",
     "Store",
     "System",
+    "Thresholds",
     "Workload",
     "load",
     "parse",

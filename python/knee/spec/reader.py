@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from knee.spec.tables import (
     Measure,
     Spec,
     Table,
+    Thresholds,
     factor_names,
     field_path,
     names_of_one_value,
@@ -123,7 +124,12 @@ class _Reader:
         measure = self._validate(Measure, ("measure",))
         if measure is not None and (misfit := _trims_all(measure)) is not None:
             self._problem(("measure", "seconds"), misfit)
+        thresholds = self._validate(Thresholds, ("thresholds",))
         base = self._read_configuration(factors)
+        if thresholds is not None and base is not None:
+            for name, misfit in _unmeasured(base, factors):
+                if name in thresholds.given:
+                    self._problem(("thresholds", name), misfit)
         if measure is not None and base is not None and measure.hosts == "emulated":
             for name, tier in (("middleware", base.system.middleware), ("store", base.system.store)):
                 if tier is not None and tier.address is not None:
@@ -131,11 +137,18 @@ class _Reader:
         if measure is not None and base is not None and measure.ramp and (misfit := _no_ramp(base, factors)):
             self._problem(("measure", "ramp"), misfit)
         self._stop_on_problems()
-        assert experiment is not None and measure is not None and base is not None
-        return Spec(experiment=experiment, base=base, factors=factors, measure=measure, overrides=self._overrides)
+        assert experiment is not None and measure is not None and base is not None and thresholds is not None
+        return Spec(
+            experiment=experiment,
+            base=base,
+            factors=factors,
+            measure=measure,
+            thresholds=thresholds,
+            overrides=self._overrides,
+        )
 
     def _check_tables(self) -> None:
-        tables = ["experiment", "system", "workload", "factors", "measure"]
+        tables = ["experiment", "system", "workload", "factors", "measure", "thresholds"]
         for name, value in self._document.items():
             if name not in tables:
                 self._problem((name,), "no such table" + nearest(name, tables))
@@ -326,6 +339,14 @@ def _trims_all(measure: Measure) -> str | None:
         f"should be more than {given} together, not {measure.seconds}, which leaves no time to measure; "
         f"give {shorter}, or at least seconds = {sum(trimmed.values()) + 1}"
     )
+
+
+def _unmeasured(base: Configuration, factors: Mapping[str, Sequence[Level]]) -> Iterator[tuple[str, str]]:
+    """The thresholds that no point can meet or miss, and why."""
+    if base.system.middleware is None:
+        yield from ((name, "needs a middleware, which measures it") for name in ("queueing_ms", "service_ms"))
+    if base.workload.rate is None and "workload.rate" not in factors:
+        yield "completed_share", "needs an open loop: give workload.rate"
 
 
 def _no_ramp(base: Configuration, factors: Mapping[str, Sequence[Level]]) -> str | None:

@@ -37,6 +37,8 @@ _Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPE
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
+_Limit = Annotated[float, Field(gt=0, le=1e12)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Table(BaseModel):
@@ -271,6 +273,40 @@ class Measure(Table):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
+class Thresholds(Table):
+    """The limits of every point. A point misses a limit if the whole confidence interval of its mean lies beyond it.
+
+    throughput       least answered requests per second, without failed ones
+    completed_share  least share of an open loop's due requests that end in time
+    response_ms      longest mean response time in the clients' view
+    p50_ms           longest median response time
+    p90_ms           longest 90th percentile of the response time
+    p95_ms           longest 95th percentile of the response time
+    p99_ms           longest 99th percentile of the response time
+    p999_ms          longest 99.9th percentile of the response time
+    queueing_ms      longest mean wait in the middlewares
+    service_ms       longest mean service time of the middlewares
+    error_share      largest share of failed requests
+    """
+
+    throughput: _Limit | None = None
+    completed_share: _Share | None = None
+    response_ms: _Limit | None = None
+    p50_ms: _Limit | None = None
+    p90_ms: _Limit | None = None
+    p95_ms: _Limit | None = None
+    p99_ms: _Limit | None = None
+    p999_ms: _Limit | None = None
+    queueing_ms: _Limit | None = None
+    service_ms: _Limit | None = None
+    error_share: _Share | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The limits by name."""
+        return self.model_dump(exclude_none=True)
+
+
 class Configuration(Table):
     """The system and the workload of one point, with a level for every factor."""
 
@@ -306,6 +342,7 @@ class Spec(Table):
     base: Configuration
     factors: dict[str, tuple[Level, ...]]
     measure: Measure
+    thresholds: Thresholds = Thresholds()
     overrides: dict[str, Any]
 
     def at(self, levels: Mapping[str, Level]) -> Configuration:
@@ -377,6 +414,7 @@ def names_of_one_value() -> list[str]:
     names += ["workload.protocol"]
     names += [f"workload.graph.{field}" for field in Graph.model_fields]
     names += [f"experiment.{field}" for field in Experiment.model_fields]
+    names += [f"thresholds.{field}" for field in Thresholds.model_fields]
     return names + [f"measure.{field}" for field in Measure.model_fields]
 
 

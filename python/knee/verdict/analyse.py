@@ -26,6 +26,7 @@ from knee.verdict.levels import Level, levels
 from knee.verdict.limits import explaining
 from knee.verdict.naming import Naming
 from knee.verdict.peak import peak
+from knee.verdict.thresholds import Threshold, thresholds
 
 if TYPE_CHECKING:
     from knee.data import Dataset
@@ -88,9 +89,11 @@ def analyse(
     naming = Naming(verdicts, rates, others, measurements.table)
     warnings: list[health.HealthWarning] = []
     details = provenance = None
+    limits: tuple[Threshold, ...] = ()
     if not isinstance(source, Measurements):
         details = details_of_run(source, measurements.table, naming, level)
         provenance = _provenance(source)
+        limits = thresholds(source, measurements.table, level)
         warnings += health.warnings_of_run(source, evidence)
     effects, unexplained = _explain(measurements, level)
     return Findings(
@@ -104,6 +107,7 @@ def analyse(
         levels=levels(measurements.table, measurements.factors, _keep_up(rates), level),
         peak=peak(measurements.table, measurements.factors, level),
         crossing=crossing(measurements.table, naming, level, seed),
+        thresholds=limits,
         warnings=(*warnings, *health.left_out(combinations, len(covered))),
         measurements=measurements,
         utilizations=evidence.utilizations,

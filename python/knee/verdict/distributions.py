@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from knee.data.hdr import Histogram
+from knee.data.once import once
 from knee.data.trim import NS_PER_MS, RUN, trimmed
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ ALL = "all"
 Merged = dict[tuple[int, int, str, str], Histogram]
 
 
+@once
 def merged(dataset: Dataset) -> Merged:
     """Response times of the trimmed windows, by (point, repetition, role, operation), for clients and middlewares that
     timed any request."""

@@ -25,6 +25,7 @@ from knee.verdict.levels import Levels
 from knee.verdict.limits import MODELS_MAX
 from knee.verdict.naming import Naming
 from knee.verdict.peak import Peak
+from knee.verdict.thresholds import Threshold
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Findings:
     levels       measurements at the levels of the only factor; None if several factors vary, or only the load
     peak         the largest throughput in a closed loop; None if fewer than two factors vary
     crossing     where the response times of the only two lines cross; None if they do not
+    thresholds   limits of the experiment file, and the points that miss them; empty for a table
     warnings     reasons to distrust the numbers
     utilizations, cpu_shares
                  see :mod:`knee.data.utilization`
@@ -92,6 +94,7 @@ class Findings:
     levels: Levels | None
     peak: Peak | None
     crossing: Crossing | None
+    thresholds: tuple[Threshold, ...]
     warnings: tuple[HealthWarning, ...]
     measurements: Measurements
     utilizations: pl.DataFrame
@@ -116,6 +119,11 @@ class Findings:
     def observations(self) -> pl.DataFrame:
         """One row per point and repetition (:mod:`knee.data.observations`)."""
         return self.measurements.table
+
+    @property
+    def misses(self) -> bool:
+        """Whether a point misses a limit of the experiment file."""
+        return any(threshold.of("misses") for threshold in self.thresholds)
 
     @property
     def has_common_obstacle(self) -> bool:

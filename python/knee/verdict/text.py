@@ -31,6 +31,7 @@ def render_text(findings: Findings) -> str:
         if not bottleneck:
             lines += _labelled("Bottleneck", words.bottleneck_lines(verdict.bottleneck, verdict.limits))
     lines.append("")
+    lines += _labelled("Thresholds", words.thresholds(findings.thresholds, dict(findings.naming.points)))
     lines += _labelled("Largest", words.peak(findings.peak) if findings.peak else ())
     lines += _labelled("Crossing", [words.crossing(findings.crossing)])
     lines += _labelled("Laws", laws.sentences(findings.laws))

@@ -17,6 +17,7 @@ from knee.verdict.words.operations import operations
 from knee.verdict.words.outcomes import clusters, outcomes, reads, shown_first
 from knee.verdict.words.peak import names_all, peak
 from knee.verdict.words.sections import arrival_lines, beside_lines, factor_lines, law_lines, model_lines, unexplained
+from knee.verdict.words.thresholds import thresholds
 from knee.verdict.words.timeline import log, log_growth
 from knee.verdict.words.views import views
 
@@ -50,6 +51,7 @@ __all__ = [
     "reads",
     "response_times_of_failed",
     "shown_first",
+    "thresholds",
     "unexplained",
     "views",
     "warning",
