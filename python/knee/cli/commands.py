@@ -145,6 +145,16 @@ def hosts_check_command(
     check_hosts(file, overrides or [])
 
 
+@app.command("schema")
+def schema_command(
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of all keys instead.")] = False,
+) -> None:
+    """Print a JSON Schema of experiment files, for editors."""
+    from knee.cli import new
+
+    new.print_schema(as_markdown=as_markdown)
+
+
 @app.command("report")
 def report_command(
     path: _TablePath,

@@ -31,7 +31,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 _NOT_REPEATED = ("address", "user", "database")
 """Fields whose wrong values no message repeats, because they may contain a password."""
 
-_EXPECTED: dict[tuple[str, str], str] = {
+EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
     ("workload", "set_get"): 'sets to gets, such as "1:9"',
     ("workload", "value_bytes"): 'bytes (1 to 1000000), "uniform:LOW:HIGH" or "exponential:MEAN"',
@@ -44,6 +44,7 @@ _EXPECTED: dict[tuple[str, str], str] = {
     ("store", "user"): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
     ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",
 }
+"""Values of fields in words, by table and field, for fields whose limits pydantic does not put in words."""
 
 
 def expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
@@ -54,7 +55,7 @@ def expectation(detail: dict[str, Any], table: type[BaseModel]) -> str:
     if detail["type"] == "extra_forbidden":
         return "no such field" + nearest(loc[-1], _fields(table, loc[:-1]))
     names = [table.__name__.lower(), *loc]
-    for place, expected in _EXPECTED.items():
+    for place, expected in EXPECTED.items():
         if any(tuple(names[i : i + 2]) == place for i in range(len(names) - 1)):
             return f"should be {expected}{but_is(loc, detail['input'])}"
     message = str(detail["msg"]).replace("Input should be", "should be")

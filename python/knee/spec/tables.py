@@ -37,7 +37,7 @@ _Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPE
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
-_Limit = Annotated[float, Field(gt=0, le=1e12)]
+_Limit = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -46,7 +46,11 @@ class Table(BaseModel):
 
 
 class Experiment(Table):
-    """The name of the experiment, and the question that it answers."""
+    """The name of the experiment, and the question that it answers.
+
+    name      of the experiment and of the folder of its runs
+    question  printed with the answers
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     question: str = ""
@@ -55,8 +59,9 @@ class Experiment(Table):
 class Load(Table):
     """The load hosts: one client process each.
 
+    hosts     number of load hosts
     kind      knee-load, or Debian's pgbench, which calls a PostgreSQL without a middleware
-    clients   virtual clients over all load hosts, dealt evenly
+    clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor
     threads   OS threads of each client process
     """
 
@@ -72,7 +77,9 @@ class Load(Table):
 class Middleware(Table):
     """The middlewares between clients and stores.
 
-    workers   worker slots of each, with one request in flight per slot
+    hosts     number of middlewares
+    threads   OS threads of each middleware
+    workers   worker slots of each, with one request in flight per slot; required unless `pipelined`
     address   middlewares that already run elsewhere; the lab starts none
 
     Of the memcached protocol:
@@ -102,13 +109,15 @@ class Middleware(Table):
 class Store(Table):
     """The stores; each holds every key.
 
+    hosts       number of stores
+    threads     OS threads of each store
     kind        knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's SQLite file,
                 or none, to measure the middleware alone
     memory_mb   the limit of a cache, or PostgreSQL's shared buffers
     address     stores that already run elsewhere; the lab starts none
-    user        of a PostgreSQL there; libpq's files and variables have the password, an experiment never
-    database    of that PostgreSQL, in which the lab makes the schema knee_queue for each run and removes it again
-    reset       drop a schema knee_queue that is already in that database; otherwise Knee refuses the run
+    user        of a PostgreSQL at `address`; libpq's files and variables have the password, an experiment never
+    database    of a PostgreSQL at `address`; the lab makes the schema knee_queue in it for each run, and removes it
+    reset       drop a schema knee_queue that is already in `database`; otherwise Knee refuses the run
     durability  when a write is on disk; "memory": never, the data end with the process
     cpus        whole processors that a PostgreSQL is pinned to
     indexes     of a PostgreSQL's messages: the needed ones, none, or the needed ones and one on the time of arrival
@@ -175,8 +184,14 @@ class Graph(Table):
 class Workload(Table):
     """The requests of the clients.
 
-    think_ms  mean think time of a closed loop; `think` is its distribution
+    protocol  of the requests: a cache's, that of a store that keeps versions ("kv"), or a message queue's
+    think_ms  mean think time of a closed loop
+    think     distribution of the think times
     rate      requests per second over all load hosts; makes the loop an open one
+    arrivals  distribution of the times between the requests of an open loop
+    value_bytes size of the values, or its distribution
+    keys      number of different keys
+    key_choice distribution of the requested keys
     populated share of the keys that are set before each point
     ttl_s     seconds after which stored values expire, populated ones too; by default never
     verify    clients check answers, and count wrong ones
@@ -255,12 +270,14 @@ class Measure(Table):
     """The length and the number of the measurements.
 
     hosts  all hosts are this machine, or each is emulated on it, with a network namespace and a link of its own
-
+    repetitions  of each point
+    seconds      of each measurement, with warm-up and cool-down
+    order  of all measurements: random, or each repetition in the order of the points
     ramp   the levels of load.clients follow each other within one run, `seconds` each: clients join, and the servers
            stay
-
-    warmup_s, cooldown_s   trimmed when read; run folders keep all windows
-    seed                   of the run order and of the clients; by default drawn, and recorded
+    warmup_s     left out at the beginning of each measurement; run folders keep it
+    cooldown_s   left out at the end
+    seed   of the run order and of the clients; by default drawn, and recorded
     """
 
     hosts: Literal["local", "emulated"] = "local"
