@@ -20,6 +20,7 @@ need redis-server redis-server
 need redis-benchmark redis-tools
 need nginx nginx
 need wrk wrk
+need nbdcopy libnbd-bin
 [ -n "$missing" ] || exit 0
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 

@@ -7,3 +7,4 @@ mod loads;
 mod program;
 mod queue;
 mod servers;
+mod space;

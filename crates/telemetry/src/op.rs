@@ -4,8 +4,8 @@ macro_rules! ops {
     ($($(#[$doc:meta])* $op:ident = $name:literal,)*) => {
         /// The type of a request.
         ///
-        /// The first types belong to the memcached protocol, then come those of a versioned store, and of a message
-        /// queue.
+        /// The first types belong to the memcached protocol, then come those of a versioned store, of a message
+        /// queue, and of an address space.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Op {
@@ -38,7 +38,7 @@ ops! {
     Multiget = "multiget",
     /// Removal of a key.
     Delete = "delete",
-    /// Reading a key in some version.
+    /// Reading a key in some version, or bytes at an address.
     Read = "read",
     /// A read of a missing key, if the client counts these separately.
     ReadMissing = "read_missing",
@@ -76,6 +76,8 @@ ops! {
     Release = "release",
     /// Extending leases.
     Extend = "extend",
+    /// Writing bytes at an address.
+    Write = "write",
     /// Arithmetic, touch, administration and the rest.
     Other = "other",
 }

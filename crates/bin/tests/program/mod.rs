@@ -15,6 +15,7 @@ use serde_json::Value;
 pub(crate) const KV: &str = env!("CARGO_BIN_EXE_knee-kv");
 pub(crate) const PROXY: &str = env!("CARGO_BIN_EXE_knee-proxy");
 pub(crate) const QUEUE: &str = env!("CARGO_BIN_EXE_knee-queue");
+pub(crate) const SPACE: &str = env!("CARGO_BIN_EXE_knee-space");
 pub(crate) const LOAD: &str = env!("CARGO_BIN_EXE_knee-load");
 
 pub(crate) struct Program {

@@ -1,0 +1,4 @@
+//! The codec.
+#![allow(clippy::unwrap_used)]
+
+mod nbd;
