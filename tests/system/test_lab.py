@@ -427,3 +427,11 @@ def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
     assert "misses throughput" in (path / "report.html").read_text()
     code, printed, _ = knee(lab.folder, "diagnose", str(path))
     assert code == 0 and "The only point misses throughput" in printed
+
+
+def test_file_of_init_runs_as_it_is(lab: Lab) -> None:
+    flags = ["--kind", "cache", "--clients", "2", "--workers", "1,2", "--seconds", "1"]
+    assert knee(lab.folder, "init", "system-test.toml", *flags)[0] == 0
+    code, said = lab.run("system-test.toml", "--set", "measure.repetitions=1", "--set", "workload.think_ms=20")
+    assert code == 0, said
+    assert observations(lab.dataset())["workers"].to_list() == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -427,3 +428,49 @@ def test_a_folder_without_a_complete_run_has_a_report(knee: Knee, tmp_path: Path
     none = without_a_complete_run(tmp_path)
     done = knee("laws", str(none))
     assert done.returncode == 2 and "no run is complete: no run has ended" in done.stderr
+
+
+def test_init_writes_a_file_once_and_runs_need_no_change(knee: Knee, tmp_path: Path) -> None:
+    arguments = ["init", "new.toml", "--kind", "cache", "--clients", "2,4", "--workers", "1", "--seconds", "3"]
+    done = knee(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "new.toml: measure it with `knee run new.toml`\n")
+    text = (tmp_path / "new.toml").read_text()
+    assert spec.load(tmp_path / "new.toml").factors == {"load.clients": (2, 4)}
+    done = knee(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "knee: new.toml: exists; choose another name\n")
+    assert (tmp_path / "new.toml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["new.toml"], "--kind: missing; expected memcached or cache or kv or queue or postgresql"),
+        (["new.toml", "--kind", "redis"], "--kind redis: expected memcached or"),
+        (["new", "--kind", "kv"], "new: expected a name that ends in .toml"),
+        (["new.toml", "--kind", "kv", "--clients", "8 16"], "--clients 8 16: expected whole numbers, such as 8,16,"),
+        (["new.toml", "--kind", "kv", "--seconds", "0"], "measure.seconds: should be greater than or equal to 1"),
+        (["absent/new.toml", "--kind", "kv"], "absent/new.toml: cannot be written: No such file or directory"),
+    ],
+)
+def test_init_refuses_wrong_flags(knee: Knee, tmp_path: Path, arguments: list[str], says: str) -> None:
+    done = knee("init", *arguments, cwd=tmp_path)
+    assert done.returncode in (1, 2) and done.stderr.startswith(f"knee: {says}"), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_init_asks_at_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "knee", "init", "new.toml", "--seconds", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=environment
+    ) as process:
+        os.close(theirs)
+        os.write(ours, b"redis\nkv\n2,4\n")
+        assert process.wait(60) == 0
+    printed = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert printed.count("Kind of system: ") == 2 and "Numbers of clients [8,16,32,64,128]: " in printed
+    assert "Workers" not in printed and "Seconds" not in printed
+    found = spec.load(tmp_path / "new.toml")
+    assert found.factors == {"load.clients": (2, 4)} and found.measure.seconds == 5

@@ -145,6 +145,25 @@ def hosts_check_command(
     check_hosts(file, overrides or [])
 
 
+@app.command("init")
+def init_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file, NAME.toml.", show_default=False)],
+    kind: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="The system: memcached, cache, kv, queue or postgresql."),
+    ] = None,
+    clients: Annotated[str | None, typer.Option(metavar="N,…", help="Numbers of clients.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N,…", help="Worker slots of each middleware; several make a factor.")
+    ] = None,
+    seconds: Annotated[str | None, typer.Option(metavar="S", help="Length of each measurement.")] = None,
+) -> None:
+    """Write a new experiment file with a comment on each key. At a terminal, ask for the values of missing flags."""
+    from knee.cli import new
+
+    new.write_experiment(file, kind, clients, workers, seconds)
+
+
 @app.command("schema")
 def schema_command(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of all keys instead.")] = False,

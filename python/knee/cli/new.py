@@ -3,10 +3,64 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
+import typer
+
+from knee.data import writing
+from knee.errors import SpecError
 from knee.spec import reference
+from knee.spec.draft import KINDS, draft
+
+_CLIENTS, _WORKERS, _SECONDS = "8,16,32,64,128", "2", "10"
+
+
+def write_experiment(
+    file: Path, kind: str | None, clients: str | None, workers: str | None, seconds: str | None
+) -> None:
+    """Write a new experiment file. At a terminal, ask for the values of missing flags. Raises SpecError."""
+    if file.suffix != ".toml":
+        raise SpecError(f"{file}: expected a name that ends in .toml")
+    if file.exists():
+        raise SpecError(f"{file}: exists; choose another name")
+    if kind is None and not _is_terminal():
+        raise SpecError(f"--kind: missing; expected {' or '.join(KINDS)}")
+    while kind not in KINDS:
+        if kind is not None and not _is_terminal():
+            raise SpecError(f"--kind {kind}: expected {' or '.join(KINDS)}")
+        for name, each in KINDS.items():
+            print(f"{name:<12}{each.about}")
+        kind = typer.prompt("Kind of system")
+    chosen = KINDS[kind]
+    text = draft(
+        file.stem,
+        chosen,
+        _whole("--clients", clients, "Numbers of clients", _CLIENTS),
+        _whole("--workers", workers, "Workers of each middleware", _WORKERS) if chosen.has_middleware else [],
+        _whole("--seconds", seconds, "Seconds of each measurement", _SECONDS)[0],
+    )
+    # Another program may have made the file since.
+    with writing(file), file.open("x", encoding="utf-8") as new:
+        new.write(text)
+    print(f"{file}: measure it with `knee run {file}`")
 
 
 def print_schema(*, as_markdown: bool) -> None:
     """Print the keys of an experiment file as a JSON Schema or as a page."""
     print(reference.markdown().rstrip() if as_markdown else json.dumps(reference.schema(), indent=2))
+
+
+def _whole(flag: str, given: str | None, question: str, usual: str) -> Sequence[int]:
+    """The whole numbers of a flag, or of the answer to a question."""
+    if given is None:
+        given = str(typer.prompt(question, default=usual)) if _is_terminal() else usual
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError:
+        raise SpecError(f"{flag} {given}: expected whole numbers, such as {usual}") from None
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -23,7 +23,7 @@ from knee.spec.tables import (
     field_path,
 )
 
-_SECTIONS: dict[str, type[Table]] = {
+SECTIONS: dict[str, type[Table]] = {
     "experiment": Experiment,
     "system": System,
     "system.load": Load,
@@ -34,7 +34,7 @@ _SECTIONS: dict[str, type[Table]] = {
     "measure": Measure,
     "thresholds": Thresholds,
 }
-_BY_NAME = {table.__name__: table for table in _SECTIONS.values()}
+_BY_NAME = {table.__name__: table for table in SECTIONS.values()}
 _TABLES = ("experiment", "system", "workload", "measure", "thresholds")
 _UNITS = {
     "_ms": "ms",
@@ -68,7 +68,7 @@ def meanings(table: type[Table]) -> dict[str, str]:
 def markdown() -> str:
     """The page of all keys."""
     lines = [_HEAD]
-    for section, table in _SECTIONS.items():
+    for section, table in SECTIONS.items():
         lines.append(f"## `[{section}]`\n")
         for part in _parts(table):
             if isinstance(part, str):
@@ -93,7 +93,7 @@ def schema() -> dict[str, Any]:
         "additionalProperties": False,
         "required": ["experiment", "system"],
         "properties": {
-            **{name: _object(_SECTIONS[name]) for name in _TABLES},
+            **{name: _object(SECTIONS[name]) for name in _TABLES},
             "factors": {"type": "object", "additionalProperties": False, "properties": levels},
         },
     }
@@ -153,7 +153,7 @@ def _toml(value: object) -> str:
 def _field(factor: str) -> tuple[type[Table], str]:
     """The table and the key of a factor's name."""
     *path, name = field_path(factor)
-    return _SECTIONS[".".join(path)], name
+    return SECTIONS[".".join(path)], name
 
 
 def _object(table: type[Table]) -> dict[str, Any]:
