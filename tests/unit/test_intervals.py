@@ -18,6 +18,7 @@ from knee.stats.intervals import (
     difference_interval,
     mean_interval,
     mean_intervals,
+    median_interval,
     number,
     paired_ratio_interval,
     pooled_bootstrap,
@@ -41,6 +42,16 @@ def test_three_repetitions_use_the_t_quantile() -> None:
     interval = mean_interval([9.0, 10.0, 11.0])
     # t(0.975; 2) = 4.303, s = 1
     assert interval.half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
+
+
+def test_median_lies_between_the_ends_as_often_as_its_level() -> None:
+    interval = median_interval([3.0, 1.0, 7.0, 2.0, 5.0])
+    assert (interval.estimate, interval.low, interval.high) == (3.0, 1.0, 7.0)
+    samples = np.random.default_rng(1).lognormal(size=(4000, 5))
+    intervals = [median_interval(sample) for sample in samples]
+    covered = np.mean([each.low < 1.0 < each.high for each in intervals])  # type: ignore[operator]
+    assert covered == pytest.approx(interval.level, abs=0.02)
+    assert median_interval([4.0]) == Interval(4.0, None, None, 0.0, 1)
 
 
 def test_one_repetition_has_no_interval() -> None:

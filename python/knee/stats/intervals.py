@@ -98,6 +98,19 @@ def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = 
     return found
 
 
+def median_interval(values: Sequence[float] | Floats) -> Interval:
+    """Median with the smallest and the largest value as its interval.
+
+    Of n values of any distribution, they lie on both sides of its median with the probability 1 − 2^(1 − n), the level
+    (Conover 1999, §3.2). One value has no interval.
+    """
+    count = len(values)
+    if count < 2:
+        return Interval(float(np.median(values)), None, None, 0.0, count)
+    ends = float(min(values)), float(max(values))
+    return Interval(float(np.median(values)), *ends, 1 - 2.0 ** (1 - count), count)
+
+
 def difference_interval(
     minuend: Sequence[float] | Floats, subtrahend: Sequence[float] | Floats, level: float = LEVEL
 ) -> Interval:
