@@ -235,23 +235,28 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 _REMEDIES = {
-    errno.ENOSPC: "make room, or choose another place with --runs-dir",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or choose another place with --runs-dir",
-    errno.EDQUOT: "make room, or choose another place with --runs-dir",
-    errno.EROFS: "choose a writable place with --runs-dir",
-    errno.EACCES: "choose a writable place with --runs-dir",
-    errno.EPERM: "choose a writable place with --runs-dir",
+    errno.ENOSPC: "make room, or choose another place with {}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or choose another place with {}",
+    errno.EDQUOT: "make room, or choose another place with {}",
+    errno.EROFS: "choose a writable place with {}",
+    errno.EACCES: "choose a writable place with {}",
+    errno.EPERM: "choose a writable place with {}",
     errno.ENOENT: "make its directory first",
-    errno.ENOTDIR: "choose another place with --runs-dir",
+    errno.ENOTDIR: "choose another place with {}",
 }
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Convert a write failure below `path` to a StorageError with a remedy."""
+def writing(path: Path, option: str = "--runs-dir") -> Iterator[None]:
+    """Convert a write failure below `path` to a StorageError. Its remedy names the option of the place."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        remedy = _REMEDIES.get(error.errno or 0, "check the disk")
-        raise StorageError(f"{error.filename or path}: cannot be written: {reason}; {remedy}") from error
+        raise storage_error(error.filename or path, error, option) from error
+
+
+def storage_error(path: Path | str, error: OSError, option: str) -> StorageError:
+    """The error of a write below `path`, with a remedy."""
+    reason = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0, "check the disk").format(option)
+    return StorageError(f"{path}: cannot be written: {reason}; {remedy}")
