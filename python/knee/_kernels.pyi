@@ -1,6 +1,7 @@
-"""Exact solvers of closed networks, and a simulator, from crates/kernels. Arrays are the bytes of 64-bit numbers.
+"""Exact solvers of closed networks, a simulator, and measurements of this machine, from crates/kernels. Arrays are the
+bytes of 64-bit numbers.
 
-An exception from a signal handler, such as KeyboardInterrupt, ends each of them.
+An exception from a signal handler, such as KeyboardInterrupt, ends each solver and the simulator.
 """
 
 POPULATION_MAX: int
@@ -151,4 +152,57 @@ def simulate_layered(
     ------
     ValueError
         For an impossible argument, or more events than are allowed.
+    """
+
+# Measurements of this machine, each for about `seconds`. Each raises OSError if the system refuses memory, a file or a
+# connection. Signals are handled when a measurement ends.
+
+def memory(bytes: int, seconds: float, seed: int) -> tuple[float, float, float, float]:  # noqa: A002
+    """What one thread gets from new memory of so many bytes.
+
+    Returns
+    -------
+    The mean time (ns) of a read that depends on the read before, in random order over the cache lines. Bytes per second
+    that are read, that ordinary stores write, and that memcpy copies from the first half to the second half.
+    """
+
+def clock(seconds: float) -> tuple[float, float, float]:
+    """Time to read the clock, the smallest difference above zero of two readings (both in ns), and the mean delay of a
+    sleep of 100 µs (in µs)."""
+
+def loopback_bytes_per_s(seconds: float) -> float:
+    """Bytes per second of one TCP connection over the loopback interface."""
+
+def loopback_round_trip_us(seconds: float) -> float:
+    """Mean time until a byte's answer of one byte arrives, over TCP on the loopback interface."""
+
+def file_fill(file: int, bytes: int, seconds: float, seed: int) -> int:  # noqa: A002
+    """Writes random bytes to an open file, for at most `seconds`, and syncs it. Returns the number of bytes."""
+
+def file_transfers_per_s(
+    file: int,
+    bytes: int,  # noqa: A002
+    seconds: float,
+    seed: int,
+    *,
+    block_bytes: int,
+    writes: bool,
+    random: bool,
+    direct: bool,
+    synced: bool,
+) -> float:
+    """Transfers per second of blocks within the first bytes of an open file, at random places or one after the other.
+
+    `direct` passes by the page cache (O_DIRECT). `synced` calls fdatasync after each.
+
+    Raises
+    ------
+    OSError
+        EINVAL if the file is shorter than a block, or its file system takes no direct transfers.
+    """
+
+def file_scan_mapped(file: int, bytes: int, from_disk: bool) -> list[tuple[float, int, int]]:  # noqa: A002
+    """Scans the first bytes of an open file twice through one mapping: bytes per second, minor and major page faults.
+
+    `from_disk` drops the file from the page cache before the first scan; else the file is read into it.
     """

@@ -1,8 +1,8 @@
-//! Exact solvers and a simulator of queueing networks.
+//! Exact solvers and a simulator of queueing networks, and measurements of the machine.
 //!
-//! The crate computes with numbers only. It reads no file and no clock, and random numbers depend only on the seed. The
-//! solvers check the size of a solution before they allocate memory. `knee.queueing` gives the numbers their meaning,
-//! and words the messages about arguments.
+//! Solvers and simulator compute with numbers only. They read no file and no clock, and random numbers depend only on
+//! the seed. The solvers check the size of a solution before they allocate memory. `knee.queueing` gives the numbers
+//! their meaning, and words the messages about arguments.
 //!
 //! * [`closed`]: one class of customers, every population up to N, by ratios of successive normalising constants
 //!   ([`Series`]).
@@ -14,6 +14,8 @@
 //!
 //! * [`simulate`]: a discrete-event simulator, for networks without an exact solution.
 //!
+//! * [`machine`]: measurements of memory, files, loopback and clock, for `knee.machine`.
+//!
 //! The recursions of the solvers only add and multiply positive numbers. So no digit cancels, even with large
 //! populations; see `docs/methods/closed-networks.md`.
 //!
@@ -22,6 +24,7 @@
 mod closed;
 mod error;
 mod lattice;
+pub mod machine;
 mod series;
 pub mod simulate;
 mod station;
