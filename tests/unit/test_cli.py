@@ -71,6 +71,7 @@ def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["factorial", "absent.csv"], "absent.csv: cannot be read: No such file or directory"),
         (["run", "my experiment (1).toml"], "my experiment (1).toml: cannot be read: No such file or directory"),
         (["run", "experiments/*.toml"], "experiments/*.toml: cannot be read: No such file or directory"),
+        (["machine", "--disk", "/nowhere"], "/nowhere: no such folder; make it, or choose another with --disk"),
         (["run", "2025-01-02T14:13:08.toml"], "2025-01-02T14:13:08.toml: cannot be read: No such file or directory"),
     ],
 )

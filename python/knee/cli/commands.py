@@ -341,6 +341,25 @@ def find_command(
     find(command, Options(precision, budget, slo, system, ready, seconds, least, most, tool, runs_dir, seed))
 
 
+@app.command("machine")
+def machine_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    disk: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder on the disk to measure.")] = Path(),
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the JSON to FILE, and a plot beside it (.svg).")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=2, max=100, metavar="N", help="Measurements of each quantity.")] = 6,
+    memory_mb: Annotated[
+        int, typer.Option(min=1, metavar="MB", help="Largest working set; at most a quarter of the free memory.")
+    ] = 1024,
+) -> None:
+    """Measure what this machine can do: memory, mapped files, disk, loopback and clock. Takes a minute at most."""
+    from knee.cli import machine
+    from knee.machine import Plan
+
+    machine.print_machine(disk, save, Plan(rounds, memory_bytes_max=memory_mb << 20), as_json=as_json)
+
+
 @app.command("compare")
 def compare_command(
     paths: Annotated[

@@ -34,7 +34,7 @@ _STARTS_MAX = 3
 _LEAD_GROWTH = 2
 """Growth of the lead, the time allowed for connecting, after a late start."""
 
-_IN_MEMORY = ("tmpfs", "ramfs")
+IN_MEMORY = ("tmpfs", "ramfs")
 """File systems in memory."""
 
 _LIFETIME = "every run made a new directory for each store and removed it; a graph was made once"
@@ -257,7 +257,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
     notes = []
     kept = needs_scratch(spec)
     filesystem = host.filesystem(room.parent) if kept else None
-    if filesystem in _IN_MEMORY and keeps_data(spec):
+    if filesystem in IN_MEMORY and keeps_data(spec):
         notes.append(
             f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
             "a folder on a disk with --runs-dir"

@@ -1,0 +1,16 @@
+"""What this machine can do: memory, mapped files, disk, loopback and clock.
+
+    sizes       the working sets, by the caches and the free memory
+    disk        a file of the measurement's own: its transfers, and its scans through a mapping
+    rounds      rounds of all measurements; their medians
+    findings    the result, and its form as JSON
+    text        the result as tables
+
+`knee._kernels` measures. Nothing here depends on an experiment.
+"""
+
+from knee.machine.findings import FIGURES, Figure, Machine, WorkingSet
+from knee.machine.rounds import Plan, measure
+from knee.machine.text import render_text
+
+__all__ = ["FIGURES", "Figure", "Machine", "Plan", "WorkingSet", "measure", "render_text"]

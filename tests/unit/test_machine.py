@@ -1,0 +1,117 @@
+"""The sweep of `knee machine`: its working sets, its medians, and its result."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from knee.machine import FIGURES, Machine, Plan, measure, render_text, sizes
+from knee.machine.sizes import GIB, KIB, MIB, cache_bytes, size_text, working_sets
+
+NAMES = {figure.name for figures in FIGURES.values() for figure in figures}
+
+
+@given(most=st.integers(4 * KIB, 4 * GIB), caches=st.sets(st.integers(1, 1 << 16).map(lambda kib: kib * KIB)))
+def test_working_sets_ascend_and_meet_the_caches(most: int, caches: set[int]) -> None:
+    found = working_sets(most, caches)
+    assert found == sorted(set(found)) and found[0] == 4 * KIB and most / 2 < found[-1] <= most
+    assert all(larger <= 2 * smaller for smaller, larger in pairwise(found))
+    assert {cache for cache in caches if 4 * KIB <= cache <= most} <= set(found)
+
+
+def test_working_sets_of_a_gibibyte_have_19_powers_of_two() -> None:
+    assert len(working_sets(GIB, [])) == 19
+    assert working_sets(96 * KIB, [48 * KIB]) == [size * KIB for size in (4, 8, 16, 32, 48, 64)]
+
+
+def test_caches_are_read_without_those_of_instructions(tmp_path: Path) -> None:
+    for number, (kind, level, size) in enumerate(
+        [("Data", "1", "48K"), ("Instruction", "1", "32K"), ("Unified", "2", "2048K")]
+    ):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in (("type", kind), ("level", level), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    assert cache_bytes(tmp_path) == {"L1": 48 * KIB, "L2": 2 * MIB}
+    assert cache_bytes(tmp_path / "absent") == {}
+
+
+def test_available_memory_stays_within_the_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = sizes.available_bytes()
+    limit, used = tmp_path / "memory.max", tmp_path / "memory.current"
+    monkeypatch.setattr(sizes, "_LIMIT", limit)
+    monkeypatch.setattr(sizes, "_USED", used)
+    limit.write_text("max\n")
+    assert sizes.available_bytes() > free / 2
+    limit.write_text("1000000\n")
+    used.write_text("400000\n")
+    assert sizes.available_bytes() == 600_000
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(4 * KIB, "4 KiB"), (48 * KIB, "48 KiB"), (MIB, "1 MiB"), (3 * MIB // 2, "1.5 MiB"), (GIB, "1 GiB")],
+)
+def test_sizes_have_the_largest_unit(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    plan = Plan(rounds=3, memory_bytes_max=64 * KIB, file_bytes_max=2 * MIB, memory_s=0.001, other_s=0.004)
+    return measure(tmp_path_factory.mktemp("disk"), plan)
+
+
+def test_result_has_every_quantity_with_its_interval(machine: Machine) -> None:
+    assert set(machine.figures) == NAMES
+    assert machine.rounds == 3
+    assert [each.size_bytes for each in machine.memory] == working_sets(64 * KIB, machine.caches.values())
+    of_memory = [value for each in machine.memory for value in list(vars(each).values())[1:]]
+    for value in [*of_memory, *machine.figures.values()]:
+        assert value.low <= value.estimate <= value.high
+        assert (value.level, value.repetitions) == (0.75, 3)
+    assert all(value.low > 0 for value in of_memory)
+    assert all(value.low > 0 for name, value in machine.figures.items() if "faults" not in name)
+
+
+def test_second_scan_of_a_mapped_file_reads_from_memory(machine: Machine) -> None:
+    assert machine.figures["mapped_cached_major_faults_per_1000_pages"].estimate == 0
+    # The kernel maps at most 16 pages, or a huge page, at a fault.
+    assert machine.figures["mapped_cached_minor_faults_per_1000_pages"].estimate > 0
+
+
+def test_result_is_json_with_an_interval_for_each_median(machine: Machine) -> None:
+    content = json.loads(json.dumps(machine.content()))
+    assert set(content["figures"]) == NAMES
+    assert content["memory"][0]["size_bytes"] == 4 * KIB
+    latency = content["memory"][0]["latency_ns"]
+    assert latency["low"] <= latency["median"] <= latency["high"]
+
+
+def test_table_has_a_row_for_each_quantity(machine: Machine) -> None:
+    text = render_text(machine)
+    assert text.startswith("Medians of 3 rounds, with 75% intervals.")
+    for title in [figure.title for figures in FIGURES.values() for figure in figures]:
+        assert f"\n{title} " in text
+    assert [line.split()[:2] for line in text.splitlines()[4:6]] == [["4", "KiB"], ["8", "KiB"]]
+
+
+def test_measurement_ends_early_in_the_budget(tmp_path: Path) -> None:
+    plan = Plan(rounds=50, budget_s=0.0, memory_bytes_max=4 * KIB, file_bytes_max=MIB, memory_s=0.0, other_s=0.0)
+    rounds: list[int] = []
+    found = measure(tmp_path, plan, rounds.append)
+    assert rounds == [1, 2] and found.rounds == 2
+    assert "the time ended after 2 of 50 rounds" in found.notes
+
+
+def test_memory_is_bounded_by_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knee.machine.rounds.available_bytes", lambda: 100 * KIB)
+    found = measure(tmp_path, Plan(rounds=2, file_bytes_max=MIB, memory_s=0.0, other_s=0.0))
+    assert [each.size_bytes for each in found.memory] == [4 * KIB, 8 * KIB, 16 * KIB]
+    assert any(note.startswith("working sets end at 16 KiB") for note in found.notes)
+    assert not list(tmp_path.iterdir())
