@@ -35,12 +35,14 @@ SHORT = (
     "measure.repetitions=1",
     'workload.set_get=["0:1"]',
     "workload.keys=200",
+    "workload.think_ms=10",
     "middleware.workers=[8]",
     "load.clients=[6]",
 )
 MACHINE = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')
 """Runs a program on what looks like another machine, with the boot id in a file."""
 
+SOAKED = pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak ends the lab and an agent as well")
 IMPATIENT = "from knee.lab.hosts import cluster; cluster._REPLACEMENT_S = 2; "
 
 
@@ -48,7 +50,8 @@ class Machines:
     """A scheduler, a machine of load hosts, one of a middleware and one of a store; and the lab's machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self._logs = folder
+        """The folder of the labs, and that of the machines' logs."""
         self._labs: list[subprocess.Popen[str]] = []
         self._hosts = EmulatedHosts() if IS_ROOT else LocalHost()
         for name in ("lab", "scheduler", "clients", "middleware-0", "store-0"):
@@ -56,23 +59,26 @@ class Machines:
         self.scheduler = "tcp://" + self._hosts.free_address("scheduler")
         host, port = self._interface("scheduler"), self.scheduler.rpartition(":")[2]
         self._start("scheduler", "scheduler", "--host", host, "--port", port)
-        self.workers = {
-            name: self._start(name, "worker", self.scheduler, "--host", self._interface(name), "--name", name, *more)
-            for name, *more in (
-                ("clients", "--resources", "load=3"),
-                ("middleware-0",),
-                ("store-0",),
-            )
-        }
+        self.workers: dict[str, LocalProcess] = {}
+        self.start_workers()
+
+    def start_workers(self) -> None:
+        """Start the workers that do not run."""
+        for name in ("clients", "middleware-0", "store-0"):
+            if name not in self.workers or self.workers[name].poll() is not None:
+                more = ("--resources", "load=3") if name == "clients" else ()
+                (self._logs / f"{name}.log").unlink(missing_ok=True)
+                place = ("--host", self._interface(name), "--name", name, *more)
+                self.workers[name] = self._start(name, "worker", self.scheduler, *place)
         for name in self.workers:
-            log = folder / f"{name}.log"
+            log = self._logs / f"{name}.log"
             wait_until(lambda log=log: "Registered to:" in log.read_text(), f"{name} is registered", PATIENCE_S)
 
     def _interface(self, name: str) -> str:
         return self._hosts.placed(name).address if isinstance(self._hosts, EmulatedHosts) else "127.0.0.1"
 
     def _start(self, name: str, *arguments: str) -> LocalProcess:
-        boot = self.folder / f"{name}.boot"
+        boot = self._logs / f"{name}.boot"
         boot.write_text(f"{uuid.uuid4()}\n")
         command = Command(
             name,
@@ -80,7 +86,7 @@ class Machines:
             (*((*MACHINE, str(boot)) if IS_ROOT else ()), DASK, *arguments, "--no-dashboard"),
             environment=(("PYTHONPATH", str(REPOSITORY / "python")),),
         )
-        return self._hosts.start(command, self.folder / f"{name}.lines", self.folder / f"{name}.log", lambda *_: None)
+        return self._hosts.start(command, self._logs / f"{name}.lines", self._logs / f"{name}.log", lambda *_: None)
 
     def lab(self, *settings: str, before: str = "", resume: Path | None = None) -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
@@ -123,18 +129,30 @@ class Machines:
         (path,) = self.folder.glob("runs/*/*")
         return Dataset.open(path)
 
-    def close(self) -> None:
+    def end_labs(self) -> None:
         for lab in self._labs:
             lab.kill()
             lab.communicate()
+        self._labs.clear()
+
+    def close(self) -> None:
         self._hosts.close(2)
 
 
-@pytest.fixture
-def machines(tmp_path: Path) -> Iterator[Machines]:
-    machines = Machines(tmp_path)
+@pytest.fixture(scope="module")
+def all_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    machines = Machines(tmp_path_factory.mktemp("machines"))
     yield machines
     machines.close()
+
+
+@pytest.fixture
+def machines(all_machines: Machines, tmp_path: Path) -> Iterator[Machines]:
+    """All machines with their workers, and a new folder for labs."""
+    all_machines.start_workers()
+    all_machines.folder = tmp_path
+    yield all_machines
+    all_machines.end_labs()
 
 
 def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> None:
@@ -193,6 +211,7 @@ def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     assert (dataset.summaries["started_unix_s"] > killed_s).all()
 
 
+@SOAKED
 def test_worker_of_an_ended_agent_starts_another(machines: Machines) -> None:
     running = machines.lab("measure.seconds=6")
     machines.wait_for_load()
@@ -238,6 +257,7 @@ def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> Non
     assert all(is_gone(each) for each in [*programs, *agents] if each is not None)
 
 
+@SOAKED
 def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) -> None:
     killed = machines.lab("load.clients=[6, 12]", "measure.seconds=6")
     machines.wait_for_load()

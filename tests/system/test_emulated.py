@@ -148,9 +148,11 @@ def test_missing_rights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_experiment_runs_on_emulated_hosts(tmp_path: Path, name: str) -> None:
     """One point of each experiment of the first report, and one with PostgreSQL."""
     levels = spec.load(EXPERIMENTS / f"{name}.toml").factors
-    short = {"seconds": 2, "warmup_s": 0, "cooldown_s": 0, "repetitions": 1}
+    short = {"seconds": 2, "warmup_s": 0, "cooldown_s": 0, "repetitions": 1, "hosts": "emulated"}
     overrides = {factor: each[0] for factor, each in levels.items()} | {f"measure.{k}": v for k, v in short.items()}
-    overrides["measure.hosts"] = "emulated"
+    overrides["workload.think_ms"] = 20
+    if not name.startswith("queue"):
+        overrides["workload.keys"] = 500
     given = [f"--set={key}={json.dumps(value)}" for key, value in overrides.items()]
     (tmp_path / f"{name}.toml").write_text(spec.read(EXPERIMENTS / f"{name}.toml"))
     running = lab(tmp_path, "run", "--no-report", f"{name}.toml", *given, is_root=True)
