@@ -54,7 +54,9 @@ test-python:
 	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
 
 # Beside Rust's tests, pytest compiles Python's: otherwise each of its processes would compile all of them.
-test-build: $(EXTENSION) $(VENV)/dev
+# Python's packages arrive while Rust's compile.
+test-build:
+	$(MAKE) --no-print-directory -j2 --output-sync=target $(EXTENSION) $(VENV)/dev
 	$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null & \
 	    $(TESTED) --no-run; built=$$?; wait; exit $$built
 
