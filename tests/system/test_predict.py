@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 EXPERIMENT = """\
 [experiment]
 name = "predicted"
@@ -36,7 +34,6 @@ def knee(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.alone
 def test_predicted_workers_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "predicted.toml"
     file.write_text(EXPERIMENT)
