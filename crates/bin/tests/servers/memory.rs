@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use knee_testkit::wait_until;
 
@@ -75,7 +76,7 @@ fn unfinished_sets_of_many_clients_keep_to_the_memory() {
                     for (client, sent) in &mut senders {
                         *sent += send_some(client, &unfinished[*sent..]);
                     }
-                    std::thread::yield_now();
+                    std::thread::sleep(Duration::from_millis(2));
                 }
             });
             let stop = stop;
