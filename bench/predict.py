@@ -3,7 +3,7 @@
     python -m bench.predict [FOLDER]
 
 Each run varies one or two settings. The fit sees one level of them; the model predicts the points at all others. Runs
-in which other programs took more than a tenth of the processors are left out. FOLDER has runs from before; without it,
+that other programs or other guests of the machine disturbed are left out. FOLDER has runs from before; without it,
 the suite is measured in about 30 minutes. The suite is in bench/predicted/.
 """
 
@@ -25,7 +25,6 @@ from bench.baselines import NAMES, Seen, baselines
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.trim import RUN
-from knee.data.utilization import OUTSIDERS_MAX
 from knee.fit.between import amount, between
 from knee.fit.demands import Demands, closed, demands_of, with_demands
 from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
@@ -111,7 +110,7 @@ def parts(folder: Path, file: Path) -> Parts:
     (run,) = (folder / tomllib.loads(file.read_text())["experiment"]["name"]).iterdir()
     dataset = Dataset.open(run)
     table = with_quantiles(dataset, with_demands(dataset, observations(dataset)))
-    table = table.filter(pl.col("foreign").fill_null(0.0) <= OUTSIDERS_MAX)
+    table = table.filter(~pl.col("disturbed"))
     seen, hidden, names = pl.lit(True), None, []
     for line in file.read_text().splitlines():
         kind, _, rest = line.removeprefix("# ").partition(": ")

@@ -68,6 +68,7 @@ def runs(
         *columns,
         np.array(cpu),
         np.zeros(len(rows)),
+        np.zeros(len(rows)),
         threads,
         threads,
         slots,
@@ -264,24 +265,57 @@ def test_text_names_runs_that_other_programs_disturbed(systems: Systems) -> None
     ((_, _, found),) = fit.layered_forecasts(systems, {"workers": 8})
     disturbed = replace(system, data=replace(system.data, foreign=foreign))
     text = fit.render_layered(label, disturbed, found)
-    said = "Other programs or emulated links used up to 45% of the host's processors in 3 of 15 runs"
+    said = "Other programs, other guests or emulated links used up to 45% of the host's processors in 3 of 15 runs"
     assert said in text
     assert "Other programs" not in fit.render_layered(label, system, found)
     fewer = replace(system, data=replace(system.data, left_out=1))
-    said = "The model leaves out 1 run that other programs disturbed."
+    said = "The model leaves out 1 run that other programs or guests disturbed."
     assert said in fit.render_layered(label, fewer, found)
 
 
 def test_disturbed_run_is_left_out_only_beside_a_quiet_one(folder: Dataset) -> None:
     table = with_demands(folder, observations(folder))
-    both = pl.concat([table, table.with_columns(foreign=pl.lit(0.4))])
+    both = pl.concat([table, table.with_columns(disturbed=pl.lit(value=True))])
     first = pl.col("point") == table["point"].min()
-    found = demands_of(both.filter(~first | (pl.col("foreign") == 0.4)))
+    found = demands_of(both.filter(~first | pl.col("disturbed")))
     in_first = found.point == table["point"].min()
-    assert (found.foreign[in_first] == 0.4).all()
+    assert found.disturbed[in_first].all()
     assert in_first.any()
-    assert (found.foreign[~in_first] < 0.1).all()
+    assert not found.disturbed[~in_first].any()
     assert found.left_out == table.filter(~first).height
+
+
+def with_time_of(folder: Dataset, owner: str, share: float) -> Dataset:
+    """The folder with a share of the host's processors for the hypervisor's other guests, other programs or links."""
+    changed, host = copy(folder), pl.col("target") == "host"
+    taken = share * pl.col("cpu_count") * pl.col("seconds")
+    probes = folder.probes
+    if owner == "links":
+        relay = probes.filter(host).with_columns(target=pl.lit("links-0"), cpu_user_s=taken, cpu_system_s=pl.lit(0.0))
+        probes = pl.concat([probes, relay])
+    name = "cpu_steal_s" if owner == "guests" else "cpu_user_s"
+    had = pl.lit(0.0) if owner == "guests" else pl.col(name)
+    changed.probes = probes.with_columns(pl.when(host).then(had + taken).otherwise(pl.col(name)).alias(name))
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("owner", "share", "disturbed"),
+    [
+        ("others", 0.08, False),
+        ("others", 0.12, True),
+        ("guests", 0.04, False),
+        ("guests", 0.06, True),
+        # More requests use more of the links' time: a run of high throughput is no disturbed one.
+        ("links", 0.3, False),
+    ],
+)
+def test_run_is_disturbed_by_programs_and_guests_but_not_by_links(
+    folder: Dataset, owner: str, share: float, disturbed: bool
+) -> None:
+    quiet, table = (with_demands(each, observations(folder)) for each in (folder, with_time_of(folder, owner, share)))
+    assert table["disturbed"].to_list() == [disturbed] * table.height
+    assert (table["foreign"] - quiet["foreign"]).to_list() == pytest.approx([share] * table.height)
 
 
 def test_table_has_a_row_for_each_combination(systems: Systems) -> None:

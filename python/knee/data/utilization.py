@@ -22,6 +22,9 @@ SATURATED = 0.90
 OUTSIDERS_MAX = 0.10
 """Largest share of the host's CPU for programs outside the experiment without lower confidence in the verdict."""
 
+STOLEN_MAX = 0.05
+"""Largest share of the processors that the hypervisor takes in a run without a warning."""
+
 OUTSIDERS_DECISIVE = 0.25
 """From this share for outside programs or emulated links on, a full host gives no evidence about the system."""
 
@@ -101,6 +104,19 @@ def by_machine(dataset: Dataset) -> pl.DataFrame:
     """
     machine = pl.col("machine") if dataset.has_machines else pl.lit("host")
     return trimmed(dataset, "probes").with_columns(machine.alias("machine")).drop_nulls("machine")
+
+
+def stolen(dataset: Dataset) -> pl.DataFrame:
+    """Share of the processors that the hypervisor took for other guests, over the trimmed windows, on the machine with
+    the largest share: `point, repetition, stolen`. A run without this counter has no row."""
+    return (
+        by_machine(dataset)
+        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
+        .group_by(*RUN, "machine")
+        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("stolen"))
+        .group_by(RUN)
+        .agg(pl.col("stolen").max())
+    )
 
 
 def cpu_of(machine: str) -> str:

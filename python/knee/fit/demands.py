@@ -10,7 +10,7 @@ import polars as pl
 
 from knee.data.threads import threads
 from knee.data.trim import RUN, trim
-from knee.data.utilization import OUTSIDERS_MAX, cpu_shares
+from knee.data.utilization import OUTSIDERS_MAX, STOLEN_MAX, cpu_shares, stolen
 from knee.errors import FitError
 from knee.fit.links import wire_of, with_wire
 from knee.stats.intervals import Floats
@@ -52,7 +52,10 @@ class Demands:
     cpu
         Processor time of a request, (runs, tiers).
     foreign
-        Share of the host's processors that other programs used, and the emulation of links.
+        Share of the host's processors that other programs, other guests of the hypervisor, and the emulation of links
+        used.
+    disturbed
+        Whether other programs used more than OUTSIDERS_MAX of the processors, or other guests more than STOLEN_MAX.
     processes
         Number of processes, (runs, tiers).
     threads
@@ -85,6 +88,7 @@ class Demands:
     reply: Floats
     cpu: Floats
     foreign: Floats
+    disturbed: Floats
     processes: Floats
     threads: Floats
     slots: Floats
@@ -128,8 +132,8 @@ class Demands:
 def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
     """The observations with columns `cpu_TIER` (busy processors), `processes_TIER` and `threads_TIER`, null without
     probes of all processes of the tier, `cores` of the host, `backends`, whether the store has a process for each
-    connection, `spread`, whether some requests go to several stores, `foreign`, the share of the host's processors that
-    other programs used, and those of :func:`knee.fit.links.with_wire`."""
+    connection, `spread`, whether some requests go to several stores, `foreign` and `disturbed`
+    as in :class:`Demands`, and those of :func:`knee.fit.links.with_wire`."""
     probes = trim(dataset.probes, dataset.points)
     each = (
         probes.with_columns(pl.col("target").str.replace(r"-\d+$", "").alias("tier"))
@@ -165,10 +169,18 @@ def with_demands(dataset: Dataset, table: pl.DataFrame) -> pl.DataFrame:
             "processes", "servers", f"_{tier}_threads"
         )
     cores = probes.filter(pl.col("target") == "host").group_by(RUN).agg(pl.col("cpu_count").max().alias("cores"))
-    others = cpu_shares(dataset).filter(pl.col("owner").is_in(["others", "links"]))
-    others = others.group_by(RUN).agg(pl.col("share").sum().alias("foreign"))
-    for each in (cores, others):
+    others, links = (
+        cpu_shares(dataset).filter(pl.col("owner") == owner).group_by(RUN).agg(pl.col("share").sum().alias(f"_{owner}"))
+        for owner in ("others", "links")
+    )
+    for each in (cores, others, links, stolen(dataset)):
         table = table.join(each, on=RUN, how="left", maintain_order="left")
+    taken, guests = (pl.col(name).fill_null(0.0) for name in ("_others", "stolen"))
+    table = table.with_columns(
+        (taken + guests + pl.col("_links").fill_null(0.0)).alias("foreign"),
+        # The emulation of links takes more in a run of more requests: leaving such runs out would select by result.
+        ((taken > OUTSIDERS_MAX) | (guests > STOLEN_MAX)).alias("disturbed"),
+    ).drop("_others", "_links", "stolen")
     return with_wire(dataset, table)
 
 
@@ -182,13 +194,13 @@ def _spread(dataset: Dataset) -> pl.Expr:
 
 
 def _disturbed(rows: pl.DataFrame) -> int:
-    return int((rows["foreign"] > OUTSIDERS_MAX).sum())
+    return int(rows["disturbed"].sum())
 
 
 def closed(rows: pl.DataFrame) -> pl.DataFrame:
-    """The runs of a closed loop that answered requests. A run that other programs disturbed is left out if another one
-    of its point was quiet."""
-    quiet = pl.col("foreign").fill_null(0.0) <= OUTSIDERS_MAX
+    """The runs of a closed loop that answered requests. A disturbed run is left out if another one of its point was
+    quiet."""
+    quiet = ~pl.col("disturbed")
     found = rows.filter(pl.col("throughput") > 0).drop_nulls(["response_ms", "think_ms"])
     return found.filter(quiet | quiet.any().over("point").not_())
 
@@ -252,7 +264,8 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         response - waiting - inside,
         reply,
         cpu,
-        np.nan_to_num(column("foreign")),
+        column("foreign"),
+        column("disturbed"),
         np.stack([column(f"processes_{tier}") for tier in tiers], axis=1),
         np.stack([column(f"threads_{tier}") for tier in tiers], axis=1),
         connections / middlewares if pooled else workers,

@@ -423,7 +423,7 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     if x_error > MISFIT:
         reason = "another resource, such as a disk, limits them"
         if (foreign := float(data.foreign.max())) > OUTSIDERS_MAX:
-            reason = f"other programs or emulated links used up to {foreign:.0%} of the processors"
+            reason = f"other programs, other guests or emulated links used up to {foreign:.0%} of the processors"
         raise FitError(
             f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); {reason}"
         )

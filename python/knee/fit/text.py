@@ -86,13 +86,13 @@ def render_layered(
         for tier, (work, wakeup) in zip(data.tiers, system.fit.laws.tolist(), strict=True)
     )
     lines.append(f"Processor time of a request in µs, and in brackets the additional time for waking threads: {times}.")
-    if (busy := data.foreign > OUTSIDERS_MAX).any():
+    if (busy := (data.foreign > OUTSIDERS_MAX) | (data.disturbed > 0)).any():
         lines.append(
-            f"Other programs or emulated links used up to {data.foreign.max():.0%} of the host's processors in "
-            f"{busy.sum():,} of {counted(len(data), 'run')}: the prediction is biased."
+            f"Other programs, other guests or emulated links used up to {data.foreign.max():.0%} of the host's "
+            f"processors in {busy.sum():,} of {counted(len(data), 'run')}: the prediction is biased."
         )
     if data.left_out:
-        lines.append(f"The model leaves out {counted(data.left_out, 'run')} that other programs disturbed.")
+        lines.append(f"The model leaves out {counted(data.left_out, 'run')} that other programs or guests disturbed.")
     most = float(data.throughput.max()) * 1000
     if any(forecast.throughput.estimate > most * _BEYOND for forecast in forecasts):
         lines.append(

@@ -13,16 +13,13 @@ import polars as pl
 from knee.data.outages import connections, outages
 from knee.data.reading import resuming
 from knee.data.trim import RUN, steadiness, trimmed
-from knee.data.utilization import OUTSIDERS_MAX, by_machine, cpu_of
+from knee.data.utilization import OUTSIDERS_MAX, STOLEN_MAX, cpu_of, stolen
 from knee.stats.mser5 import WINDOWS_MIN
 from knee.verdict.evidence import Evidence
 from knee.verdict.failures import Failures, failures
 
 if TYPE_CHECKING:
     from knee.data import Dataset
-
-STOLEN_MAX = 0.05
-"""Largest share of stolen CPU time (taken by the hypervisor) in a run without a warning."""
 
 MISSED_MAX = 0.01
 """Largest share of keys that were set before the run and not found, without a warning."""
@@ -335,14 +332,7 @@ def _outsiders(shares: pl.DataFrame, runs: int) -> list[Outsiders]:
 
 
 def _stolen(dataset: Dataset) -> list[Stolen]:
-    shares = (
-        by_machine(dataset)
-        .filter((pl.col("target") == "host") & pl.col("cpu_steal_s").is_not_null())
-        .group_by(*RUN, "machine")
-        .agg((pl.col("cpu_steal_s").sum() / (pl.col("cpu_count") * pl.col("seconds")).sum()).alias("share"))
-        .group_by(RUN)
-        .agg(pl.col("share").max())
-    )["share"].to_list()
+    shares = stolen(dataset)["stolen"].to_list()
     if not shares or max(shares) < STOLEN_MAX:
         return []
     return [Stolen(statistics.median(shares), max(shares))]
