@@ -318,6 +318,16 @@ def test_run_is_disturbed_by_programs_and_guests_but_not_by_links(
     assert (table["foreign"] - quiet["foreign"]).to_list() == pytest.approx([share] * table.height)
 
 
+def test_requests_without_slots_wait_outside(folder: Dataset) -> None:
+    table = with_demands(folder, observations(folder))
+    slots, none = (demands_of(each) for each in (table, table.with_columns(workers=pl.lit(None, dtype=pl.Int64))))
+    assert slots.waiting.max() > 1
+    assert not none.waiting.any()
+    assert none.response == pytest.approx(slots.response)
+    assert none.reply == pytest.approx(slots.reply)
+    assert none.inside == pytest.approx(slots.inside)
+
+
 def test_table_has_a_row_for_each_combination(systems: Systems) -> None:
     ((label, system, found),) = fit.layered_forecasts(systems, {"workers": [4, 8], "clients": [16, 64]})
     head, *rows = fit.render_layered(label, system, found).splitlines()[:5]

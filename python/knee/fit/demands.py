@@ -46,7 +46,7 @@ class Demands:
         Z.
     inside, waiting, outside
         Parts of the response time: a slot is held, the request waits for one, all else. Without middlewares all is
-        outside.
+        outside, and without slots no request waits for one.
     reply
         Part of `outside` that the middleware measured.
     cpu
@@ -245,6 +245,8 @@ def demands_of(rows: pl.DataFrame) -> Demands:
         if pooled:
             connecting = np.nan_to_num(column("connection_ms"))
             inside, waiting = inside - connecting, waiting + connecting
+        # Requests without slots wait for the middleware's thread, which the model has as a processor.
+        waiting = np.where(np.isnan(workers), 0.0, waiting)
     cpu = np.stack([column(f"cpu_{tier}") for tier in tiers], axis=1) / throughput[:, np.newaxis]
     if not (cpu > 0).all():
         raise FitError("some tier used too little processor time to measure")
