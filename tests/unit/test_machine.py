@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knee.machine import FIGURES, Machine, Plan, measure, render_text, sizes
+from knee.errors import SpecError
+from knee.machine import FIGURES, Machine, Plan, measure, read_media, render_media, render_text, sizes
 from knee.machine.sizes import GIB, KIB, MIB, cache_bytes, size_text, working_sets
+from knee.report.machine import svg
+
+SAMPLE = Path(__file__).resolve().parents[2] / "docs" / "storage-2012.toml"
 
 NAMES = {figure.name for figures in FIGURES.values() for figure in figures}
 
@@ -115,3 +119,47 @@ def test_memory_is_bounded_by_what_is_free(tmp_path: Path, monkeypatch: pytest.M
     assert [each.size_bytes for each in found.memory] == [4 * KIB, 8 * KIB, 16 * KIB]
     assert any(note.startswith("working sets end at 16 KiB") for note in found.notes)
     assert not list(tmp_path.iterdir())
+
+
+def test_media_stand_beside_the_measured_ones_with_their_sources(machine: Machine) -> None:
+    lines = render_media(read_media(SAMPLE), machine, (250.0, 25.0)).splitlines()
+    assert lines[1].split() == ["hard", "disk", "SSD", "main", "memory", "this", "disk", "this", "memory"]
+    cells = {line[:25].strip(): line[25:].split() for line in lines[2:13]}
+    # Seed 003, table 1. Its price per GB of the SSD, 0.86, and of the memory, 24.37, are cut off after two decimals.
+    assert cells["price per GB ($)"] == ["0.268", "0.859", "24.4", "–", "–"]
+    assert cells["capacity (GB)"] == ["1,000", "128", "16.0", "250", "25.0"]
+    assert cells["MTBF (million hours)"] == ["1–1.5", "1–2", "6–11", "–", "–"]
+    assert cells["keeps data without power"] == ["yes", "yes", "no", "–", "–"]
+    measured = 1e6 / machine.figures["disk_random_read_per_s"].estimate
+    assert float(cells["read access (µs)"][3].replace(",", "")) == pytest.approx(measured, rel=0.01)
+    assert cells["sources"] == ["[1]", "[2]", "[3]", "[4]", "[5]", "[6]", "[7]", "[8]", "[9]"]
+    assert [line.split()[0] for line in lines[13:]] == [f"[{number}]" for number in range(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("currency = ", "not valid TOML: "),
+        ('currency = "$"\nmedium = []', "medium: list should have at least 1 item"),
+        ('currency = "$"\n[[medium]]\nname = "x"', "medium.0.sources: field required; see docs/machine.md"),
+        (
+            'currency = "$"\n[[medium]]\nname = "x"\nsources = ["y"]\nprice = -1',
+            "medium.0.price: input should be greater",
+        ),
+        ('currency = "$"\n[[medium]]\nname = "x"\nsources = ["y"]\nprise = 1', "medium.0.prise: extra inputs are not"),
+    ],
+)
+def test_wrong_media_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "media.toml"
+    file.write_text(text)
+    with pytest.raises(SpecError) as raised:
+        read_media(file)
+    assert str(raised.value).startswith(f"{file}: {problem}")
+
+
+def test_plot_names_the_axes_and_the_caches(machine: Machine) -> None:
+    text = svg(machine)
+    assert text.startswith("<svg")
+    shown = ["Working set (KiB)", "Latency of a dependent read (ns)", "Bandwidth of one thread (GB/s)", "copy"]
+    for name in [*shown, *(name for name, size in machine.caches.items() if size <= 64 * KIB)]:
+        assert f">{name}</text>" in text

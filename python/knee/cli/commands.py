@@ -348,6 +348,12 @@ def machine_command(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the JSON to FILE, and a plot beside it (.svg).")
     ] = None,
+    media: Annotated[
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="Also print the storage media of this file (TOML) beside the disk."
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=2, max=100, metavar="N", help="Measurements of each quantity.")] = 6,
     memory_mb: Annotated[
         int, typer.Option(min=1, metavar="MB", help="Largest working set; at most a quarter of the free memory.")
@@ -357,7 +363,7 @@ def machine_command(
     from knee.cli import machine
     from knee.machine import Plan
 
-    machine.print_machine(disk, save, Plan(rounds, memory_bytes_max=memory_mb << 20), as_json=as_json)
+    machine.print_machine(disk, save, media, Plan(rounds, memory_bytes_max=memory_mb << 20), as_json=as_json)
 
 
 @app.command("compare")

@@ -7,6 +7,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from knee import __version__
 from knee import machine as machines
 from knee.data import writing
@@ -14,20 +16,31 @@ from knee.lab.hosts.local import LocalHost
 from knee.lab.run import IN_MEMORY
 
 
-def print_machine(disk: Path, save: Path | None, plan: machines.Plan, *, as_json: bool) -> None:
-    """Measure and print; with `save`, also write the JSON, and the plot beside it."""
+def print_machine(
+    disk: Path, save: Path | None, media_file: Path | None, plan: machines.Plan, *, as_json: bool
+) -> None:
+    """Measure and print. With `save`, also write the JSON, and the plot beside it. With `media_file`, also print these
+    storage media beside this machine's."""
+    media = None if media_file is None else machines.read_media(media_file)
     found = machines.measure(disk, plan, lambda each: print(f"knee: round {each} of {plan.rounds}", file=sys.stderr))
     host, filesystem = LocalHost().describe(), LocalHost().filesystem(disk)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"knee": __version__, "measured": measured, "host": host, "filesystem": filesystem}
-    content = json.dumps({**about, **found.content()}, indent=2)
+    content = {**about, **found.content(), **({} if media is None else {"media": media.model_dump()})}
+    text = json.dumps(content, indent=2)
     if save is not None:
-        with writing(save, "--save"):
-            save.write_text(content + "\n", encoding="utf-8")
+        from knee.report.machine import svg
+
+        for file, written in ((save, text + "\n"), (save.with_suffix(".svg"), svg(found))):
+            with writing(file, "--save"):
+                file.write_text(written, encoding="utf-8")
     if as_json:
-        print(content)
+        print(text)
         return
     print(f"{host['cpu_model']}, {host['cpu_count']} processors; the disk is {filesystem}")
     print(machines.render_text(found))
     if filesystem in IN_MEMORY:
         print(f"Note: {filesystem} is in memory, so the disk was not measured; choose a folder on a disk with --disk.")
+    if media is not None:
+        capacities_gb = psutil.disk_usage(str(disk)).total / 1e9, host["memory_bytes"] / 1e9
+        print("\n" + machines.render_media(media, found, capacities_gb))
