@@ -76,6 +76,15 @@ def test_find_of_nginx_ends_with_a_folder_that_all_commands_read(tmp_path: Path,
     assert Path(page.stdout.strip()) == folder / "report.html" and (folder / "report.html").stat().st_size > 10_000
 
 
+def test_find_with_json_prints_its_answer_alone(tmp_path: Path, port: int) -> None:
+    system = ["--seconds", "1", "--most", "8", "--budget", "8s", "--system", f"{SLOTS} {port} 2 20"]
+    done = knee("find", "--json", *system, *wrk(port), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["folder"] == str(folder_of(tmp_path).relative_to(tmp_path)) and answer["scouts"]
+    assert "scout" in done.stderr and "The search ended" in answer["text"][-1]
+
+
 @pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak searches for more than a minute")
 def test_find_of_slots_finds_their_knee_and_goal(tmp_path: Path, port: int) -> None:
     # 8 slots of 40 ms behind 40 ms.

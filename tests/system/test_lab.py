@@ -419,14 +419,20 @@ def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
     short = [f"measure.{one}" for one in ("seconds=1", "warmup_s=0", "cooldown_s=0")]
     limits = [f"thresholds.{one}" for one in ("throughput=1e9", "response_ms=1000", "error_share=0")]
     changes = [word for one in (*short, *limits) for word in ("--set", one)]
-    code, printed, said = knee(lab.folder, "run", lab.experiment(NO_MIDDLEWARE), *changes)
+    code, printed, said = knee(lab.folder, "run", "--json", lab.experiment(NO_MIDDLEWARE), *changes)
     assert code == 3, said
+    assert "system-test: 2 measurements, at least" in said
+    answer = json.loads(printed)
+    assert {one["quantity"]: one["misses"] for one in answer["thresholds"]} == {
+        "throughput": True,
+        "response_ms": False,
+        "error_share": False,
+    }
+    assert "misses throughput" in (lab.folder / answer["report"]).read_text()
+    code, printed, _ = knee(lab.folder, "diagnose", str(lab.folder / answer["run"]))
+    assert code == 0
     assert "The only point misses throughput ≥ 1,000,000,000: 4 clients (" in printed
     assert "Every measured point keeps response_ms ≤ 1,000 and error_share ≤ 0." in printed
-    (path,) = (lab.runs / "system-test").iterdir()
-    assert "misses throughput" in (path / "report.html").read_text()
-    code, printed, _ = knee(lab.folder, "diagnose", str(path))
-    assert code == 0 and "The only point misses throughput" in printed
 
 
 def test_file_of_init_runs_as_it_is(lab: Lab) -> None:

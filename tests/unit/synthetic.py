@@ -21,6 +21,7 @@ import polars as pl
 from knee import data as tables
 from knee.data import Dataset
 from knee.data.hdr import Histogram, bucket_of
+from knee.data.reading import part_path
 from knee.data.trim import trim
 from knee.spec import Spec, parse
 
@@ -213,6 +214,19 @@ def _dataset(
     for name, schema in schemas.items():
         setattr(dataset, name, pl.DataFrame(frames.get(name, []), schema=schema, orient="row"))
     return dataset
+
+
+def saved(dataset: Dataset, folder: Path, text: str) -> Path:
+    """The dataset as a run folder of an experiment with this text."""
+    folder.mkdir(parents=True)
+    (folder / "experiment.toml").write_text(text)
+    (folder / "manifest.json").write_text('{"program": "synthetic"}')
+    for name in tables.TABLES:
+        for (point, repetition), rows in getattr(dataset, name).group_by("point", "repetition", maintain_order=True):
+            part = part_path(folder, name, point, repetition)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            rows.write_parquet(part)
+    return folder
 
 
 def open_loop(rates: Mapping[int, float], *, workers: Sequence[int] | None = None) -> Dataset:

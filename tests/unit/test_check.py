@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from knee.check import Findings, check, checks_of, render_json, render_text, table
+from knee.answers import check as answers
+from knee.answers import form
+from knee.check import Findings, check, checks_of, render_text, table
 from knee.check.rules import INVENTED, Finding, findings_of
 from knee.cli import commands as cli
 from knee.data.foreign import Result, http, read
@@ -392,7 +394,7 @@ def test_table_is_a_csv_of_sent_requests() -> None:
 
 
 def test_json_has_results_and_findings() -> None:
-    found = json.loads(render_json(checked("levels")))
+    found = json.loads(form.render("check", answers.of(checked("levels"))))
     assert len(found["results"]) == 18 and found["knees"][0]["status"] == "found"
     assert {"kind", "state", "source", "figure", "what", "cause", "remedy"} == set(found["findings"][0])
 

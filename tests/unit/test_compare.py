@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,8 +15,10 @@ import pytest
 from bench.compare_power import DESIGNS, NOISES, pair
 from synthetic import CLIENTS, System, open_loop, synthetic_dataset
 
+from knee.answers import compare as answers
+from knee.answers import form
 from knee.cli import commands as cli
-from knee.compare import Gate, Pair, Side, compare, render_json, render_markdown, render_text, side_of, sides_between
+from knee.compare import Gate, Pair, Side, compare, render_markdown, render_text, side_of, sides_between
 from knee.compare.ratios import Ratio, holm, ratio_of, repetitions_for
 from knee.compare.text import _cell, power, verdict
 from knee.data import Dataset
@@ -220,7 +223,7 @@ def test_configuration_without_a_knee_is_covered_at_all_its_points() -> None:
     assert found.kneeless == ((("order", "b"),),) and not found.at_knee
     assert found.gates[0].state == "fails" and verdict(found).startswith("B serves ")
     assert "or all common points without a common plateau: order = b" in render_text([found])
-    assert json.loads(render_json([found]))[0]["kneeless"] == [{"order": "b"}]
+    assert answered([found])[0]["kneeless"] == [{"order": "b"}]
 
 
 def test_difference_at_one_point_only_is_named() -> None:
@@ -266,7 +269,7 @@ def test_system_without_answers_at_a_point_has_no_verdict_and_fails_the_gate() -
     text = render_text([found])
     assert "B answered nothing at clients = 32: no ratio includes this" in text
     assert "throughput < -5%: fails (B answered nothing)" in text and "Overall" not in text
-    assert json.loads(render_json([found]))[0]["silent"] == [[], [{"point": {"clients": 32}, "operation": "all"}]]
+    assert answered([found])[0]["silent"] == [[], [{"point": {"clients": 32}, "operation": "all"}]]
 
 
 def test_first_system_without_answers_cannot_tell() -> None:
@@ -433,9 +436,13 @@ def test_command_with_one_path_needs_a_factor(knee: Run, tmp_path: Path) -> None
     assert (code, text) == (2, "knee: expected two run folders or tables, or one with --between FACTOR\n")
 
 
+def answered(found: list[Pair]) -> Any:
+    return json.loads(form.render("compare", tuple(map(answers.of, found))))
+
+
 def test_json_has_every_finding_and_markdown_a_table() -> None:
     found = [pair_of(table(), table(1.2), "throughput < -5%")]
-    (one,) = json.loads(render_json(found))
+    (one,) = answered(found)
     assert one["verdict"].startswith("B serves 20.0% more")
     assert one["compared"][0]["point"] == {"clients": 8}
     assert one["gates"][0]["state"] == "passes"
@@ -461,4 +468,4 @@ def test_repetitions_without_all_points_are_left_out_of_the_overall_ratio() -> N
     )
     found = pair_of(replace(a, table=a.table.filter(kept)), table(1.2))
     assert verdict(found) == "cannot tell: fewer than two repetitions have all points; resume the runs"
-    assert json.loads(render_json([found]))[0]["overall"]["throughput"]["interval"]["estimate"] is None
+    assert answered([found])[0]["overall"]["throughput"]["interval"]["estimate"] is None

@@ -407,7 +407,7 @@ def test_other_runs_than_a_failed_one_are_reported(
     concluded: list[Path] = []
     (first, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
     monkeypatch.setattr(measure, "_make", lambda *_: Tally(1, [(first, "it ended")]))
-    monkeypatch.setattr(measure, "_conclude", concluded.append)
+    monkeypatch.setattr(measure, "_conclude", lambda path, **_: concluded.append(path))
     monkeypatch.setattr(RunFolder, "done", lambda _: {(1, 1)})
     (tmp_path / "x.toml").write_text(TEXT)
     with pytest.raises(typer.Exit) as ended:

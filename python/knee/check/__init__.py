@@ -8,6 +8,6 @@ text      the findings as text and as JSON
 
 from knee.check.findings import Findings, check, checks_of, table
 from knee.check.rules import Finding
-from knee.check.text import render_json, render_text
+from knee.check.text import render_text
 
-__all__ = ["Finding", "Findings", "check", "checks_of", "render_json", "render_text", "table"]
+__all__ = ["Finding", "Findings", "check", "checks_of", "render_text", "table"]

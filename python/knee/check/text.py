@@ -1,10 +1,8 @@
-"""The findings as text for a terminal, and as JSON."""
+"""The findings as text for a terminal."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import PurePath
 
 from knee.check.findings import Findings
@@ -31,20 +29,6 @@ def render_text(found: Findings) -> str:
     else:
         lines.append(f"No contradiction in {counted(len(found.results), 'result')}.")
     return "\n".join(lines)
-
-
-def render_json(found: Findings) -> str:
-    """Results, findings, knees and predictions."""
-    value = {
-        "results": [asdict(each) for each in found.results],
-        "findings": [asdict(each) for each in found.checks],
-        "knees": [{"label": each.label, **asdict(each.knee)} for each in found.verdict.verdicts]
-        if found.verdict
-        else [],
-        "predictions": found.predictions,
-    }
-    # JSON has no NaN.
-    return json.dumps(json.loads(json.dumps(value, default=str), parse_constant=lambda _: None), indent=2)
 
 
 def _worst(findings: Sequence[Finding]) -> list[str]:

@@ -7,22 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from knee import spec
 from knee.data import Dataset, csv, measurements, writing
 from knee.data.measurements import Measurements, StationKind
 from knee.data.search_folder import page_of, table_of
-from knee.errors import DatasetError, FitError, MeasurementsError, SpecError, StorageError
+from knee.errors import DatasetError, MeasurementsError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from knee.fit import Goal, Simulator
-    from knee.fit.scenario import Setting
-    from knee.stats.intervals import Interval
     from knee.verdict import Findings
-
-_WIDE = 1.2
-"""Ratio of an interval's ends from which a prediction names the run that would narrow it."""
 
 
 def write_report(findings: Findings, path: Path) -> None:
@@ -36,7 +29,13 @@ def write_report(findings: Findings, path: Path) -> None:
 
 
 def print_report(
-    path: Path, renames: list[str] | None, out: Path | None, generators: Sequence[str], software: Sequence[str]
+    path: Path,
+    renames: list[str] | None,
+    out: Path | None,
+    generators: Sequence[str],
+    software: Sequence[str],
+    *,
+    as_json: bool,
 ) -> None:
     """Write the page and print its path."""
     from knee import verdict
@@ -44,20 +43,33 @@ def print_report(
     source = _with_kinds(opened(path, renames, maybe_empty=True), generators, software)
     usual = source.report_path if isinstance(source, Dataset) else page_of(path)
     page = out or usual or Path(path.with_suffix(".html").name)
-    write_report(verdict.analyse(source), page)
-    print(page)
+    findings = verdict.analyse(source)
+    write_report(findings, page)
+    if as_json:
+        from knee.answers import diagnose, form
+
+        print(form.render("report", diagnose.of(findings, report=str(page))))
+    else:
+        print(page)
 
 
-def print_diagnosis(path: Path, renames: list[str] | None, generators: Sequence[str], software: Sequence[str]) -> None:
+def print_diagnosis(
+    path: Path, renames: list[str] | None, generators: Sequence[str], software: Sequence[str], *, as_json: bool
+) -> None:
     """Print the knee and the bottleneck."""
     from knee import verdict
 
     findings = verdict.analyse(_with_kinds(opened(path, renames, maybe_empty=True), generators, software))
     _note(*findings.laws.notes)
-    print(verdict.render_text(findings))
+    if as_json:
+        from knee.answers import diagnose, form
+
+        print(form.render("diagnose", diagnose.of(findings)))
+    else:
+        print(verdict.render_text(findings))
 
 
-def print_laws(path: Path, renames: list[str] | None, level: float, *, details: bool) -> None:
+def print_laws(path: Path, renames: list[str] | None, level: float, *, details: bool, as_json: bool) -> None:
     """Print whether the operational laws hold."""
     from knee import laws
 
@@ -67,7 +79,13 @@ def print_laws(path: Path, renames: list[str] | None, level: float, *, details: 
     else:
         found = laws.laws_of_measurements(source, level=level)
     _note(*found.notes)
-    print(laws.render_text(found, details=details))
+    if as_json:
+        from knee.answers import form
+        from knee.answers import laws as answer
+
+        print(form.render("laws", answer.of(found)))
+    else:
+        print(laws.render_text(found, details=details))
 
 
 def print_factorial(
@@ -79,6 +97,8 @@ def print_factorial(
     level: float,
     effects: Path | None,
     resolution: float | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print which factors matter, or whether published effects follow from the responses."""
     from knee import factorial
@@ -106,7 +126,7 @@ def print_factorial(
             raise MeasurementsError(
                 "--effects audits every response of that file without a model: leave out the other options"
             )
-        _audit(found, chosen, effects, resolution)
+        _audit(found, chosen, effects, resolution, as_json=as_json)
         return
     order = "run_order" if "run_order" in found.table.columns else None
     if not (responses or found.responses):
@@ -115,13 +135,17 @@ def print_factorial(
             "or --response NAME"
         )
     usual = [name for name in ("throughput", "response_ms") if name in found.responses]
-    texts = [
-        factorial.render_text(
-            factorial.analyse(found.table, chosen, response, model=model, level=level, run_order=order)
-        )
+    analyses = [
+        factorial.analyse(found.table, chosen, response, model=model, level=level, run_order=order)
         for response in responses or usual or found.responses
     ]
-    print("\n\n".join(texts))
+    if as_json:
+        from knee.answers import factorial as answer
+        from knee.answers import form
+
+        print(form.render("factorial", answer.of(analyses)))
+    else:
+        print("\n\n".join(map(factorial.render_text, analyses)))
 
 
 def _check_factors(path: Path, found: Measurements) -> None:
@@ -135,9 +159,11 @@ def _check_factors(path: Path, found: Measurements) -> None:
         )
 
 
-def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None) -> None:
+def _audit(found: Measurements, factors: list[str], effects: Path, resolution: float | None, *, as_json: bool) -> None:
     """Print the factors' letters, and compare published effects with the responses of the table."""
     from knee import factorial
+    from knee.answers import factorial as answer
+    from knee.answers import form
 
     columns = {name: published for name, published in csv.read_effects(effects).items() if published}
     if unknown := [name for name in columns if name not in found.responses]:
@@ -147,208 +173,21 @@ def _audit(found: Measurements, factors: list[str], effects: Path, resolution: f
         )
     if not columns:
         raise MeasurementsError(f"{effects}: no effect has a value")
+    audits = []
     for number, (response, published) in enumerate(columns.items()):
         design = factorial.design_of(found.table, factors, response)
         unit = None
         if response + measurements.ROUNDING in found.table.columns:
             unit = 2 * float(found.table[response + measurements.ROUNDING].min())  # type: ignore[arg-type]
-        if number == 0:
-            print(", ".join(f"{factor.letter} = {factor.name}" for factor in design.factors))
+        letters = {factor.letter: factor.name for factor in design.factors}
+        if number == 0 and not as_json:
+            print(", ".join(f"{letter} = {name}" for letter, name in letters.items()))
         audit = factorial.audit_design(design, published, response_unit=unit, resolution=resolution)
-        print(f"{response}: {factorial.render_audit(audit)}")
-
-
-def print_prediction(
-    path: Path,
-    settings: list[str],
-    renames: list[str] | None,
-    level: float,
-    seed: int,
-    *,
-    simulated: bool,
-    service: str | None,
-    thinking: str | None,
-    places: int | None,
-    rounds: int | None,
-    replications: int | None,
-    measured: bool,
-    sought: str | None,
-    slo: str | None,
-) -> None:
-    """Print the best model's prediction for unmeasured settings, and a simulation if requested."""
-    from knee import fit
-    from knee.laws.tables import stations
-
-    asked = spec.parse_overrides(settings)
-    simulation = {
-        "service": service,
-        "thinking": thinking,
-        "places": places,
-        "rounds": rounds,
-        "replications": replications,
-    }
-    goal = None if slo is None else fit.Goal.parse(slo)
-    about_quantiles = goal is not None and goal.share is not None
-    given = [name for name, value in simulation.items() if value is not None]
-    if given and not (simulated or about_quantiles):
-        raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
-    if measured and not asked:
-        raise SpecError("--measure: needs a setting, such as --set load.clients=1000")
-    if measured and not path.is_dir():
-        raise SpecError(f"--measure: {path} is no run folder, so there is no experiment to run")
-    if simulated and not asked and sought is None:
-        raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
-    several = [name for name, value in asked.items() if isinstance(value, list)]
-    if several and sought is not None:
-        raise SpecError(f"--set {several[0]}: expected one value, not a list, with --seek")
-    assumptions = fit.Assumptions(
-        fit.parse_shape("--service", "exponential" if service is None else service),
-        None if thinking is None else fit.parse_shape("--thinking", thinking),
-        places,
-    )
-    if sought is not None and slo is None:
-        raise SpecError("--seek: needs a goal, such as --slo 'response_ms < 5'")
-    if slo is not None and sought is None and not asked:
-        raise SpecError("--slo: needs a setting, such as --set load.clients=1000 or --seek load.clients")
-    source = opened(path, renames)
-    if measured and isinstance(source, Dataset) and "cluster" in source.manifest:
-        raise SpecError(
-            "predict: the run was measured on a cluster; "
-            "measure the settings with `knee run FILE --cluster ADDRESS --set …`"
-        )
-    simulator = None
-    if simulated or about_quantiles:
-        simulator = fit.Simulator(
-            None if service is None else assumptions.service,
-            assumptions.thinking,
-            places,
-            rounds,
-            replications or fit.REPLICATIONS,
-            seed,
-        )
-    if sought is not None and goal is not None:
-        _print_sought(source, asked, sought, goal, level, seed, simulator)
-        return
-    why = ""
-    if isinstance(source, Dataset) and (about_quantiles or fit.needs_layers(asked, source)):
-        try:
-            forecasts = _print_layered(source, asked, goal, level, seed, simulator)
-        except FitError as error:
-            why = str(error)
-        else:
-            if measured:
-                _confirm(source, asked, forecasts)
-            elif (
-                len(forecasts) == 1
-                and _is_wide(forecasts[0][1])
-                and not any(name.endswith(("cores", ".link_mbit")) for name in asked)
-            ):
-                usual = source.spec.measure
-                print(
-                    "The run that narrows this interval most is the predicted one: --measure takes about "
-                    f"{usual.repetitions * (usual.seconds + 2)} s for it."
-                )
-            return
-    if about_quantiles:
-        raise FitError(why or f"--slo {slo}: a table has no processor times; expected a run folder")
-    if several:
-        raise SpecError(why or f"--set {several[0]}: expected one value, not a list: a table has no processor times")
-    if isinstance(source, Dataset):
-        found, of_stations = measurements.of_run(source), stations(source)
-    else:
-        found, of_stations = source, None
-    try:
-        systems = fit.fit_systems(
-            found.table,
-            measurements.configuration(source),
-            asked,
-            constant=found.constant,
-            stations=of_stations,
-            level=level,
-            seed=seed,
-        )
-    except FitError as error:
-        # The layered model's reason is about the question; the curve knows fewer settings.
-        raise FitError(why or str(error)) from None
-    if why:
-        print(f"The prediction is from a fitted curve, not from a model of the processors: {why}.")
-    confirmed: list[tuple[float, Interval, Interval]] = []
-    for number, (system, scenario) in enumerate(systems):
-        forecast = system.forecast(scenario, seed=seed) if scenario else None
-        print("\n" * bool(number) + fit.render_text(system, forecast), flush=True)
-        if forecast is not None and goal is not None:
-            print(fit.goal_sentence(goal, forecast), flush=True)
-        if forecast is not None:
-            confirmed.append((forecast.scenario.clients, forecast.throughput, forecast.response_ms))
-        if simulated and scenario is not None:
-            plan = fit.simulate_plan(
-                system,
-                scenario,
-                assumptions,
-                rounds=rounds,
-                replications=fit.REPLICATIONS if replications is None else replications,
-                seed=seed,
-            )
-            print(fit.render_plan(system, plan), flush=True)
-    if measured and isinstance(source, Dataset):
-        _confirm(source, asked, confirmed)
-
-
-def _is_wide(interval: Interval) -> bool:
-    return interval.high is None or not interval.low or interval.high > _WIDE * interval.low
-
-
-def _print_layered(
-    source: Dataset,
-    asked: Mapping[str, Setting | Sequence[Setting]],
-    goal: Goal | None,
-    level: float,
-    seed: int,
-    simulator: Simulator | None,
-) -> list[tuple[float, Interval, Interval]]:
-    """Clients, throughput and response time of every forecast that was printed."""
-    from knee import fit
-
-    systems = fit.layered_systems(
-        source, measurements.configuration(source), asked, level=level, seed=seed, has_quantiles=simulator is not None
-    )
-    found = fit.layered_forecasts(systems, asked, simulator)
-    for number, (label, system, each) in enumerate(found):
-        print("\n" * bool(number) + fit.render_layered(label, system, each, goal, simulator), flush=True)
-    return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
-
-
-def _print_sought(
-    source: Dataset | Measurements,
-    asked: Mapping[str, Setting],
-    name: str,
-    goal: Goal,
-    level: float,
-    seed: int,
-    simulator: Simulator | None,
-) -> None:
-    from knee import fit
-
-    if not isinstance(source, Dataset):
-        raise SpecError("--seek: needs a run folder: a table has no processor times")
-    systems = fit.layered_systems(
-        source, measurements.configuration(source), asked, level=level, seed=seed, has_quantiles=simulator is not None
-    )
-    found = fit.seek_settings(systems, asked, name, goal, simulator)
-    for number, (label, system, each) in enumerate(found):
-        print("\n" * bool(number) + fit.render_sought(label, system, each, simulator), flush=True)
-
-
-def _confirm(source: Dataset, asked: Mapping[str, object], found: Sequence[tuple[float, Interval, Interval]]) -> None:
-    from knee.cli.measure import confirm
-
-    for name in asked:
-        if name.endswith(".link_mbit") and not source.manifest.get("links_emulated"):
-            raise SpecError(f"--measure: {name} had no effect in this run; measure one with measure.hosts = 'emulated'")
-    if len(found) != 1:
-        raise SpecError("--measure: expected settings of one configuration: set every factor to one value")
-    ((clients, throughput, response_ms),) = found
-    confirm(source, asked, round(clients), throughput, response_ms)
+        audits.append(answer.audited(response, letters, audit))
+        if not as_json:
+            print(f"{response}: {audits[-1].text}")
+    if as_json:
+        print(form.render("factorial", answer.of([], audits)))
 
 
 def opened(

@@ -26,4 +26,10 @@ def print_check(
         with writing(out):
             out.write_text(table, encoding="utf-8")
     found = check.check(results)
-    print(check.render_json(found) if as_json else check.render_text(found))
+    if as_json:
+        from knee.answers import check as answer
+        from knee.answers import form
+
+        print(form.render("check", answer.of(found)))
+    else:
+        print(check.render_text(found))

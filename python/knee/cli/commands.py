@@ -69,6 +69,7 @@ _Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Replace a value of the file; a list makes it a factor."),
 ]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")]
 _ConfidenceLevel = Annotated[float, typer.Option(min=0.5, max=0.9999, help="Confidence level of the intervals.")]
 
 
@@ -118,11 +119,12 @@ def run_command(
         str | None,
         typer.Option(metavar="ADDRESS", help="Run the hosts on the workers of the Dask scheduler at this address."),
     ] = None,
+    as_json: _AsJson = False,
 ) -> None:
     """Measure an experiment. Print its knee and the bottleneck, and write the report."""
     from knee.cli import measure
 
-    measure.measure(file, overrides, resume, runs_dir, no_report=no_report, cluster=cluster)
+    measure.measure(file, overrides, resume, runs_dir, no_report=no_report, cluster=cluster, as_json=as_json)
 
 
 hosts = typer.Typer(no_args_is_help=True)
@@ -138,11 +140,12 @@ def _of_hosts() -> None:
 def hosts_check_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file, or the name of an installed one.")],
     overrides: _Overrides = None,
+    as_json: _AsJson = False,
 ) -> None:
     """Emulate the hosts, and measure the rate and the round trip of each link."""
     from knee.cli.measure import check_hosts
 
-    check_hosts(file, overrides or [])
+    check_hosts(file, overrides or [], as_json=as_json)
 
 
 @app.command("init")
@@ -167,11 +170,12 @@ def init_command(
 @app.command("schema")
 def schema_command(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a page of all keys instead.")] = False,
+    of_answers: Annotated[bool, typer.Option("--answers", help="Print the schema of what --json prints.")] = False,
 ) -> None:
-    """Print a JSON Schema of experiment files, for editors."""
+    """Print a JSON Schema of experiment files, for editors; or of the commands' answers, for programs."""
     from knee.cli import new
 
-    new.print_schema(as_markdown=as_markdown)
+    new.print_schema(as_markdown=as_markdown, of_answers=of_answers)
 
 
 @app.command("report")
@@ -187,11 +191,12 @@ def report_command(
     ] = None,
     generators: _Generators = None,
     software: _Software = None,
+    as_json: _AsJson = False,
 ) -> None:
     """Write the report of a run or a CSV: a page that opens without a network."""
     from knee.cli import analyse
 
-    analyse.print_report(path, renames, out, generators or (), software or ())
+    analyse.print_report(path, renames, out, generators or (), software or (), as_json=as_json)
 
 
 @app.command("laws")
@@ -202,11 +207,12 @@ def laws_command(
     details: Annotated[
         bool, typer.Option("--details", help="Also print every station's laws, demands and bounds.")
     ] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Check the operational laws. Print demands and bounds as well."""
     from knee.cli import analyse
 
-    analyse.print_laws(path, renames, level, details=details)
+    analyse.print_laws(path, renames, level, details=details, as_json=as_json)
 
 
 @app.command("factorial")
@@ -241,6 +247,7 @@ def factorial_command(
             help="Rounding unit of the published responses, such as 0.1; by default found in the CSV.",
         ),
     ] = None,
+    as_json: _AsJson = False,
 ) -> None:
     """Rank the factors by their effects, or audit published effects."""
     from knee.cli import analyse
@@ -254,6 +261,7 @@ def factorial_command(
         level,
         effects,
         resolution,
+        as_json=as_json,
     )
 
 
@@ -263,12 +271,16 @@ def _names(given: list[str] | None) -> list[str]:
 
 @app.command("diagnose")
 def diagnose_command(
-    path: _TablePath, renames: _Renames = None, generators: _Generators = None, software: _Software = None
+    path: _TablePath,
+    renames: _Renames = None,
+    generators: _Generators = None,
+    software: _Software = None,
+    as_json: _AsJson = False,
 ) -> None:
     """Find the knee and the bottleneck. Print the evidence as well."""
     from knee.cli import analyse
 
-    analyse.print_diagnosis(path, renames, generators or (), software or ())
+    analyse.print_diagnosis(path, renames, generators or (), software or (), as_json=as_json)
 
 
 @app.command("check")
@@ -291,7 +303,7 @@ def check_command(
     out: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the results as a CSV for other commands.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Audit a load test of another tool: do its numbers agree, what do they hide, and where is the knee?"""
     from knee.cli import check
@@ -334,11 +346,13 @@ def find_command(
     ] = None,
     runs_dir: Annotated[str, typer.Option(metavar="DIR", help="Folder for the results.")] = "runs",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of the runs.")] = 0,
+    as_json: _AsJson = False,
 ) -> None:
     """Find the knee of any system with any load generator, or the largest load that keeps a limit of response times."""
     from knee.cli.find import Options, find
 
-    find(command, Options(precision, budget, slo, system, ready, seconds, least, most, tool, runs_dir, seed))
+    options = Options(precision, budget, slo, system, ready, seconds, least, most, tool, runs_dir, seed)
+    find(command, options, as_json=as_json)
 
 
 @app.command("machine")
@@ -397,7 +411,7 @@ def compare_command(
             help="Spread between runs of one system, in spreads of repetitions; for two separate runs.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+    as_json: _AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request.")] = False,
 ) -> None:
     """Compare systems: what differs, by how much, and whether chance explains it."""
@@ -471,12 +485,13 @@ def predict_command(
         typer.Option(min=2, max=1000, metavar="N", help="Independent simulations; 10 by default."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of all random numbers.")] = 0,
+    as_json: _AsJson = False,
 ) -> None:
     """Predict unmeasured settings: clients, think time, and of a run folder also workers, hosts, threads, links and
     cores."""
-    from knee.cli import analyse
+    from knee.cli import predict
 
-    analyse.print_prediction(
+    predict.print_prediction(
         path,
         [*(settings or []), *(more or [])],
         renames,
@@ -491,4 +506,5 @@ def predict_command(
         measured=measured,
         sought=sought,
         slo=slo,
+        as_json=as_json,
     )

@@ -39,7 +39,12 @@ def print_comparison(
         sides = compare.sides_between(str(paths[0]), opened(paths[0], renames), factor)
     apart = compare.RUNS_APART if apart is None else apart
     pairs = [compare.compare(sides[0], side, gates=gates, level=level, apart=apart) for side in sides[1:]]
-    render = {"text": compare.render_text, "json": compare.render_json, "markdown": compare.render_markdown}
-    print(render[form](pairs))
+    if form == "json":
+        from knee.answers import compare as answer
+        from knee.answers.form import render
+
+        print(render("compare", tuple(map(answer.of, pairs))))
+    else:
+        print(compare.render_markdown(pairs) if form == "markdown" else compare.render_text(pairs))
     if any(gate.state == "fails" for pair in pairs for gate in pair.gates):
         raise typer.Exit(FAILED)

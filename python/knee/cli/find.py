@@ -8,16 +8,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from knee import __version__
+from knee.cli.output import progress_aside
 from knee.data.foreign import TOOLS, Result
 from knee.data.search_folder import SearchFolder
 from knee.errors import KneeError, ProcessError, SpecError
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
+
+if TYPE_CHECKING:
+    from knee.answers.find import Found
+    from knee.check import Findings
 
 
 @dataclass(frozen=True)
@@ -37,9 +43,19 @@ class Options:
     seed: int
 
 
-def find(words: Sequence[str], options: Options) -> None:
+def find(words: Sequence[str], options: Options, *, as_json: bool) -> None:
     """Search, print the verdict, and write the report. Raises typer.Exit after an interrupt."""
+    with progress_aside(as_json):
+        answer = _find(words, options, as_json=as_json)
+    if as_json:
+        from knee.answers import form
+
+        print(form.render("find", answer))
+
+
+def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     from knee import check
+    from knee.answers import find as answers
     from knee.find.generator import GRACE_S, Generator, start_system
     from knee.find.goals import GoalTarget
     from knee.find.knees import KneeTarget
@@ -92,20 +108,25 @@ def find(words: Sequence[str], options: Options) -> None:
         raise type(error)(f"{error}\n{_kept(generator.results, folder)}") from None
     finally:
         host.close(GRACE_S)
-    print("\n".join(result_lines(search, ended, generator.elapsed_s, budget_s)), flush=True)
-    if generator.results:
-        _conclude(generator.results, folder)
+    lines, elapsed_s = result_lines(search, ended, generator.elapsed_s, budget_s), generator.elapsed_s
+    print("\n".join(lines), flush=True)
+    found = check.check(generator.results) if generator.results else None
+    page = None if found is None else _conclude(found, folder, as_json=as_json)
+    return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
 
 
-def _conclude(results: Sequence[Result], folder: SearchFolder) -> None:
+def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | None:
+    """Print the findings, and write the report. Returns the path of the report, if there is one."""
     from knee import check
     from knee.cli.analyse import write_report
 
-    found = check.check(results)
-    print(check.render_text(found), flush=True)
-    if found.verdict is not None:
-        write_report(found.verdict, folder.report_path)
-        print(f"report: {folder.report_path}")
+    if not as_json:
+        print(check.render_text(found), flush=True)
+    if found.verdict is None:
+        return None
+    write_report(found.verdict, folder.report_path)
+    print(f"report: {folder.report_path}")
+    return str(folder.report_path)
 
 
 def _report(text: str) -> None:

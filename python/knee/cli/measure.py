@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from knee import spec
 from knee.cli.compare import FAILED
+from knee.cli.output import progress_aside
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
@@ -44,6 +45,9 @@ from knee.lab.run import (
 from knee.spec.design import Run, runs
 from knee.stats.intervals import Interval, counted, number
 
+if TYPE_CHECKING:
+    from knee.answers.predict import Measured
+
 _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 """Folder of the installed experiments."""
 
@@ -56,13 +60,16 @@ def measure(
     *,
     no_report: bool,
     cluster: str | None = None,
+    as_json: bool = False,
 ) -> Path:
     """Make the runs of a file, or those that are missing in a run folder, and return the folder. Raises typer.Exit when
     some failed, or with 3 when a point misses a threshold. `cluster` is the address of the scheduler whose workers are
     the hosts."""
-    with ExitStack() as cleanup:
+    if as_json and no_report:
+        raise SpecError("--json: --no-report has no answer to print; leave out one of them")
+    with progress_aside(as_json), ExitStack() as cleanup:
         path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup)
-    misses = not no_report and bool(RunFolder(path).done()) and _conclude(path)
+    misses = not no_report and bool(RunFolder(path).done()) and _conclude(path, as_json=as_json)
     if has_failed:
         raise typer.Exit(1)
     if misses:
@@ -123,13 +130,27 @@ def _measure(
     return folder.path, bool(tally.failed)
 
 
-def check_hosts(file: Path, overrides: list[str]) -> None:
+def check_hosts(file: Path, overrides: list[str], *, as_json: bool) -> None:
     """Emulate the hosts of a file, and print their links. Raises typer.Exit if a link is not as declared."""
     experiment = spec.parse(spec.read(_found(file)), str(file), spec.parse_overrides(overrides))
     if experiment.measure.hosts != "emulated":
         raise SpecError('measure.hosts: should be "emulated" for a check of links; add --set measure.hosts=emulated')
     host = EmulatedHosts()
     checks = checked_links(host, list(links_of(experiment.base.system)))
+    if as_json:
+        from knee.answers import form, links
+
+        print(form.render("hosts check", links.of(checks)))
+    else:
+        _print_links(checks)
+    problems = [problem for check in checks for problem in check.problems]
+    for problem in problems:
+        print(f"knee: {problem}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _print_links(checks: Sequence[LinkCheck]) -> None:
     print("Rates in Mbit/s, times in ms; the declared value is in brackets.")
     print(f"{'host':<14}{'sends':>22}{'receives':>22}{'round trip':>22}")
     for check in checks:
@@ -142,11 +163,6 @@ def check_hosts(file: Path, overrides: list[str]) -> None:
         )
         back = f"{check.round_trip_ms:.3f} ({2 * check.link.delay_ms:g})"
         print(f"{check.host:<14}{sends:>22}{receives:>22}{back:>22}")
-    problems = [problem for check in checks for problem in check.problems]
-    for problem in problems:
-        print(f"knee: {problem}", file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
 
 
 def checked_links(host: EmulatedHosts, links: Sequence[tuple[str, Link]]) -> list[LinkCheck]:
@@ -159,7 +175,7 @@ def checked_links(host: EmulatedHosts, links: Sequence[tuple[str, Link]]) -> lis
 
 def confirm(
     dataset: Dataset, asked: Mapping[str, object], clients: int, throughput: Interval, response_ms: Interval
-) -> None:
+) -> Measured:
     """Run exactly the predicted configuration, and print how far the prediction was off.
 
     Parameters
@@ -171,6 +187,7 @@ def confirm(
     throughput, response_ms
         The prediction, in requests/s and ms.
     """
+    from knee.answers.predict import Measured
     from knee.fit.setups import CORES, KNOWN
 
     # Settings have a short name and one in the experiment file.
@@ -197,6 +214,8 @@ def confirm(
             f"{counted(len(runs), 'run')}."
         )
     print(f"run folder: {path}")
+    throughputs, times_ms = (tuple(found[name].drop_nulls().to_list()) for name in ("throughput", "response_ms"))
+    return Measured(str(path), throughputs, times_ms)
 
 
 def _host_of(
@@ -278,7 +297,7 @@ def _print_failures(tally: Tally, resume: str) -> None:
     print(f"knee: {len(tally.failed)} of {total} failed; {resume} repeats {them}", file=sys.stderr)
 
 
-def _conclude(path: Path) -> bool:
+def _conclude(path: Path, *, as_json: bool) -> bool:
     """Print the verdict and write the report. Returns whether a point misses a threshold."""
     from knee import verdict
     from knee.cli.analyse import write_report
@@ -286,7 +305,8 @@ def _conclude(path: Path) -> bool:
     try:
         dataset = Dataset.open(path)
         findings = verdict.analyse(dataset)
-        print(verdict.render_text(findings), flush=True)
+        if not as_json:
+            print(verdict.render_text(findings), flush=True)
         write_report(findings, dataset.report_path)
     except KneeError as error:
         print(f"knee: {error}\nthe measurements are kept; try again with `knee report {path}`", file=sys.stderr)
@@ -294,5 +314,10 @@ def _conclude(path: Path) -> bool:
     except KeyboardInterrupt:
         print(f"the measurements are kept; write the page with `knee report {path}`", file=sys.stderr)
         raise
-    print(f"report: {dataset.report_path}")
+    if as_json:
+        from knee.answers import diagnose, form
+
+        print(form.render("run", diagnose.of(findings, run=str(path), report=str(dataset.report_path))))
+    else:
+        print(f"report: {dataset.report_path}")
     return findings.misses

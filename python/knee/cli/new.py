@@ -47,9 +47,17 @@ def write_experiment(
     print(f"{file}: measure it with `knee run {file}`")
 
 
-def print_schema(*, as_markdown: bool) -> None:
-    """Print the keys of an experiment file as a JSON Schema or as a page."""
-    print(reference.markdown().rstrip() if as_markdown else json.dumps(reference.schema(), indent=2))
+def print_schema(*, as_markdown: bool, of_answers: bool) -> None:
+    """Print the keys of an experiment file as a page or as a JSON Schema, or the schema of the commands' answers."""
+    if as_markdown:
+        print(reference.markdown().rstrip())
+        return
+    schema = reference.schema()
+    if of_answers:
+        from knee.answers import form
+
+        schema = form.schema()
+    print(json.dumps(schema, indent=2, ensure_ascii=False))
 
 
 def _whole(flag: str, given: str | None, question: str, usual: str) -> Sequence[int]:

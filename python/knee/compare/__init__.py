@@ -5,7 +5,7 @@ ratios    the ratio of one quantity, with its interval and its probability
 pairs     compares two sides, point by point and over all points
 gates     conditions that fail a build
 findings  results, as data
-text      the findings as text, as Markdown and as JSON
+text      the findings as text and as Markdown
 """
 
 from knee.compare.findings import Pair
@@ -13,7 +13,7 @@ from knee.compare.gates import Gate
 from knee.compare.pairs import compare
 from knee.compare.ratios import RUNS_APART
 from knee.compare.sides import Side, side_of, sides_between
-from knee.compare.text import render_json, render_markdown, render_text
+from knee.compare.text import render_markdown, render_text
 
 __all__ = [
     "RUNS_APART",
@@ -21,7 +21,6 @@ __all__ = [
     "Pair",
     "Side",
     "compare",
-    "render_json",
     "render_markdown",
     "render_text",
     "side_of",

@@ -1,10 +1,8 @@
-"""The findings of a comparison as text, as Markdown and as JSON."""
+"""The findings of a comparison as text and as Markdown."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from knee.compare.findings import Difference, Pair, Point
 from knee.compare.ratios import POWER, SOUGHT, Ratio
@@ -121,22 +119,6 @@ def render_markdown(pairs: Sequence[Pair]) -> str:
         lines = [f"**{_escaped(_sentence(pair))}**", "", f"A = `{pair.names[0]}`, B = `{pair.names[1]}`", "", *table]
         parts.append("\n".join([*lines, "", *(line for line in facts if line != "* ")]))
     return "\n\n".join(parts)
-
-
-def render_json(pairs: Sequence[Pair]) -> str:
-    """Every pair with all findings. Points are objects, and ratios have their interval."""
-    found = [{"verdict": verdict(pair), "power": power(pair), "notes": notes(pair), **asdict(pair)} for pair in pairs]
-    for pair in found:
-        pair["only"] = [[dict(point) for point in points] for points in pair["only"]]
-        pair["silent"] = [
-            [{"point": dict(point), "operation": operation} for point, operation in places] for places in pair["silent"]
-        ]
-        pair["kneeless"] = [dict(point) for point in pair["kneeless"]]
-        pair["knees"] = [{"point": dict(at), "a": a, "b": b} for at, a, b in pair["knees"]]
-        for one in pair["compared"]:
-            one["point"] = dict(one["point"])
-    # JSON has no NaN.
-    return json.dumps(json.loads(json.dumps(found, default=str), parse_constant=lambda _: None), indent=2)
 
 
 def _lines(pair: Pair) -> list[str]:
