@@ -17,6 +17,12 @@ pub mod queue {
     tonic::include_proto!("knee.queue.v1");
 }
 
+/// `knee.space.v1`: the address space.
+#[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
+pub mod space {
+    tonic::include_proto!("knee.space.v1");
+}
+
 /// honu's `rpc`.
 #[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
 pub mod honu {

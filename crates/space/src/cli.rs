@@ -1,5 +1,6 @@
 //! The command line: `store` serves memory, `manager` a space over several stores.
 
+mod manager;
 mod size;
 mod store;
 
@@ -21,12 +22,14 @@ struct Flags {
 #[derive(Debug, Subcommand)]
 enum Command {
     Store(store::Flags),
+    Manager(manager::Flags),
 }
 
 /// Parses the arguments, runs until a signal ends it, returns the exit code.
 pub fn main() -> ExitCode {
     let outcome = match Flags::parse().command {
         Command::Store(flags) => flags.run(),
+        Command::Manager(flags) => flags.run(),
     };
     program::ended(PROGRAM, outcome)
 }

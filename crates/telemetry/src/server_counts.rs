@@ -9,6 +9,9 @@ pub struct ServerCounts {
     pub address: String,
     /// Number of requests sent to it.
     pub requests: u64,
+    /// Bytes of data that these requests read or write; only `knee-space` counts them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bytes: u64,
     /// Number of requests that it answered with an error line, or not at all.
     pub errors: u64,
     /// How often it was taken out.
@@ -34,10 +37,15 @@ impl ServerCounts {
 
     pub(crate) fn add(&mut self, other: &ServerCounts) {
         self.requests += other.requests;
+        self.bytes += other.bytes;
         self.errors += other.errors;
         self.ejected += other.ejected;
         self.probes += other.probes;
         self.retries += other.retries;
         self.mismatches += other.mismatches;
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

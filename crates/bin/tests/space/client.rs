@@ -66,9 +66,14 @@ impl Client {
 
     pub(super) fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
         self.answered(Command::Read, offset, length, &[])?;
-        let mut data = vec![0; length as usize];
+        Ok(self.data(length as usize))
+    }
+
+    /// The data behind the reply to a read.
+    pub(super) fn data(&mut self, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
         self.stream.read_exact(&mut data).unwrap();
-        Ok(data)
+        data
     }
 
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Errno> {

@@ -1,5 +1,8 @@
 //! `knee-space` as processes, with libnbd's programs as clients.
 
 mod client;
+mod faults;
 mod files;
+mod manager;
+mod rpc;
 mod store;
