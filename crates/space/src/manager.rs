@@ -4,6 +4,7 @@
 //! every machine, and no request takes a lock.
 
 mod flight;
+mod links;
 mod machine;
 mod start;
 
@@ -28,8 +29,11 @@ pub(crate) use flight::Call;
 pub(crate) use start::{Config, Doors, Running, StoreAddress, start};
 
 use flight::{Caller, Flight, Part};
-use machine::{CHECK, Machine, RETRY};
+use machine::Machine;
 
+/// Timer keys. The key of a machine's next attempt has its number.
+const CHECK: u64 = 2;
+const RETRY: u64 = 3;
 /// Memory of a request besides its data.
 const REQUEST_COST_BYTES: usize = 512;
 
@@ -199,7 +203,7 @@ impl Manager {
             } else {
                 self.spans.extend(self.space.layout.spans(offset, length));
             }
-            let out = self.spans.iter().find(|span| !self.machines[span.machine].is_up())?.machine;
+            let out = self.spans.iter().find(|span| !self.machines[span.machine].is_up)?.machine;
             self.count(out, |counts| counts.errors += 1);
             Some(EIO)
         });

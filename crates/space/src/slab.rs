@@ -66,7 +66,8 @@ mod tests {
         assert_eq!(slab.remove(first), Some("first"));
         assert!(slab.is_empty());
         let second = slab.insert("second");
-        assert_eq!((slab.get(first), slab.remove(first)), (None, None));
+        assert_eq!(slab.get(first), None);
+        assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get(second), Some(&"second"));
         assert_eq!(slab.iter().collect::<Vec<_>>(), [(second, &"second")]);
         assert_eq!(slab.get(77), None);
