@@ -189,6 +189,16 @@ def test_one_level_of_workers_predicts_the_others() -> None:
             assert found.throughput.low <= truth <= found.throughput.high  # type: ignore[operator]
 
 
+def test_interval_has_a_degree_of_freedom_for_each_run() -> None:
+    system = layered_system(runs(CALIBRATION, repetitions=2), level=0.95, seed=0)
+    system = replace(system, draws=(system.fit,) * 60, misfit=np.array([-0.1, 0.1]))
+    found = system.forecast(CALIBRATION[1]).response_ms
+    # Student's t of 97.5 % with 10 degrees of freedom.
+    assert np.log([found.low / found.estimate, found.high / found.estimate]) == pytest.approx(  # type: ignore[operator]
+        [-0.2228, 0.2228], rel=1e-3
+    )
+
+
 def test_limits_move_from_slots_to_cores() -> None:
     system = layered_system(runs(CALIBRATION), level=0.95, seed=0)
     few, many = system.forecast(setup(128, 1, cores=8.0)), system.forecast(setup(128, 16))

@@ -287,9 +287,9 @@ class LayeredSystem:
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
         times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
-        # Sixty draws are too few for a quantile of 2.5 %.
-        spare = max(2, len(self.data) - 2 * len(self.data.tiers))
-        half = float(stats.t.ppf((1 + self.level) / 2, spare)) * float(np.sqrt(np.mean(logs**2)))
+        # Sixty draws are too few for a quantile of 2.5 %. Held-back runs have the deviation of those in the fit, so
+        # its parameters take no degrees of freedom (docs/reproductions/layered.md).
+        half = float(stats.t.ppf((1 + self.level) / 2, len(self.data))) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
 
         def rate(time: float) -> float:

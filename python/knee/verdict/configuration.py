@@ -106,12 +106,14 @@ def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | Non
 
 
 def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
-    """The verdict with the station of the largest service demand, if utilisation shows no bottleneck or another one."""
+    """The verdict with the station of the largest service demand, if the bottleneck is unknown or another one. A station
+    that limits beside the bottleneck, by the layered model, agrees with it."""
     # A factor of the other kind of loop has no level.
     known = [({name: level for name, level in own.factors.items() if level is not None}, own) for own in laws.demands]
     first = next((own.bottleneck for factors, own in known if factors == verdict.factors), None)
     bottleneck = verdict.bottleneck
-    if first is None or any(_is_station(candidate, first) for candidate in bottleneck.chosen):
+    also = filter(verdict.limits.has, bottleneck.candidates) if verdict.limits else ()
+    if first is None or any(_is_station(candidate, first) for candidate in (*bottleneck.chosen, *also)):
         return verdict
     bottleneck = replace(bottleneck, by_demand=first)
     if bottleneck.chosen:

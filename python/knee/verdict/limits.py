@@ -18,7 +18,7 @@ from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, Layered
 from knee.fit.links import RECEIVING, SENDING
 from knee.fit.setups import layered_systems
 from knee.verdict.bottleneck import Bottleneck
-from knee.verdict.candidates import SOFT
+from knee.verdict.candidates import SOFT, Candidate
 from knee.verdict.knee import Doubt, Knee, confidence_of
 
 _RESOURCES = {
@@ -69,6 +69,11 @@ class Limits:
         """The further limits above LIMITS."""
         return tuple(limit for limit in self.limits[1:] if limit.elasticity.estimate >= LIMITS)
 
+    def has(self, candidate: Candidate) -> bool:
+        """Whether a candidate is one of the limits."""
+        limits = (*self.first, *self.also)
+        return (candidate.role, candidate.resource) in [_RESOURCES[limit.resource] for limit in limits]
+
 
 def explaining(dataset: Dataset, others: Sequence[str], level: float, seed: int) -> list[LayeredSystem]:
     """The layered models of a run folder; none where they do not explain the measurements. `others` are the factors
@@ -112,16 +117,13 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
     )
     if not chosen or len(chosen) < len(named) or crowded:
         return found, None
-    also = [_RESOURCES[limit.resource] for limit in limits.also]
     waiting = tuple(
-        c
-        for c in (*found.chosen, *found.waiting)
-        if c not in chosen and c.resource in SOFT and (c.role, c.resource) not in also
+        c for c in (*found.chosen, *found.waiting) if c not in chosen and c.resource in SOFT and not limits.has(c)
     )
     if set(chosen) == set(found.chosen):
         return replace(found, waiting=waiting), limits
     doubts = found.doubts
-    if found.chosen and not any((c.role, c.resource) in [*named, *also] for c in found.chosen):
+    if found.chosen and not any(map(limits.has, found.chosen)):
         doubts = (*doubts, Doubt("other utilisation"))
     generators = tuple(c for c in chosen if c.role == "load")
     decided = replace(
