@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.test_diagnose import stations_table
 from tests.unit.test_layered import CALIBRATION, runs, setup
 
 from knee.fit.layered import CORES, SLOTS, layered_system
@@ -12,6 +13,7 @@ from knee.stats.intervals import mean_interval
 from knee.verdict import words
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.candidates import Candidate
+from knee.verdict.configuration import with_demands
 from knee.verdict.knee import Knee
 from knee.verdict.limits import Limits, by_limits, limits_of
 
@@ -63,6 +65,21 @@ def test_slots_that_limit_beside_the_cores_do_not_only_wait() -> None:
     (slot,) = both.also
     said = words.bottleneck_lines(decided, both)[1]
     assert f"Adding 10% to the {SLOTS} raises it by {10 * slot.elasticity.estimate:.1f}%." in said
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_demand_of_slots_is_a_doubt_only_if_slots_do_not_limit(workers: int) -> None:
+    limits = limits_with(workers)
+    slots, host = busy(WORKERS, 1.0), busy(HOST, limits.busy[CORES])
+    decided, kept = by_limits(found(slots, beside=(host,)), limits)
+    assert decided.names == ("the host's CPU",)
+    table = stations_table(db=1.0, cache=1.4)
+    (demands,) = table.laws.demands
+    assert demands.bottleneck is not None
+    named = replace(demands, bottleneck=replace(demands.bottleneck, station="middleware-0's worker slots"))
+    verdict = replace(table.verdicts[0], bottleneck=decided, limits=kept)
+    doubts = with_demands(verdict, replace(table.laws, demands=(named,))).bottleneck.doubts
+    assert ("other demand" in {doubt.kind for doubt in doubts}) == (workers == 8)
 
 
 def test_saturated_thread_that_the_model_does_not_name_outranks_the_model(limits: Limits) -> None:

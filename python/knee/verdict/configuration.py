@@ -106,8 +106,8 @@ def _no_knee(factors: Mapping[str, Level], rows: pl.DataFrame) -> Obstacle | Non
 
 
 def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
-    """The verdict with the station of the largest service demand, if the bottleneck is unknown or another one. A station
-    that limits beside the bottleneck, by the layered model, agrees with it."""
+    """The verdict with the station of the largest service demand, if the bottleneck is unknown or another one. It is no
+    other one if the layered model has it among the limits."""
     # A factor of the other kind of loop has no level.
     known = [({name: level for name, level in own.factors.items() if level is not None}, own) for own in laws.demands]
     first = next((own.bottleneck for factors, own in known if factors == verdict.factors), None)
