@@ -85,6 +85,7 @@ def test_data_on_disk_are_gone_after_the_run(lab: Lab) -> None:
     assert seconds["commit_records"].sum() >= acknowledged
     assert 0 < seconds["commits"].sum() <= seconds["commit_records"].sum()
     assert dataset.manifest["scratch"]["filesystem"]
+    assert dataset.manifest["machine"]["disk_sync_per_s"]["median"] > 0
     assert_nothing_left(dataset)
 
 

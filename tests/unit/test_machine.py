@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knee.errors import SpecError
-from knee.machine import FIGURES, Machine, Plan, measure, read_media, render_media, render_text, sizes
+from knee.machine import FIGURES, Machine, Plan, brief, measure, read_media, render_media, render_text, sizes
 from knee.machine.sizes import GIB, KIB, MIB, cache_bytes, size_text, working_sets
 from knee.report.machine import svg
 
@@ -119,6 +119,16 @@ def test_memory_is_bounded_by_what_is_free(tmp_path: Path, monkeypatch: pytest.M
     assert [each.size_bytes for each in found.memory] == [4 * KIB, 8 * KIB, 16 * KIB]
     assert any(note.startswith("working sets end at 16 KiB") for note in found.notes)
     assert not list(tmp_path.iterdir())
+
+
+def test_short_form_has_the_reason_for_what_is_refused(tmp_path: Path) -> None:
+    found = brief(tmp_path)
+    assert found["memory_copy_bytes_per_s"]["low"] > 0 < found["disk_sync_per_s"]["low"]
+    assert "refused" not in found and not list(tmp_path.iterdir())
+    elsewhere = brief(tmp_path / "absent")
+    assert "disk_sync_per_s" not in elsewhere and "loopback_round_trip_us" in elsewhere
+    (reason,) = elsewhere["refused"]
+    assert reason.startswith(f"{tmp_path}/absent: no such folder")
 
 
 def test_media_stand_beside_the_measured_ones_with_their_sources(machine: Machine) -> None:

@@ -40,6 +40,28 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
     assert server == pytest.approx({2: 2000.0, 8: 2000.0}, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("syncs", "bounds", "says"),
+    [
+        # 50 commits a second of a disk that syncs 75 times: throughput could be half as large again.
+        ((75.0, 60.0, 90.0), {1: 1500.0, 8: 3000.0}, "Dashed: the bound by the disk's syncs"),
+        ((20.0, 15.0, 25.0), None, "A store made 50.0 commits a second: the disk was busier before the runs"),
+    ],
+)
+def test_bound_by_the_disks_syncs_stands_beside_the_throughput(
+    page: str, syncs: tuple[float, float, float], bounds: dict[int, float] | None, says: str
+) -> None:
+    dataset = versioned_dataset((1, 8))
+    dataset.manifest = {"machine": {"disk_sync_per_s": dict(zip(("median", "low", "high"), syncs, strict=True))}}
+    bounded = html(analyse(dataset))
+    layers = charts(bounded)["clients-throughput"]["layer"]
+    dashes = [layer["data"]["values"] for layer in layers if "strokeDash" in layer["mark"]]
+    drawn = {row["clients"]: row["value"] for rows in dashes for row in rows}
+    assert drawn == pytest.approx(bounds or {}, rel=0.01)
+    assert says in unescape(bounded)
+    assert "synced appends" in bounded and "synced appends" not in page
+
+
 def test_unjudged_response_time_has_no_residual(page: str) -> None:
     """A put's own response time is what remains of a cycle."""
     assert "no verdict on response times of a single request type" in unescape(page)

@@ -42,6 +42,7 @@ from knee.lab.run import (
     resumed_manifest,
     tiers_programs,
 )
+from knee.machine import brief
 from knee.spec.design import Run, runs
 from knee.stats.intervals import Interval, counted, number
 
@@ -102,7 +103,11 @@ def _measure(
         seed = random.SystemRandom().randrange(2**32) if seed is None else seed
         folder = RunFolder.create(runs_dir, experiment.experiment.name, text)
         folder.lock()
-        manifest = {**new_manifest(experiment, seed, host, found, folder.scratch_path), **folder.fingerprint()}
+        manifest = {
+            **new_manifest(experiment, seed, host, found, folder.scratch_path),
+            **({"machine": brief(folder.scratch_path.parent)} if cluster is None else {}),
+            **folder.fingerprint(),
+        }
     else:
         assert resume is not None
         begun = Dataset.open(resume)

@@ -12,7 +12,7 @@
 
 from knee.machine.findings import FIGURES, Figure, Machine, WorkingSet
 from knee.machine.media import Media, read_media, render_media
-from knee.machine.rounds import Plan, measure
+from knee.machine.rounds import Plan, brief, measure
 from knee.machine.text import render_text
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Media",
     "Plan",
     "WorkingSet",
+    "brief",
     "measure",
     "read_media",
     "render_media",

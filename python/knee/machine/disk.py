@@ -15,6 +15,8 @@ from knee.errors import SpecError
 from knee.machine.sizes import MIB
 
 BLOCK_BYTES, PAGE_BYTES = MIB, 4096
+SYNC = "disk_sync_per_s"
+"""The figure of a log's way to the disk: an append through the page cache, and a sync."""
 
 _SHARE_OF_FREE = 1 / 8
 _FILL_S = 2.0
@@ -24,8 +26,7 @@ _TRANSFERS = {
     "disk_random_read_per_s": (PAGE_BYTES, {"writes": False, "random": True, "direct": True, "synced": False}),
     "disk_random_write_per_s": (PAGE_BYTES, {"writes": True, "random": True, "direct": True, "synced": False}),
     "disk_random_synced_write_per_s": (PAGE_BYTES, {"writes": True, "random": True, "direct": True, "synced": True}),
-    # A log's way: through the page cache.
-    "disk_sync_per_s": (PAGE_BYTES, {"writes": True, "random": False, "direct": False, "synced": True}),
+    SYNC: (PAGE_BYTES, {"writes": True, "random": False, "direct": False, "synced": True}),
     "disk_read_bytes_per_s": (BLOCK_BYTES, {"writes": False, "random": False, "direct": True, "synced": False}),
     "disk_write_bytes_per_s": (BLOCK_BYTES, {"writes": True, "random": False, "direct": True, "synced": False}),
     "disk_synced_write_bytes_per_s": (BLOCK_BYTES, {"writes": True, "random": False, "direct": True, "synced": True}),

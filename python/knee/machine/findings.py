@@ -84,13 +84,14 @@ class Machine:
             "rounds": self.rounds,
             "level": self.memory[0].latency_ns.level,
             "memory": [
-                {name: _ends(value) if isinstance(value, Interval) else value for name, value in vars(each).items()}
+                {name: ends(value) if isinstance(value, Interval) else value for name, value in vars(each).items()}
                 for each in self.memory
             ],
-            "figures": {name: _ends(value) for name, value in self.figures.items()},
+            "figures": {name: ends(value) for name, value in self.figures.items()},
             "notes": list(self.notes),
         }
 
 
-def _ends(interval: Interval) -> dict[str, float | None]:
+def ends(interval: Interval) -> dict[str, float | None]:
+    """A median and its interval for JSON."""
     return {"median": interval.estimate, "low": interval.low, "high": interval.high}

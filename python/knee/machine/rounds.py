@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from knee import _kernels
 from knee.errors import KneeError
-from knee.machine.disk import DiskFile, disk_file
-from knee.machine.findings import Machine, WorkingSet
+from knee.machine.disk import SYNC, DiskFile, disk_file
+from knee.machine.findings import Machine, WorkingSet, ends
 from knee.machine.sizes import GIB, MIB, available_bytes, cache_bytes, size_text, working_sets
 from knee.stats.intervals import median_interval
 
@@ -21,6 +22,8 @@ SHARE_OF_AVAILABLE = 1 / 4
 
 ROUNDS_MIN = 2
 _WORKING_SET = ("latency_ns", "read_bytes_per_s", "write_bytes_per_s", "copy_bytes_per_s")
+
+_BRIEF_BYTES, _BRIEF_ROUNDS, _BRIEF_S = 64 * MIB, 3, 0.01
 
 _Key = tuple[int, str]
 """Bytes of the working set, 0 for other quantities; the name."""
@@ -105,3 +108,30 @@ def _refused(what: str, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise KneeError(f"{what}: {error.strerror or error}; {remedy}") from error
+
+
+def brief(folder: Path) -> dict[str, Any]:
+    """A short form for a run's manifest, in less than a second: memory beyond the caches, loopback, and syncs of the
+    disk below the folder. A part that the system refuses has its reason under `refused`.
+    """
+    caches = cache_bytes()
+    size = max(_BRIEF_BYTES, 2 * max(caches.values(), default=0))
+    size = min(size, int(available_bytes() * SHARE_OF_AVAILABLE))
+    seen: dict[str, list[float]] = defaultdict(list)
+    refused = []
+    try:
+        for seed in range(_BRIEF_ROUNDS):
+            found = _kernels.memory(size, _BRIEF_S, seed)
+            seen["memory_latency_ns"].append(found[0])
+            seen["memory_copy_bytes_per_s"].append(found[3])
+            seen["loopback_bytes_per_s"].append(_kernels.loopback_bytes_per_s(_BRIEF_S))
+            seen["loopback_round_trip_us"].append(_kernels.loopback_round_trip_us(_BRIEF_S))
+    except OSError as error:
+        refused.append(error.strerror or str(error))
+    try:
+        with disk_file(folder, MIB, seed=0) as file:
+            seen[SYNC] += [file.transfer(SYNC, 5 * _BRIEF_S, seed) for seed in range(_BRIEF_ROUNDS)]
+    except KneeError as error:
+        refused.append(str(error))
+    figures = {name: ends(median_interval(values)) for name, values in seen.items()}
+    return {"working_set_bytes": size, "rounds": _BRIEF_ROUNDS, **figures, **({"refused": refused} if refused else {})}

@@ -7,11 +7,12 @@ from html import escape
 import polars as pl
 
 from knee.report.charts.clients import against_load
-from knee.report.charts.vega import ends
+from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import Interval, counted, mean_interval, percent
 from knee.verdict import words
+from knee.verdict.ceilings import SyncBound
 
 _QUANTITIES = (
     ("throughput", "Throughput (requests/s)", "Throughput, as the clients saw it."),
@@ -83,6 +84,10 @@ def section(sheet: Sheet) -> str:
     means = {column: found for column, _, _ in _QUANTITIES if column in columns and (found := _means(sheet, column))}
     failures = sheet.findings.details.failures if sheet.findings.details else None
     notes = {"throughput": words.note_on_throughput(failures), "response_ms": words.note_on_times(failures)}
+    bound = sheet.findings.details.sync_bound if sheet.findings.details else None
+    bounds = _bounds(sheet, bound) if bound and not bound.is_refuted else []
+    if bound and not sheet.axis.names:
+        notes["throughput"] += words.note_on_syncs(bound)
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
@@ -102,6 +107,7 @@ def section(sheet: Sheet) -> str:
                 choices=sheet.naming.short_labels,
                 axis=sheet.axis,
                 diagonal=sheet.axis.field == "rate" and column == "throughput",
+                bounds=bounds if column == "throughput" and not sheet.axis.names else None,
             )
             over = (
                 "requests in flight" if sheet.naming.open_loop and sheet.axis.field == "clients" else sheet.axis.field
@@ -123,6 +129,18 @@ def section(sheet: Sheet) -> str:
     crossing = words.crossing(sheet.findings.crossing)
     said = f"<p>{escape(crossing)}</p>" if crossing else ""
     return f'{said}<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
+
+
+def _bounds(sheet: Sheet, bound: SyncBound) -> Rows:
+    return [
+        {
+            sheet.axis.field: sheet.naming.load[point],
+            "series": sheet.naming.short(sheet.naming.series[point]),
+            "value": bound.throughput[point],
+        }
+        for point, _ in sheet.naming.points
+        if point in bound.throughput
+    ]
 
 
 def _means(sheet: Sheet, column: str) -> dict[int, Interval]:

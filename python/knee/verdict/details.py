@@ -11,6 +11,7 @@ import polars as pl
 from knee.data.trim import RUN
 from knee.spec import Configuration
 from knee.verdict.balance import Balance, balances
+from knee.verdict.ceilings import SyncBound, sync_bound
 from knee.verdict.clusters import Clusters
 from knee.verdict.distributions import densities, merged, percentiles
 from knee.verdict.drift import Drift, drifts
@@ -53,6 +54,7 @@ class Details:
     drifts         change of throughput from the first half of a run to the second
     resources      per point and process
     failures       requests that failed
+    sync_bound     bound of the throughput by the disk's syncs, if stores sync every commit
     """
 
     views: Mapping[str, tuple[View, ...]]
@@ -73,6 +75,7 @@ class Details:
     drifts: Mapping[int, Drift]
     resources: pl.DataFrame
     failures: Failures
+    sync_bound: SyncBound | None
 
 
 def details_of_run(dataset: Dataset, observations: pl.DataFrame, naming: Naming, level: float) -> Details:
@@ -110,6 +113,7 @@ def details_of_run(dataset: Dataset, observations: pl.DataFrame, naming: Naming,
         drifts=drifts(dataset, points, level),
         resources=resources_per_point(dataset),
         failures=failures(dataset),
+        sync_bound=sync_bound(dataset, observations),
     )
 
 

@@ -11,12 +11,20 @@ _LEGEND_CHARACTERS = 44
 
 
 def against_load(
-    values: Rows, title: str, *, series: str | None, choices: Sequence[str], axis: Axis, diagonal: bool = False
+    values: Rows,
+    title: str,
+    *,
+    series: str | None,
+    choices: Sequence[str],
+    axis: Axis,
+    diagonal: bool = False,
+    bounds: Rows | None = None,
 ) -> Spec:
     """One measured quantity against the load with error bars, one line per combination of the other factors.
 
     `values`: the axis' field, `value, low, high` and, for several lines, `series`, one of `choices`. `diagonal`: with a
-    dotted line on which the quantity equals the load.
+    dotted line on which the quantity equals the load. `bounds`: rows like those of `values`, without intervals, whose
+    values are bounds, as dashed lines.
     """
     colour: Spec = {}
     if series:
@@ -28,11 +36,16 @@ def against_load(
             "scale": {"domain": list(choices)},
             "legend": {"columns": columns, "labelLimit": 400, "titleLimit": 400, "titleOrient": "top"},
         }
-    y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * highest(values)]}}
+    y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * _top(values, bounds)]}}
     as_large: Spec = {
         "data": {"values": axis.diagonal},
         "mark": {"type": "line", "strokeDash": [2, 4], "strokeWidth": 2, "clip": True},
         "encoding": {"y": y | {"field": "value"}, "color": {"value": "@ink"}},
+    }
+    bound: Spec = {
+        "data": {"values": bounds},
+        "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.8, "clip": True},
+        "encoding": {"y": y | {"field": "value"}},
     }
     keys = [
         *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
@@ -42,5 +55,18 @@ def against_load(
         "height": 210,
         "data": {"values": values},
         "encoding": {"x": axis.spec} | colour,
-        "layer": [*([] if axis.names else [line(y)]), *([as_large] if diagonal else []), bars(y), dots(y, keys)],
+        "layer": [
+            *([] if axis.names else [line(y)]),
+            *([as_large] if diagonal else []),
+            *([bound] if bounds else []),
+            bars(y),
+            dots(y, keys),
+        ],
     }
+
+
+def _top(values: Rows, bounds: Rows | None) -> float:
+    """The upper end of the axis. It shows bounds up to twice the highest value."""
+    top = highest(values)
+    shown = [float(bound["value"]) for bound in bounds or () if bound["value"] <= 2 * top]
+    return max([top, *shown])

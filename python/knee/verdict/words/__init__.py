@@ -3,6 +3,7 @@
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.balance import balance
 from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence
+from knee.verdict.words.ceilings import note_on_syncs
 from knee.verdict.words.crossing import crossing
 from knee.verdict.words.drift import drift
 from knee.verdict.words.health import (
@@ -43,6 +44,7 @@ __all__ = [
     "log_growth",
     "model_lines",
     "names_all",
+    "note_on_syncs",
     "note_on_throughput",
     "note_on_times",
     "operations",
