@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from soak import drawn
 
@@ -52,6 +52,7 @@ def test_threads_in_a_row_are_mean_value_analysis() -> None:
     st.integers(1, 60),
     st.sampled_from([None, 1, 2, 3]),
 )
+@example([(1.0, 1, 0.0)], 1.0, 0.0, 1, 1)
 def test_threads_with_cores_of_their_own_are_queues(
     tiers: list[tuple[float, int, float]], delay: float, think: float, customers: int, pools: int | None
 ) -> None:

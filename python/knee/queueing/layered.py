@@ -291,8 +291,8 @@ def repairman(customers: float, servers: int, service: Floats, away: Floats) -> 
     there = np.arange(1, low + 1)
     steps = np.log((low - there + 1) / np.minimum(there, servers))
     logs = np.zeros((len(service), low + 1))
-    # Customers that are not away at all would divide by zero.
-    away = np.maximum(away, 1e-9 * service)
+    # A time of zero has no logarithm.
+    away, service = np.maximum(away, 1e-9 * service), np.maximum(service, 1e-12 * away)
     np.cumsum(steps + np.log(service / away)[:, np.newaxis], axis=1, out=logs[:, 1:])
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(shares[:, 1:] @ np.minimum(there, servers) / service / shares.sum(axis=1))
