@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,6 +152,21 @@ def test_goal_without_its_percentile_names_the_printed_ones() -> None:
         search_of(slots(8, 10, 0), "p95 < 5 ms")[0].go()
     with pytest.raises(SpecError, match="expected a limit of response times"):
         search_of(slots(8, 10, 0), "throughput > 5")
+
+
+@pytest.mark.parametrize("drop", [0.1, 0.5, 2.0])
+def test_search_of_a_system_that_falls_beyond_its_knee_measures_the_peak(drop: float) -> None:
+    works = slots(8, 10, 10, noise=0.02)
+
+    def measure(clients: int, is_scout: bool) -> Result:
+        result = works(clients, is_scout)
+        fall = 1 + drop * max(0, clients / 16 - 1)
+        return replace(result, throughput=result.throughput / fall, response_ms=(result.response_ms or 0) * fall)
+
+    search, _ = search_of(measure)
+    assert search.go() == "precise"
+    assert knee_of(search.runs).clients.estimate == pytest.approx(16, rel=0.10)  # type: ignore[union-attr]
+    assert sum(map(len, search.runs.values())) <= 60
 
 
 def test_template_replaces_only_its_placeholders() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from knee.check import table
 from knee.data import csv
@@ -18,6 +19,8 @@ _SIDES, _BEYOND = (0.7, 1.4), 4.0
 """Loads to measure, in multiples of the estimated knee."""
 _NEAR = 1.5
 """A measured load lies within this factor of the knee."""
+_FLAT = 2.0
+"""Loads with the largest throughput that are further apart form no peak."""
 
 
 def knee_of(runs: Runs) -> Knee:
@@ -51,6 +54,8 @@ class KneeTarget:
         if clients is None or clients.low is None or clients.high is None or _may_rise(knee):
             is_vague = knee.obstacle is not None and knee.obstacle.kind == "unclear growth"
             return Next((2 * most,), tuple(runs) if is_vague else ())
+        if beside := self._beside_peak(knee, runs):
+            return Next(tuple(beside))
         width = clients.relative_half_width
         is_narrow = knee.status == "found" and width is not None and width <= self.precision
         if is_narrow or knee.status == "saturated from the start":
@@ -62,6 +67,19 @@ class KneeTarget:
             new.append(2 * most)
         flat = [load for load, (result, *_) in runs.items() if result.clients in knee.plateau]
         return Next(tuple(new), tuple({min(runs), *flat}))
+
+    def _beside_peak(self, knee: Knee, runs: Runs) -> list[float]:
+        """The middles between a peak and the loads next to it, where more throughput may be, unless they are near."""
+        loads = sorted(runs)
+        top = [place for place, load in enumerate(loads) if runs[load][0].clients in knee.plateau]
+        if not knee.retrograde or loads[top[-1]] > _FLAT * loads[top[0]]:
+            return []
+        # Between loads of fewer steps is none.
+        return [
+            (low * high) ** 0.5
+            for low, high in pairwise(loads[max(0, top[0] - 1) : top[-1] + 2])
+            if high > (1 + 2 * self.precision) * low and high - low >= 2 * loads[0]
+        ]
 
 
 def _may_rise(knee: Knee) -> bool:
