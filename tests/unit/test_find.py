@@ -169,6 +169,15 @@ def test_search_of_a_system_that_falls_beyond_its_knee_measures_the_peak(drop: f
     assert sum(map(len, search.runs.values())) <= 60
 
 
+def test_goal_of_times_rounded_to_zero_has_an_interval() -> None:
+    def measure(clients: int, _: bool) -> Result:
+        return Result("ab", 800, 1, clients=clients, percentiles_ms={50.0: max(0, clients - 24) // 4})
+
+    search, _ = search_of(measure, "p50 < 1 ms")
+    assert search.go() == "precise"
+    assert search.target.limit(search.runs).estimate == pytest.approx(28, abs=4)  # type: ignore[attr-defined]
+
+
 def test_template_replaces_only_its_placeholders() -> None:
     template = Template.parse(
         ["x", "-c{clients}", '-d{"a": {b}}', "{seconds}s", "http://h:80/p?q={clients}", "{output}"]

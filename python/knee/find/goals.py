@@ -89,4 +89,5 @@ class GoalTarget:
             printed = ", ".join(f"p{share:g}" for share in result.percentiles_ms) or "no percentile"
             remedy = "add --latency" if result.tool == "wrk" and not result.percentiles_ms else "choose another goal"
             raise MeasurementsError(f"--slo '{self}': {result.tool} printed {printed}; {remedy}")
-        return time_ms
+        # Some tools print whole milliseconds; relative residuals need a mean above zero.
+        return max(time_ms, 1e-6)
