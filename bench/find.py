@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from knee.data.foreign import Result
 from knee.data.search_folder import SearchFolder
-from knee.find.generator import GRACE_S, Generator, start_system
+from knee.find.generator import GRACE_S, Generator, System
 from knee.find.knees import KneeTarget, knee_of
 from knee.find.search import REPETITIONS_MIN, Search
 from knee.find.template import Template
@@ -76,7 +76,7 @@ def row(name: str, truth: float, system: str, flags: tuple[str, ...], seconds: i
         folder = SearchFolder.create(Path(directory), {})
         generator = Generator(host, Template.parse([*words, f"http://{address}/"]), folder, seconds, BUDGET_S)
         try:
-            start_system(host, system.format(**places), address, folder)
+            System.parse(system.format(**places), address).start(host, folder)
             search = Search(KneeTarget(PRECISION), generator.run, print, random.Random(0))
             search.go()
             searched_s = generator.elapsed_s

@@ -5,19 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from knee.cli.find import Options, find
 from knee.data.foreign import Result
 from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
 from knee.find.goals import GoalTarget
 from knee.find.knees import KneeTarget, knee_of
-from knee.find.search import REPETITIONS_MIN, Search, Spent
+from knee.find.search import REPETITIONS_MIN, ExitError, Search, Spent
 from knee.find.template import SHARES, TIMES_S, Template, quantity
 from knee.find.text import result_lines, run_line
 from knee.fit import Goal
 from knee.queueing import Delay, Network, Queue, solve_closed
+from knee.stats.intervals import counted
 
 Measure = Callable[[int, bool], Result]
 
@@ -86,7 +90,7 @@ def test_search_of_a_generator_with_threads_uses_multiples_of_them() -> None:
 
     def measure(clients: int, is_scout: bool) -> Result:
         if clients % 4:
-            raise ProcessError("wrk: connections must be >= threads")
+            raise ExitError("wrk: connections must be >= threads")
         return works(clients, is_scout)
 
     search, reports = search_of(measure)
@@ -105,13 +109,50 @@ def test_search_of_a_generator_that_fails_stays_below() -> None:
     search, reports = search_of(measure)
     assert search.go() == "limit"
     assert max(search.runs) == 32 and "the search stays at 32 clients or fewer" in reports[0]
-    assert "no more than 32 clients ran; allow more with --most" in result_lines(search, "limit", 60, 300)[-1]
+    assert "more than 32 clients failed" in result_lines(search, "limit", 60, 300)[-1]
 
-    def never(_: int, __: bool) -> Result:
-        raise ProcessError("wrk: connection refused")
+
+@pytest.mark.parametrize(("kind", "tries"), [(ExitError, 5), (ProcessError, 1)])
+def test_search_of_a_generator_that_always_fails_raises_its_error(kind: type[ProcessError], tries: int) -> None:
+    loads = []
+
+    def measure(clients: int, _: bool) -> Result:
+        loads.append(clients)
+        raise kind("wrk: connection refused")
 
     with pytest.raises(ProcessError, match="connection refused"):
-        search_of(never)[0].go()
+        search_of(measure)[0].go()
+    assert len(loads) == tries
+
+
+def failing(works: Measure, load: int, at: int, times: int) -> Measure:
+    """Runs with this load fail, from one of them on, this many times."""
+    seen = 0
+
+    def measure(clients: int, is_scout: bool) -> Result:
+        nonlocal seen
+        seen += clients == load and not is_scout
+        if clients == load and not is_scout and at <= seen < at + times:
+            raise ProcessError("wrk: timed out")
+        return works(clients, is_scout)
+
+    return measure
+
+
+@pytest.mark.parametrize("load", [1, 32, 64])
+def test_search_with_a_run_that_fails_once_repeats_it(load: int) -> None:
+    search, reports = search_of(failing(slots(8, 10, 0, 0.03), load, 2, 1), "p99 < 50 ms")
+    assert search.go() == "precise"
+    assert reports == [f"wrk: timed out; trying {counted(load, 'client')} again"]
+    assert min(map(len, search.runs.values())) == REPETITIONS_MIN and load in search.runs
+
+
+def test_search_below_whose_loads_all_fail_ends() -> None:
+    # Without an end, the search would repeat loads that it leaves out.
+    search, reports = search_of(failing(slots(8, 10, 0, 0.05, seed=1), 32, 3, 9), "p99 < 50 ms", precision=0.01)
+    with pytest.raises(ProcessError, match="timed out"):
+        search.go()
+    assert len(reports) == 1
 
 
 def test_search_without_budget_keeps_its_runs() -> None:
@@ -144,7 +185,22 @@ def test_search_of_a_goal_finds_the_largest_load(bound: float, noise: float) -> 
 def test_goal_that_no_load_keeps_is_reported() -> None:
     search, _ = search_of(slots(8, 10, 0), "p99 < 5 ms")
     assert search.go() == "precise"
-    assert "does not hold at 1 client, the smallest" in result_lines(search, "precise", 60, 300)[0]
+    sentence, end = result_lines(search, "precise", 60, 300)
+    assert "does not hold at 1 client, the smallest" in sentence
+    assert end.endswith("The search ended without an interval: the fewest clients miss the goal.")
+
+
+def test_search_that_ends_beyond_its_precision_names_the_reason() -> None:
+    search, _ = search_of(slots(1, 10, 0, 0.10))
+    assert search.go() == "precise"
+    assert result_lines(search, "precise", 60, 300)[-1].endswith("an interval: the fewest clients saturate the system.")
+    search, _ = search_of(slots(2, 10, 0, 0.10), "p99 < 12 ms", precision=0.001)
+    assert search.go() == "precise"
+    assert "%: its interval has one client at most." in result_lines(search, "precise", 60, 300)[-1]
+    search, _ = search_of(slots(64, 10, 0), "p99 < 50 ms")
+    search.most = 16
+    assert search.go() == "limit"
+    assert "without an interval: no more than 16 clients ran" in result_lines(search, "limit", 60, 300)[-1]
 
 
 def test_goal_without_its_percentile_names_the_printed_ones() -> None:
@@ -176,6 +232,30 @@ def test_goal_of_times_rounded_to_zero_has_an_interval() -> None:
     search, _ = search_of(measure, "p50 < 1 ms")
     assert search.go() == "precise"
     assert search.target.limit(search.runs).estimate == pytest.approx(28, abs=4)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"precision": "5"}, "--precision 5: expected a share, such as 5%"),
+        ({"least": 8, "most": 4}, "--least 8: expected a number up to --most, 4"),
+        ({"system": "true", "ready": "http://127.0.0.1:{port}/"}, "--ready http.*: expected a URL or HOST:PORT"),
+        ({"system": "true", "ready": "127.0.0.1:99999"}, "--ready 127.0.0.1:99999: expected a URL or HOST:PORT"),
+        ({"system": "true", "ready": "127.0.0.1"}, "expected a URL or HOST:PORT"),
+        ({"system": "true", "ready": "http://[::1/"}, "expected a URL or HOST:PORT"),
+        ({"system": "", "ready": "h:1"}, "--system '': expected a command"),
+        ({"system": "no-such-program", "ready": "h:1"}, "no-such-program is not installed"),
+        ({"system": "true"}, "add --ready HOST:PORT"),
+        ({"tool": "x"}, "--from: no tool x"),
+        ({"budget": "1s"}, "--budget 1s: ended before the first run; add --budget, or shorten --seconds"),
+    ],
+)
+def test_find_with_a_wrong_option_names_it(given: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    usual = Options("5%", "5m", None, None, None, 10, 1, 10_000, None, str(tmp_path), 0)
+    with pytest.raises(KneeError, match=expected) as refused:
+        find(["true", "{clients}"], replace(usual, **given), as_json=False)
+    assert refused.value.exit_code == 2
+    assert "budget" in given or not list(tmp_path.iterdir())
 
 
 def test_template_replaces_only_its_placeholders() -> None:

@@ -25,7 +25,7 @@ class Kept:
 class Found:
     """A search: `folder` has its results. `ended` is why it ended: the interval is narrow, the budget is spent, or no
     more clients ran. `scouts` are the clients of the short first runs. `results` is the answer of `knee check` on all
-    others, with the knee; null if no run ended. `report` is the page, if there is one."""
+    others, with the knee. `report` is the page, if there is one."""
 
     command: str
     folder: str
@@ -33,7 +33,7 @@ class Found:
     elapsed_s: float
     scouts: tuple[int, ...]
     goal: Kept | None
-    results: Checked | None
+    results: Checked
     report: str | None
     text: tuple[str, ...]
 
@@ -44,7 +44,7 @@ def of(
     search: Search,
     ended: Literal["precise", "budget", "limit"],
     elapsed_s: float,
-    findings: Findings | None,
+    findings: Findings,
     report: str | None,
     text: tuple[str, ...],
 ) -> Found:
@@ -53,5 +53,4 @@ def of(
     kept = None
     if isinstance(target, GoalTarget) and search.runs:
         kept = Kept(str(target), target.limit(search.runs))
-    results = None if findings is None else check.of(findings)
-    return Found(command, folder, ended, elapsed_s, tuple(search.scouts), kept, results, report, text)
+    return Found(command, folder, ended, elapsed_s, tuple(search.scouts), kept, check.of(findings), report, text)

@@ -16,8 +16,7 @@ from knee import __version__
 from knee.cli.output import progress_aside
 from knee.data.foreign import TOOLS, Result
 from knee.data.search_folder import SearchFolder
-from knee.errors import KneeError, ProcessError, SpecError
-from knee.lab.hosts import Process
+from knee.errors import KneeError, SpecError
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 
@@ -56,7 +55,7 @@ def find(words: Sequence[str], options: Options, *, as_json: bool) -> None:
 def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     from knee import check
     from knee.answers import find as answers
-    from knee.find.generator import GRACE_S, Generator, start_system
+    from knee.find.generator import GRACE_S, Generator, System
     from knee.find.goals import GoalTarget
     from knee.find.knees import KneeTarget
     from knee.find.search import Search, Target
@@ -70,9 +69,14 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     target: Target = KneeTarget(precision)
     if options.slo is not None:
         target = GoalTarget(Goal.parse(options.slo), precision)
-    ready = options.ready or template.url or ""
+    if precision >= 1:
+        raise SpecError(f"--precision {options.precision}: expected a share, such as 5%")
+    if options.least > options.most:
+        raise SpecError(f"--least {options.least}: expected a number up to --most, {options.most}")
+    ready = options.ready or template.url
     if options.system is not None and not ready:
         raise SpecError("--system: the command has no URL to wait for; add --ready HOST:PORT")
+    system = None if options.system is None else System.parse(options.system, ready or "")
     if options.tool is not None and options.tool not in TOOLS:
         raise SpecError(f"--from: no tool {options.tool}: expected {', '.join(TOOLS)}")
     find_foreign(words[0], words[0])
@@ -82,12 +86,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     generator = Generator(host, template, folder, options.seconds, budget_s, options.tool)
 
     def measure(clients: int, is_scout: bool) -> Result:
-        try:
-            result = generator.run(clients, is_scout)
-        except ProcessError:
-            if system is not None and system.poll() is not None:
-                raise KneeError(f"the system ended: {system.describe()}") from None
-            raise
+        result = generator.run(clients, is_scout)
         repetition = 0 if is_scout else len(generator.results)
         print(run_line(search, clients, result, repetition, generator.elapsed_s), flush=True)
         if not is_scout:
@@ -96,10 +95,9 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
 
     search = Search(target, measure, _report, random.Random(options.seed), options.least, options.most)
     print(f"{command}: at most {options.budget}, into {folder.path}", flush=True)
-    system: Process | None = None
     try:
-        if options.system is not None:
-            system = start_system(host, options.system, ready, folder)
+        if system is not None:
+            generator.system = system.start(host, folder)
         ended = search.go()
     except KeyboardInterrupt:
         _report(f"interrupted; {_kept(generator.results, folder)}")
@@ -110,8 +108,10 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         host.close(GRACE_S)
     lines, elapsed_s = result_lines(search, ended, generator.elapsed_s, budget_s), generator.elapsed_s
     print("\n".join(lines), flush=True)
-    found = check.check(generator.results) if generator.results else None
-    page = None if found is None else _conclude(found, folder, as_json=as_json)
+    if not generator.results:
+        raise SpecError(f"--budget {options.budget}: ended before the first run; add --budget, or shorten --seconds")
+    found = check.check(generator.results)
+    page = _conclude(found, folder, as_json=as_json)
     return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
 
 

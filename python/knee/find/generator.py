@@ -7,11 +7,13 @@ import shlex
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from knee.check.rules import findings_of
 from knee.data.foreign import Result, read
 from knee.data.search_folder import SearchFolder
-from knee.errors import MeasurementsError, ProcessError, SpecError
-from knee.find.search import Spent
+from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
+from knee.find.search import ExitError, Spent
 from knee.find.template import Template
 from knee.lab.command import Command, tied
 from knee.lab.hosts import Process
@@ -24,6 +26,8 @@ _LATE_S = 60.0
 """Seconds that a generator may take beyond twice its run."""
 _SCOUT_SHARE = 0.2
 """Length of a scout, as a share of a run's."""
+_NO_ANSWERS = ("none", "errors")
+"""Findings that the throughput is not one of answers."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Generator:
 
     seconds  length of a run
     tool     name of the generator's reader; by default recognised by the output
+    system   the system under test, if Knee started it
     results  the finished runs without scouts, in their order
     """
 
@@ -41,6 +46,7 @@ class Generator:
     seconds: int
     budget_s: float
     tool: str | None = None
+    system: Process | None = None
     results: list[Result] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
     _beyond_s: float = 0.0
@@ -53,30 +59,39 @@ class Generator:
     def run(self, clients: int, is_scout: bool) -> Result:
         """Run the generator with a load.
 
-        Raises Spent if the budget does not suffice, ProcessError if the command fails, and MeasurementsError for output
-        that is not of one closed loop.
+        Raises Spent if the budget does not suffice, ProcessError if the command or its requests fail, KneeError if the
+        system has ended, and MeasurementsError for output that is not of one closed loop.
         """
         seconds = max(1, round(_SCOUT_SHARE * self.seconds)) if is_scout else self.seconds
         began_s = self.elapsed_s
         if began_s + seconds + self._beyond_s > self.budget_s:
             raise Spent
         output, log, file = self.folder.unfinished_paths(clients)
+        file.unlink(missing_ok=True)
         argv = self.template.argv(clients, seconds, str(file))
         remedy = f"check the command: {shlex.join(argv)}"
         process = self.host.start(Command(argv[0], "load", (*tied(), *argv)), output, log, lambda *_: None)
+        failure: ProcessError | None = None
         try:
-            code = process.wait(2 * seconds + _LATE_S)
+            # The last run may exceed the budget by its own length.
+            if process.wait(seconds + min(seconds + _LATE_S, self.budget_s - began_s)):
+                failure = ExitError(f"{argv[0]}: {process.describe()}; {remedy}")
         except ProcessError as error:
             process.stop(GRACE_S)
-            raise ProcessError(f"{error}; {remedy}") from None
+            failure = ProcessError(f"{error}; {remedy}")
         process.check()
-        if code:
-            raise ProcessError(f"{argv[0]}: {process.describe()}; {remedy}")
+        if self.system is not None and self.system.poll() is not None:
+            raise KneeError(f"the system ended: {self.system.describe()}")
+        if failure is not None:
+            raise failure
         result = self._read(file if self.template.has("output") else output, process.describe())
-        if result.throughput <= 0:
-            raise ProcessError(f"{argv[0]}: no request was answered; {remedy}")
+        for found in findings_of(result, tolerance=None):
+            if found.kind in _NO_ANSWERS and found.state == "wrong":
+                raise ProcessError(f"{argv[0]}: {found.what}: {found.cause}; {remedy}")
         self._beyond_s = max(0.0, self.elapsed_s - began_s - seconds)
-        repetition = 0 if is_scout else 1 + sum(f"c{clients}-r" in one.source for one in self.results)
+        repetition = (
+            0 if is_scout else 1 + sum(Path(one.source).name.startswith(f"c{clients}-") for one in self.results)
+        )
         result = replace(result, source=str(self.folder.keep(Path(result.source), clients, repetition)))
         if not is_scout:
             self.results.append(result)
@@ -95,25 +110,50 @@ class Generator:
             raise MeasurementsError(f"{output}: has {len(results)} results ({operations}); choose one with {name}")
         if results[0].is_open or results[0].clients is None:
             raise MeasurementsError(f"{output}: an open loop, whose load is its rate; leave out the rate of {name}")
+        if results[0].declared not in (None, results[0].clients):
+            what = f"{results[0].clients} of {results[0].declared} clients ran, an equal share for each thread"
+            raise MeasurementsError(f"{output}: {what}; add --least with a multiple of the threads of {name}")
         return results[0]
 
 
-def start_system(host: LocalHost, text: str, ready: str, folder: SearchFolder) -> Process:
-    """Start the system, and return it when it answers at `ready`, a URL or HOST:PORT.
+@dataclass(frozen=True)
+class System:
+    """The command of a system, and where it answers when it is ready: a URL or HOST:PORT."""
 
-    Raises ProcessError if it does not, or if another server answers there already, and SpecError for another address.
-    """
-    asks = "http" if re.match(r"https?://", ready) else "connection"
-    if asks == "connection" and not re.fullmatch(r"\S+:\d+", ready):
-        raise SpecError(f"--ready {ready}: expected a URL or HOST:PORT, such as 127.0.0.1:8080")
-    try:
-        name, *words = shlex.split(text)
-    except ValueError:
-        raise SpecError(f"--system {text!r}: expected a command with closed quotes") from None
-    argv = (*tied(), str(find_foreign(name, name)), *words)
-    if answers(ready, asks):
-        raise ProcessError(f"{ready}: answers before --system starts; stop that server, or leave out --system")
-    command = Command("system", "store", argv, serves=ready, asks=asks, grace_s=GRACE_S)
-    system = host.start(command, *folder.system_paths(), lambda *_: None)
-    system.wait_ready(_READY_S)
-    return system
+    argv: tuple[str, ...]
+    ready: str
+
+    @classmethod
+    def parse(cls, text: str, ready: str) -> System:
+        """Raises SpecError for no command, or for another address, and ProgramError for a program that is missing."""
+        try:
+            name, *words = shlex.split(text)
+        except ValueError:
+            raise SpecError(f"--system {text!r}: expected a command, with closed quotes") from None
+        system = cls((str(find_foreign(name, name)), *words), ready)
+        try:
+            place = urlsplit(ready if system.asks == "http" else f"//{ready}")
+            is_place = bool(place.hostname) and (place.port is not None or system.asks == "http")
+        except ValueError:
+            is_place = False
+        if not is_place:
+            raise SpecError(f"--ready {ready}: expected a URL or HOST:PORT, such as 127.0.0.1:8080")
+        return system
+
+    @property
+    def asks(self) -> str:
+        """The protocol of the address (see :class:`Command`)."""
+        return "http" if re.match(r"https?://", self.ready) else "connection"
+
+    def start(self, host: LocalHost, folder: SearchFolder) -> Process:
+        """Start the system, and return it when it is ready.
+
+        Raises ProcessError if it does not get ready, or if another server answers there already.
+        """
+        if answers(self.ready, self.asks):
+            raise ProcessError(f"{self.ready}: answers before --system starts; stop that server, or leave out --system")
+        argv = (*tied(), *self.argv)
+        command = Command("system", "store", argv, serves=self.ready, asks=self.asks, grace_s=GRACE_S)
+        system = host.start(command, *folder.system_paths(), lambda *_: None)
+        system.wait_ready(_READY_S)
+        return system

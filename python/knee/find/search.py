@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from knee.data.foreign import Result
 from knee.errors import ProcessError
+from knee.stats.intervals import counted
 
 REPETITIONS_MIN = 3
 _STEP_MAX = 16
@@ -24,6 +25,10 @@ Runs = Mapping[int, Sequence[Result]]
 
 class Spent(Exception):  # noqa: N818 - it is no error
     """The budget ends before another run would."""
+
+
+class ExitError(ProcessError):
+    """The command ended with an exit code, as some generators do for fewer clients than threads."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class Search:
     measure  runs the generator with a load, shortly for a scout. Raises Spent, and ProcessError if the command failed
     report   takes the reason if a command failed, and the search goes on
     least    the fewest clients; every load is a multiple of it
+    has_failed
+             whether larger loads than `most` failed
     """
 
     target: Target
@@ -65,6 +72,7 @@ class Search:
     rng: random.Random
     least: int = 1
     most: int = 10_000
+    has_failed: bool = False
     scouts: dict[int, list[Result]] = field(default_factory=dict)
     runs: dict[int, list[Result]] = field(default_factory=dict)
 
@@ -90,7 +98,8 @@ class Search:
             try:
                 self.scouts[load] = [self.measure(load, True)]
             except ProcessError as error:
-                if self.scouts or 2 * load > min(_STEP_MAX, self.most):
+                may_need_more = isinstance(error, ExitError) and 2 * load <= min(_STEP_MAX, self.most)
+                if self.scouts or not may_need_more:
                     self._stay_below(load, error)
                     return
                 self.least = 2 * load
@@ -99,21 +108,37 @@ class Search:
 
     def _measure(self, block: Sequence[int]) -> None:
         for load in self.rng.sample(block, len(block)):
-            if load <= self.most:
-                try:
-                    result = self.measure(load, False)
-                except ProcessError as error:
-                    self._stay_below(load, error)
-                else:
-                    self.runs.setdefault(load, []).append(result)
+            if load <= self.most and (result := self._run(load)) is not None:
+                self.runs.setdefault(load, []).append(result)
+
+    def _run(self, load: int) -> Result | None:
+        """A result; None if the load failed, and is left out with larger ones.
+
+        A failure may be chance if this or a larger load worked before, so that it is tried again. Raises the second
+        error if a run of this or a larger load worked: something has changed.
+        """
+        try:
+            return self.measure(load, False)
+        except ProcessError as error:
+            if load > max((*self.scouts, *self.runs)):
+                self._stay_below(load, error)
+                return None
+            self.report(f"{error}; trying {counted(load, 'client')} again")
+        try:
+            return self.measure(load, False)
+        except ProcessError as error:
+            if load <= max(self.runs, default=0):
+                raise
+            self._stay_below(load, error)
+            return None
 
     def _stay_below(self, load: int, error: ProcessError) -> None:
         """Leave out a load that failed, and larger ones. Raises the error if no smaller one worked."""
         worked = [one for one in (*self.scouts, *self.runs) if one < load]
         if not worked:
             raise error
-        self.most = max(worked)
-        self.report(f"{error}; the search stays at {self.most} clients or fewer")
+        self.most, self.has_failed = max(worked), True
+        self.report(f"{error}; the search stays at {counted(self.most, 'client')} or fewer")
 
     def _rounded(self, loads: Sequence[float]) -> list[int]:
         most = self.most // self.least

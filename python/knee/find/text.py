@@ -34,25 +34,35 @@ def result_lines(search: Search, ended: str, elapsed_s: float, budget_s: float) 
     """The load that keeps the goal, if there is one, and why the search ended."""
     lines, width, target = [], None, search.target
     if search.runs and isinstance(target, GoalTarget):
-        width = target.limit(search.runs).relative_half_width
+        limit = target.limit(search.runs)
+        width = limit.relative_half_width if min(search.runs) < limit.estimate < max(search.runs) else None
         lines.append(_goal_sentence(search, target))
     elif search.runs:
-        clients = knee_of(search.runs).clients
-        width = None if clients is None else clients.relative_half_width
+        knee = knee_of(search.runs)
+        width = knee.clients.relative_half_width if knee.clients is not None and knee.status == "found" else None
     precision = "without an interval" if width is None else f"at ±{width:.1%}"
     counts = f"{counted(len(search.scouts), 'scout')} and {counted(sum(map(len, search.runs.values())), 'run')}"
+    if width is None:
+        enough = f": the fewest clients {'miss the goal' if isinstance(target, GoalTarget) else 'saturate the system'}"
+    elif width <= target.precision:
+        enough = f", within --precision {target.precision:.1%}"
+    else:
+        enough = ": its interval has one client at most"
+    beyond = f"more than {counted(search.most, 'client')} failed"
+    if not search.has_failed:
+        beyond = f"no more than {counted(search.most, 'client')} ran; allow more with --most"
     reasons = {
-        "precise": f"{precision}, within --precision {target.precision:.1%}",
-        "budget": f"{precision}: the budget of {duration(budget_s)} is spent; add --budget, or shorten --seconds",
-        "limit": f"{precision}: no more than {search.most} clients ran; allow more with --most",
+        "precise": enough,
+        "budget": f": the budget of {duration(budget_s)} is spent; add --budget, or shorten --seconds",
+        "limit": f": {beyond}",
     }
-    return [*lines, f"{counts} took {duration(elapsed_s)}. The search ended {reasons[ended]}."]
+    return [*lines, f"{counts} took {duration(elapsed_s)}. The search ended {precision}{reasons[ended]}."]
 
 
 def _goal_sentence(search: Search, target: GoalTarget) -> str:
     limit, loads = target.limit(search.runs), sorted(search.runs)
     if limit.estimate >= loads[-1]:
-        return f"{target} holds at {counted(loads[-1], 'client')}, the largest number measured. Measure more clients."
+        return f"{target} holds at {counted(loads[-1], 'client')}, the largest number measured."
     if limit.estimate <= loads[0]:
         return f"{target} does not hold at {counted(loads[0], 'client')}, the smallest number measured."
     below = max(load for load in loads if load <= limit.estimate)
