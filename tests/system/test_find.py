@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import pytest
 from systems import free_port, is_gone, wait_until
 
-from knee.data.search_folder import outputs_of
-from knee.errors import ProgramError
+from knee.cli.commands import main
+from knee.data.search_folder import SearchFolder, outputs_of
+from knee.errors import KneeError, MeasurementsError, ProcessError, ProgramError
+from knee.find.generator import Generator, System
+from knee.find.template import Template
+from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
 NGINX = """\
 daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 1; events {{}}
-http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 200 ok; }} }} }}
+http {{ access_log off; limit_req_zone x zone=z:1m rate=80r/s;
+server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=z; empty_gif; }} }} }}
 """
+"""Answers one client that thinks for 20 ms, and refuses many requests of two."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
 
 
@@ -38,8 +48,17 @@ def installed() -> None:
 
 
 def knee(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "knee", *arguments]
-    return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    """Knee within this process: its imports take seconds."""
+    words = ["knee", *arguments]
+    with (
+        chdir(cwd),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as complaints,
+        patch.object(sys, "argv", words),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    return subprocess.CompletedProcess(words, int(ended.value.code or 0), out.getvalue(), complaints.getvalue())
 
 
 def folder_of(cwd: Path) -> Path:
@@ -59,30 +78,39 @@ def wrk(port: int, *flags: str) -> list[str]:
     return ["--", "wrk", "-t2", "-c{clients}", "-d{seconds}s", *flags, f"http://127.0.0.1:{port}/"]
 
 
-def test_find_of_nginx_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: int) -> None:
-    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path, port=port))
-    nginx = f"{find_foreign('nginx', 'nginx')} -p {tmp_path} -c {tmp_path}/nginx.conf -e {tmp_path}/log"
-    done = knee("find", "--seconds", "1", "--budget", "20s", "--system", nginx, *wrk(port), cwd=tmp_path)
+def test_find_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: int) -> None:
+    system = ["--seconds", "1", "--budget", "9s", "--system", f"{SLOTS} {port} 4 20"]
+    done = knee("find", *system, *wrk(port), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "number of connections must be >= threads" in done.stderr and "trying 2 clients" in done.stderr
     folder = folder_of(tmp_path)
     assert "X · R" in done.stdout and "Knee" in done.stdout and f"report: {folder.relative_to(tmp_path)}" in done.stdout
+    assert (folder / "report.html").stat().st_size > 10_000
     runs = len(list(outputs_of(folder).iterdir()))
-    assert json.loads((folder / "find.json").read_text())["options"]["budget"] == "20s"
+    assert json.loads((folder / "find.json").read_text())["options"]["budget"] == "9s"
     checked = knee("check", "--json", str(folder), cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert len(json.loads(checked.stdout)["results"]) == runs > 3
+    (folder / "report.html").unlink()
     page = knee("report", str(folder), cwd=tmp_path)
     assert Path(page.stdout.strip()) == folder / "report.html" and (folder / "report.html").stat().st_size > 10_000
 
 
-def test_find_with_json_prints_its_answer_alone(tmp_path: Path, port: int) -> None:
-    system = ["--seconds", "1", "--most", "8", "--budget", "8s", "--system", f"{SLOTS} {port} 2 20"]
-    done = knee("find", "--json", *system, *wrk(port), cwd=tmp_path)
+def test_find_of_nginx_that_refuses_requests_answers_below_in_json(tmp_path: Path, port: int) -> None:
+    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path, port=port))
+    (tmp_path / "think.lua").write_text("function delay() return 20 end")
+    nginx = f"{find_foreign('nginx', 'nginx')} -p {tmp_path} -c {tmp_path}/nginx.conf -e {tmp_path}/log"
+    words = ["--", "wrk", "-t1", "-c{clients}", "-d{seconds}s", "-s", "think.lua", f"http://127.0.0.1:{port}/"]
+    done = knee("find", "--json", "--seconds", "1", "--system", nginx, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "requests failed" in done.stderr and "the search stays at 1 client or fewer" in done.stderr
+    assert "scout" in done.stderr
     answer = json.loads(done.stdout)
-    assert answer["folder"] == str(folder_of(tmp_path).relative_to(tmp_path)) and answer["scouts"]
-    assert "scout" in done.stderr and "The search ended" in answer["text"][-1]
+    assert "without an interval: more than 1 client failed" in answer["text"][-1]
+    assert answer["folder"] == str(folder_of(tmp_path).relative_to(tmp_path)) and answer["scouts"] == [1]
+    assert sorted(each.name for each in outputs_of(folder_of(tmp_path)).iterdir()) == [
+        f"c1-r{n}.txt" for n in (1, 2, 3)
+    ]
 
 
 @pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak searches for more than a minute")
@@ -129,13 +157,61 @@ def _answers(port: int) -> bool:
     return any(each.laddr.port == port for each in psutil.net_connections("tcp") if each.status == "LISTEN")
 
 
+@pytest.fixture
+def host() -> Iterator[LocalHost]:
+    host = LocalHost()
+    yield host
+    host.close(0)
+
+
+def generator(host: LocalHost, tmp_path: Path, script: str, budget_s: float = 60.0) -> Generator:
+    """A generator of one client, which is a script for a shell."""
+    words = ["sh", "-c", script, "{clients}"]
+    return Generator(host, Template.parse(words), SearchFolder.create(tmp_path, {}), 1, budget_s)
+
+
+RESULT = "echo clients,throughput,response_ms; echo 1,50,20"
+
+
+def test_generator_drops_the_run_in_which_the_system_ended(tmp_path: Path, host: LocalHost, port: int) -> None:
+    server = f"import os, socket, time; s = socket.create_server(('127.0.0.1', {port}))\n"
+    server += f"while not os.path.exists('{tmp_path}/end'): time.sleep(0.01)\nraise SystemExit(7)"
+    system = System.parse(shlex.join([sys.executable, "-c", server]), f"127.0.0.1:{port}")
+    runs = generator(host, tmp_path, RESULT)
+    runs.system = system.start(host, runs.folder)
+    assert runs.run(1, is_scout=False).throughput == 50
+    (tmp_path / "end").touch()
+    runs.system.wait(30)
+    with pytest.raises(KneeError, match="the system ended: exit code 7"):
+        runs.run(1, is_scout=False)
+    assert len(runs.results) == len(list(outputs_of(runs.folder.path).iterdir())) == 1
+
+
+def test_generator_with_fewer_clients_than_asked_names_least(tmp_path: Path, host: LocalHost) -> None:
+    runs = generator(host, tmp_path, f"cat {REPOSITORY}/tests/data/foreign/wrk-c5.txt")
+    with pytest.raises(MeasurementsError, match="4 of 5 clients ran, an equal share for each thread; add --least"):
+        runs.run(5, is_scout=False)
+
+
+def test_generator_that_hangs_ends_with_the_budget(tmp_path: Path, host: LocalHost) -> None:
+    runs = generator(host, tmp_path, "sleep 1000", budget_s=1.5)
+    with pytest.raises(ProcessError, match=r"sh did not end within \d s; check the command: sh -c 'sleep 1000' 1"):
+        runs.run(1, is_scout=False)
+    assert runs.elapsed_s < 10
+
+
 def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int) -> None:
     words = [sys.executable, "-m", "knee", "find", "--seconds", "1", "--system", f"{SLOTS} {port} 4 20", *wrk(port)]
     finding = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     try:
         wait_until(lambda: len(list((tmp_path / "runs").glob("find/*/outputs/*"))) >= 2, "two runs are finished")
-        wait_until(lambda: bool(list((tmp_path / "runs").glob("find/*/unfinished/*.txt"))), "another one runs")
-        children = psutil.Process(finding.pid).children(recursive=True)
+        children: list[psutil.Process] = []
+
+        def is_running() -> bool:
+            children[:] = psutil.Process(finding.pid).children(recursive=True)
+            return any(child.name() == "wrk" for child in children)
+
+        wait_until(is_running, "another one runs")
         finding.send_signal(signal.SIGINT)
         began_s = time.monotonic()
         _, complaints = finding.communicate(timeout=60)
@@ -143,7 +219,7 @@ def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int)
         finding.kill()
     assert finding.returncode == 130 and time.monotonic() - began_s < 30
     assert "interrupted; finished runs are kept; read them with `knee check" in complaints
-    assert len(children) >= 2 and all(map(is_gone, children))
+    assert len(children) == 2 and all(map(is_gone, children))
     folder = folder_of(tmp_path)
     assert knee("check", str(folder), cwd=tmp_path).returncode == 0
     assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(list(outputs_of(folder).iterdir()))
