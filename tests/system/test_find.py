@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import psutil
 import pytest
+from json_schema import answered
 from systems import free_port, is_gone, wait_until
 
 from knee.cli.commands import main
@@ -105,7 +106,7 @@ def test_find_of_nginx_that_refuses_requests_answers_below_in_json(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert "requests failed" in done.stderr and "the search stays at 1 client or fewer" in done.stderr
     assert "scout" in done.stderr
-    answer = json.loads(done.stdout)
+    answer = answered("find", done.stdout)
     assert "without an interval: more than 1 client failed" in answer["text"][-1]
     assert answer["folder"] == str(folder_of(tmp_path).relative_to(tmp_path)) and answer["scouts"] == [1]
     assert sorted(each.name for each in outputs_of(folder_of(tmp_path)).iterdir()) == [

@@ -15,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from json_schema import answered
 from labs import knee, knee_run
 from systems import is_gone, wait_until
 
@@ -422,7 +423,7 @@ def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
     code, printed, said = knee(lab.folder, "run", "--json", lab.experiment(NO_MIDDLEWARE), *changes)
     assert code == 3, said
     assert "system-test: 2 measurements, at least" in said
-    answer = json.loads(printed)
+    answer = answered("run", printed)
     assert {one["quantity"]: one["misses"] for one in answer["thresholds"]} == {
         "throughput": True,
         "response_ms": False,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from json_schema import answered
 
 SHORT = ("--rounds", "2", "--memory-mb", "1")
 IN_NAMESPACE = ("unshare", "--map-root-user", "--mount")
@@ -23,7 +24,7 @@ def test_machine_prints_json_and_leaves_nothing_on_the_disk(tmp_path: Path) -> N
     disk.mkdir()
     done = knee_machine("--json", "--disk", disk, "--save", tmp_path / "machine.json")
     assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    content = answered("machine", done.stdout)
     assert content == json.loads((tmp_path / "machine.json").read_text())
     assert [each["size_bytes"] for each in content["memory"]][-1] == 1 << 20
     assert content["figures"]["disk_sync_per_s"]["median"] > 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from json_schema import answered
 
 EXPERIMENT = """\
 [experiment]
@@ -48,6 +49,6 @@ def test_predicted_workers_are_measured(tmp_path: Path) -> None:
     assert all(float(value.replace(",", "")) > 0 for value in measured.groups())
     again = Path(printed.splitlines()[-1].removeprefix("run folder: "))
     assert 'workers": 3' in (again / "manifest.json").read_text()
-    answer = json.loads(knee("predict", "--json", str(folder), "--set", "workers=3", "--measure"))
+    answer = answered("predict", knee("predict", "--json", str(folder), "--set", "workers=3", "--measure"))
     assert len(answer["predictions"]) == 1 and answer["measured"]["throughput"][0] > 0
     assert 'workers": 3' in (Path(answer["measured"]["run"]) / "manifest.json").read_text()

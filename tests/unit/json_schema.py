@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+ANSWERS = json.loads((Path(__file__).resolve().parents[2] / "docs" / "answers.schema.json").read_text())
+"""The published schema of the commands' answers."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -80,3 +85,23 @@ _LIMITS = {
     "maxItems": lambda value, limit: len(value) <= limit,
 }
 _LIMITED = {name: (list,) if name.endswith("Items") else (int, float) for name in _LIMITS}
+
+
+def answered(command: str, text: str) -> Any:
+    """The answer of a command, which keeps the published schema and has no field beside it."""
+    answer = json.loads(text)
+    assert list(violations(answer, _STRICT["$defs"][f"knee {command}"], _STRICT)) == []
+    return answer
+
+
+def _strict(part: Any) -> Any:
+    """The schema that refuses further fields."""
+    if isinstance(part, list):
+        return [_strict(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: _strict(value) for name, value in part.items()}
+    return {**found, "additionalProperties": False} if isinstance(part.get("properties"), dict) else found
+
+
+_STRICT = _strict(ANSWERS)

@@ -16,6 +16,7 @@ from knee.answers.factorial import Factorial
 from knee.answers.find import Found
 from knee.answers.laws import Laws
 from knee.answers.links import Links
+from knee.answers.machine import Machine
 from knee.answers.predict import Predictions
 
 ANSWERS: Mapping[str, Any] = {
@@ -26,6 +27,7 @@ ANSWERS: Mapping[str, Any] = {
     "find": Found,
     "hosts check": Links,
     "laws": Laws,
+    "machine": Machine,
     "predict": Predictions,
     "report": Diagnosis,
     "run": Diagnosis,
@@ -61,7 +63,8 @@ def _plain(part: Any) -> Any:
     found = {name: _plain(value) for name, value in part.items() if name not in ("title", "default", "required")}
     if isinstance(part.get("properties"), dict):
         found["properties"] = {name: _plain(value) for name, value in part["properties"].items()}
-        found["required"] = [*part["properties"]]
+        given, fields = part.get("required", []), part["properties"]
+        found["required"] = [name for name in fields if name in given or "default" in fields[name]]
     if isinstance(part.get("description"), str):
         found["description"] = inspect.cleandoc(part["description"])
     return found

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from knee.fit import FittedSystem, Forecast, Goal, Plan
+from knee import fit
+from knee.data import Dataset, measurements
+from knee.data.measurements import Measurements
+from knee.fit import FittedSystem, Forecast, Goal, Plan, Scenario
 from knee.fit.goals import Sought as FoundSetting
 from knee.fit.layered import LayeredForecast
+from knee.laws.tables import stations
 from knee.stats.intervals import Interval
 
 LAYERED = "layered network"
@@ -101,6 +106,31 @@ class Predictions:
     text: tuple[str, ...]
 
 
+def of_layered(
+    label: str, asked: Mapping[str, Any], forecasts: Sequence[LayeredForecast], goal: Goal | None = None
+) -> tuple[Prediction, ...]:
+    """The predictions of a layered network, for each combination of the asked values in order."""
+    every = product(*(value if isinstance(value, list) else [value] for value in asked.values()))
+    settings = [dict(zip(asked, values, strict=True)) for values in every]
+    return tuple(layered(label, own, one, goal) for own, one in zip(settings, forecasts, strict=True))
+
+
+def systems(
+    source: Dataset | Measurements, asked: Mapping[str, Any], level: float, seed: int
+) -> Iterator[tuple[FittedSystem, Scenario | None]]:
+    """The fitted model of each configuration, with its scenario if there are settings. Raises FitError."""
+    found = measurements.of_run(source) if isinstance(source, Dataset) else source
+    yield from fit.fit_systems(
+        found.table,
+        measurements.configuration(source),
+        asked,
+        constant=found.constant,
+        stations=stations(source) if isinstance(source, Dataset) else None,
+        level=level,
+        seed=seed,
+    )
+
+
 def layered(label: str, settings: Mapping[str, Any], found: LayeredForecast, goal: Goal | None = None) -> Prediction:
     """The prediction of a layered network."""
     return Prediction(
@@ -121,7 +151,11 @@ def layered(label: str, settings: Mapping[str, Any], found: LayeredForecast, goa
 
 
 def fitted(
-    system: FittedSystem, settings: Mapping[str, Any], found: Forecast, goal: Goal | None, plan: Plan | None
+    system: FittedSystem,
+    settings: Mapping[str, Any],
+    found: Forecast,
+    goal: Goal | None = None,
+    plan: Plan | None = None,
 ) -> Prediction:
     """The prediction of a fitted model."""
     return Prediction(

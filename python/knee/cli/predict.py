@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,6 @@ def _predict(
     slo: str | None,
 ) -> None:
     from knee import fit
-    from knee.laws.tables import stations
 
     asked = spec.parse_overrides(settings)
     simulation = {
@@ -162,20 +160,8 @@ def _predict(
         raise FitError(why or f"--slo {slo}: a table has no processor times; expected a run folder")
     if several:
         raise SpecError(why or f"--set {several[0]}: expected one value, not a list: a table has no processor times")
-    if isinstance(source, Dataset):
-        found, of_stations = measurements.of_run(source), stations(source)
-    else:
-        found, of_stations = source, None
     try:
-        systems = fit.fit_systems(
-            found.table,
-            measurements.configuration(source),
-            asked,
-            constant=found.constant,
-            stations=of_stations,
-            level=level,
-            seed=seed,
-        )
+        systems = list(answers.systems(source, asked, level, seed))
     except FitError as error:
         # The layered model's reason is about the question; the curve knows fewer settings.
         raise FitError(why or str(error)) from None
@@ -227,11 +213,9 @@ def _predict_layered(
         source, measurements.configuration(source), asked, level=level, seed=seed, has_quantiles=simulator is not None
     )
     found = fit.layered_forecasts(systems, asked, simulator)
-    every = [value if isinstance(value, list) else [value] for value in asked.values()]
     for number, (label, system, each) in enumerate(found):
         answer.say("\n" * bool(number) + fit.render_layered(label, system, each, goal, simulator))
-        for values, one in zip(product(*every), each, strict=True):
-            answer.predictions.append(answers.layered(label, dict(zip(asked, values, strict=True)), one, goal))
+        answer.predictions += answers.of_layered(label, asked, each, goal)
     return [(one.clients, one.throughput, one.response_ms) for _, _, each in found for one in each]
 
 
