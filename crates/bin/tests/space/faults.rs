@@ -1,6 +1,6 @@
 //! `knee-space manager` over stores that fail.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -236,6 +236,33 @@ fn late_reply_reaches_no_other_request() {
     asked(&mut client, &mut new);
     replied(&mut new, abandoned.cookie, b"old data");
     assert_eq!(client.reply().error, EIO);
+}
+
+#[test]
+fn store_with_an_unanswered_change_stays_out_until_it_hangs_up() {
+    let puppet = Puppet::new();
+    let named = [format!("{}=1M", puppet.address)];
+    let (manager, [mut old, _long]) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| puppet.connections());
+        (manager(&named, &["--timeout-ms", "100"]), connecting.join().unwrap())
+    });
+    let mut client = Client::connect(manager.address());
+    assert_eq!(client.write(0, b"late"), Err(EIO), "the store is silent");
+    puppet.listener.set_nonblocking(true).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    // The store still has the write, so no later request may reach it.
+    assert_eq!(puppet.listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(client.read(0, 1), Err(EIO));
+    assert_eq!(requested(&mut old).command, Command::Write);
+    let mut rest = Vec::new();
+    old.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"late");
+    drop(old);
+    puppet.listener.set_nonblocking(false).unwrap();
+    let [mut new, _long] = puppet.connections();
+    let waiting = asked(&mut client, &mut new);
+    replied(&mut new, waiting.cookie, b"new data");
+    assert_eq!((client.reply().error, client.data(8)), (0, b"new data".to_vec()));
 }
 
 #[test]

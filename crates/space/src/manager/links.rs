@@ -6,7 +6,7 @@ use knee_reactor::{ConnId, Io};
 use knee_telemetry::ServerCounts;
 
 use super::flight::Part;
-use super::machine::{BACKOFF_MAX, LANES, Lane};
+use super::machine::{LANES, Lane};
 use super::{CHECK, Manager, Peer, RETRY};
 use crate::layout::Span;
 use crate::nbd::{
@@ -23,7 +23,7 @@ impl Manager {
     pub(super) fn connect(&mut self, io: &mut Io, machine: usize) {
         let state = &mut self.machines[machine];
         if state.lingering > 0 {
-            io.timer(io.now() + BACKOFF_MAX, RETRY + machine as u64);
+            io.timer(io.now() + state.pause(), RETRY + machine as u64);
             return;
         }
         let address = state.address;

@@ -9,7 +9,7 @@ use crate::nbd::Dial;
 
 /// Pauses between attempts to connect.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
-pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Connections of a thread to a machine. Long requests have their own, so that short ones do not wait behind them.
 pub(super) const LANES: usize = 2;
 
