@@ -475,3 +475,20 @@ def test_init_asks_at_a_terminal(tmp_path: Path) -> None:
     assert "Workers" not in printed and "Seconds" not in printed
     found = spec.load(tmp_path / "new.toml")
     assert found.factors == {"load.clients": (2, 4)} and found.measure.seconds == 5
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("knee dia", "diagnose"), ("knee diagnose --ge", "--generator"), ("knee hosts ch", "check")],
+)
+def test_bash_completes_commands_and_options(tmp_path: Path, typed: str, completed: str) -> None:
+    program = tmp_path / "knee"
+    program.write_text(f"#!{sys.executable}\nfrom knee.__main__ import main\nmain()\n")
+    program.chmod(0o755)
+    script = (
+        f'eval "$(knee --show-completion)"; COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); '
+        '_knee_completion knee; echo "${COMPREPLY[@]}"'
+    )
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY / "python")}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == f"{completed}\n", done.stderr

@@ -33,7 +33,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     help="Finds the knee of a client, middleware and storage system, and the bottleneck that causes it.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help: importing rich takes longer than importing Typer.
