@@ -140,6 +140,8 @@ struct Written {
     acknowledged: Vec<(String, State)>,
     /// Sent, and not answered when the server was killed.
     in_flight: Vec<(String, State)>,
+    /// Numbers that the server refused to write, with its reason.
+    refused: Vec<(u64, String)>,
     version_max: u64,
 }
 
@@ -247,6 +249,7 @@ async fn write_over_grpc(url: String, client: u64, start: Start<'_>) -> Written 
             }
             // The store is full, because its keeper lags behind the writers: it wrote nothing.
             Err(status) if status.code() == Code::ResourceExhausted => {
+                written.refused.push((number, status.to_string()));
                 tokio::task::yield_now().await
             }
             Err(status) => {
@@ -307,6 +310,8 @@ struct Known {
     keys: BTreeMap<String, Vec<State>>,
     /// The largest version that was acknowledged or seen, and cannot be lost.
     floor: u64,
+    /// Numbers that were not acknowledged, with the reason: a failed check names it.
+    unwritten: BTreeMap<u64, String>,
 }
 
 impl Known {
@@ -322,6 +327,15 @@ impl Known {
         }
         for (key, state) in written.iter().flat_map(|written| &written.in_flight) {
             self.keys.entry(key.clone()).or_insert_with(|| vec![State::Gone]).push(state.clone());
+        }
+        for written in written {
+            self.unwritten.extend(written.refused.iter().cloned());
+            for (_, state) in &written.in_flight {
+                if let State::There { numbers, version } = state {
+                    let number = *numbers.last().expect("a value has a number");
+                    self.unwritten.insert(number, format!("in flight, {version:?}"));
+                }
+            }
         }
         let largest = written.iter().map(|written| written.version_max).max();
         self.floor = self.floor.max(largest.unwrap_or(0));
@@ -343,7 +357,12 @@ impl Known {
         let mut groups: BTreeMap<&str, BTreeSet<Option<&Seen>>> = BTreeMap::new();
         for (key, possible) in &mut self.keys {
             let seen = found.get(key);
-            assert!(possible.iter().any(|state| state.is(seen)), "{key} is {seen:?}: {possible:?}");
+            let of = |(numbers, _): &Seen| self.unwritten.get(numbers.last()?);
+            assert!(
+                possible.iter().any(|state| state.is(seen)),
+                "{key} is {seen:?} ({:?}), not {possible:?}",
+                seen.and_then(of)
+            );
             *possible = vec![seen.map_or(State::Gone, |(numbers, version)| State::There {
                 numbers: numbers.clone(),
                 version: Version::Known(*version),
