@@ -302,6 +302,12 @@ impl Reading<'_> {
     /// Cuts off an incomplete commit at the end, and seals the log. So no later recovery takes the bytes after the end
     /// for records.
     fn close(&mut self, damaged: &BTreeSet<SegmentId>) -> Result<(), DirectoryError> {
+        // A seal would hide that the end is missing, if this repair is interrupted. A commit that is cut off is no
+        // missing end, even if the log promised its records: without a seal, they would come back.
+        let is_lost_end = self
+            .kept
+            .last()
+            .is_some_and(|end| Some(Location::new(end.id, end.scan.end)) < self.must_be_there);
         let is_cut_off = |tail: &Tail| tail.more && Some(tail.at) >= self.reached.settled;
         // After the beginning of this commit, the log contains only this commit, because it held the log's lock.
         if let Some(began) = self.tail.filter(is_cut_off).and_then(|tail| tail.began) {
@@ -331,8 +337,6 @@ impl Reading<'_> {
         }
         let Some(end) = self.kept.last_mut() else { return Ok(()) };
         let mut cut_at = SegmentId::MAX;
-        // A seal would hide that the end is missing, if this repair is interrupted.
-        let is_lost_end = Some(Location::new(end.id, end.scan.end)) < self.must_be_there;
         if end.scan.seal.is_none() && !is_lost_end {
             let sealed = end.seal(self.reached.last);
             sealed.map_err(|error| DirectoryError::Io(end.path.clone(), error))?;

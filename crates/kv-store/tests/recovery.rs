@@ -24,6 +24,13 @@ const OPTIONS: StoreOptions = StoreOptions {
     segment_bytes: SEGMENT_BYTES,
 };
 
+/// Those of a store that a crash ends, and of the store that opens its directory.
+const DURABILITIES: [(Durability, Durability); 3] = [
+    (Durability::Always, Durability::Always),
+    (Durability::None, Durability::None),
+    (Durability::None, Durability::Always),
+];
+
 fn open_with(
     Directory(path): &Directory,
     repair: bool,
@@ -34,6 +41,11 @@ fn open_with(
 
 fn open(directory: &Directory) -> Result<Store, DirectoryError> {
     open_with(directory, false, 1 << 26).map(|(store, _)| store)
+}
+
+fn open_at(Directory(path): &Directory, durability: Durability) -> Store {
+    let options = DirectoryOptions { path: path.clone(), durability, repair: false };
+    Store::open(OPTIONS, &options, 1 << 26).unwrap().0
 }
 
 fn write<'a>(key: &'a [u8], action: Action<'a>) -> Write<'a> {
@@ -90,54 +102,58 @@ fn commit_outlives_the_segment_of_its_end() {
 
 #[test]
 fn incomplete_commit_never_comes_back() {
-    let directory = Directory::new("cut-off");
-    let store = open(&directory).unwrap();
-    set(&store, b"fill", &[1; 2000]);
-    set(&store, b"fill too", &[1; 1000]);
-    let crashed = directory.copy();
-    commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
-    // Only the part of the commit in the first segment reached the disk.
-    let first = directory.segments().remove(0);
-    fs::copy(&first, crashed.0.join(first.file_name().unwrap())).unwrap();
-    drop(store);
-    for round in 0..4 {
-        let store = open(&crashed).unwrap();
-        assert_eq!(value(&store, b"a"), None, "start {round}");
-        assert_eq!(value(&store, b"b"), None, "start {round}");
-        set(&store, b"other", &[2; 1000]);
-        reclaim(&store);
-        if round % 2 == 0 {
-            // Copy the files as a crash would leave them now.
-            let copy = crashed.copy();
-            drop(store);
-            let store = open(&copy).unwrap();
-            assert_eq!(value(&store, b"a"), None, "crash {round}");
+    for (durability, later) in DURABILITIES {
+        let directory = Directory::new("cut-off");
+        let store = open_at(&directory, durability);
+        set(&store, b"fill", &[1; 2000]);
+        set(&store, b"fill too", &[1; 1000]);
+        let crashed = directory.copy();
+        commit(&store, &[write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900]))]);
+        // Only the part of the commit in the first segment reached the disk.
+        let first = directory.segments().remove(0);
+        fs::copy(&first, crashed.0.join(first.file_name().unwrap())).unwrap();
+        drop(store);
+        for round in 0..4 {
+            let store = open_at(&crashed, later);
+            assert_eq!(value(&store, b"a"), None, "start {round}, {durability:?}");
+            assert_eq!(value(&store, b"b"), None, "start {round}, {durability:?}");
+            set(&store, b"other", &[2; 1000]);
+            reclaim(&store);
+            if round % 2 == 0 {
+                // Copy the files as a crash would leave them now.
+                let copy = crashed.copy();
+                drop(store);
+                let store = open_at(&copy, later);
+                assert_eq!(value(&store, b"a"), None, "crash {round}, {durability:?}");
+            }
         }
     }
 }
 
 #[test]
 fn incomplete_commit_over_segments_never_comes_back() {
-    let directory = Directory::new("cut-later");
-    let store = open(&directory).unwrap();
-    set(&store, b"fill", &[1; 2000]);
-    set(&store, b"fill too", &[1; 1000]);
-    let writes =
-        [write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900])), write(b"c", put(&[9; 900]))];
-    commit(&store, &writes);
-    let crashed = directory.copy();
-    drop(store);
-    // The crash came within the last record.
-    let path = crashed.segments().remove(1);
-    let at = fs::read(&path).unwrap().windows(9).position(|window| window == [9; 9]).unwrap();
-    overwrite(&path, at..2 * RECORDS, 0);
-    for start in 0..4 {
-        let store = open(&crashed).unwrap();
-        for key in [b"a", b"b", b"c"] {
-            assert_eq!(value(&store, key), None, "start {start}");
+    for (durability, later) in DURABILITIES {
+        let directory = Directory::new("cut-later");
+        let store = open_at(&directory, durability);
+        set(&store, b"fill", &[1; 2000]);
+        set(&store, b"fill too", &[1; 1000]);
+        let writes =
+            [write(b"a", put(&[7; 500])), write(b"b", put(&[8; 900])), write(b"c", put(&[9; 900]))];
+        commit(&store, &writes);
+        let crashed = directory.copy();
+        drop(store);
+        // The crash came within the last record.
+        let path = crashed.segments().remove(1);
+        let at = fs::read(&path).unwrap().windows(9).position(|window| window == [9; 9]).unwrap();
+        overwrite(&path, at..2 * RECORDS, 0);
+        for start in 0..4 {
+            let store = open_at(&crashed, later);
+            for key in [b"a", b"b", b"c"] {
+                assert_eq!(value(&store, key), None, "start {start}, {durability:?}");
+            }
+            set(&store, b"other", &[3; 900]);
+            reclaim(&store);
         }
-        set(&store, b"other", &[3; 900]);
-        reclaim(&store);
     }
 }
 
@@ -206,8 +222,7 @@ fn flip_in_the_last_record_of_a_closed_store_is_named() {
 fn seen_commits_outlive_a_kill_at_any_durability() {
     for durability in [Durability::Always, Durability::Interval(600_000), Durability::None] {
         let directory = Directory::new("handed");
-        let options = DirectoryOptions { path: directory.0.clone(), durability, repair: false };
-        let store = Store::open(OPTIONS, &options, 1 << 26).unwrap().0;
+        let store = open_at(&directory, durability);
         // Over several segments, and with a commit over two of them.
         for n in 0..20_u8 {
             commit(&store, &[write(&[n], put(&[n; 900])), write(&[n, n], put(&[n; 500]))]);
