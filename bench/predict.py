@@ -25,6 +25,7 @@ from bench.baselines import NAMES, Seen, baselines
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.trim import RUN
+from knee.errors import FitError
 from knee.fit.between import amount, between
 from knee.fit.demands import Demands, closed, demands_of, with_demands
 from knee.fit.layered import LayeredSystem, Setup, layered_system, setup_of
@@ -257,18 +258,23 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         measured(folder)
     every: list[Held] = []
+    refused: list[str] = []
     print(
         "| system | points | X median | worst | R median | worst | runs held | X: bound | X: as measured "
         "| p99 median | worst | runs held |"
     )
     print("|:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for file in sorted(SUITE.glob("*.toml")):
-        rows = list(held_back(file.stem, parts(folder, file)))
+        try:
+            rows = list(held_back(file.stem, parts(folder, file)))
+        except FitError as error:
+            refused.append(f"{file.stem}: refused: {error}")
+            continue
         print(line(file.stem, rows), flush=True)
         every += rows
     print(line("all", every))
     print(line(f"host above {BUSY:.0%}", [row for row in every if row.busy]))
-    print(f"\n{NOTE}\n", *beside(every), sep="\n")
+    print(*refused, f"\n{NOTE}\n", *beside(every), sep="\n")
     with (folder / "predicted.csv").open("w", newline="") as out:
         writer = csv.writer(out)
         head = ("system", "clients", "think_ms", "slots", "processes", "threads")

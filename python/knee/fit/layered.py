@@ -421,7 +421,7 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     )
     x_error, r_error = np.median(np.abs(errors - 1), axis=0).tolist()
     if x_error > MISFIT:
-        reason = "another resource, such as a disk, limits them"
+        reason = "another resource, such as a disk, may limit them"
         if (foreign := float(data.foreign.max())) > OUTSIDERS_MAX:
             reason = f"other programs, other guests or emulated links used up to {foreign:.0%} of the processors"
         raise FitError(
