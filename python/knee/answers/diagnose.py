@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from knee.stats.intervals import Interval
-from knee.verdict import Findings, words
+from knee.verdict import Findings, render_text, words
 from knee.verdict.configuration import Verdict
 from knee.verdict.knee import Confidence, Knee
 
@@ -76,7 +76,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The knee and the bottleneck of each configuration, with the sentences of the other findings.
+    """The knee and the bottleneck of each configuration, with the sentences of the other findings. `text` is the whole
+    printed answer.
 
     `run` is the run folder of `knee run`, and `report` the page of `knee run` and `knee report`; null otherwise.
     """
@@ -92,6 +93,7 @@ class Diagnosis:
     factors: tuple[str, ...]
     model: tuple[str, ...]
     warnings: tuple[str, ...]
+    text: tuple[str, ...]
     run: str | None = None
     report: str | None = None
 
@@ -125,6 +127,7 @@ def of(findings: Findings, run: str | None = None, report: str | None = None) ->
         factors=tuple(words.factor_lines(findings)),
         model=tuple(words.model_lines(findings)),
         warnings=tuple(map(words.warning, findings.warnings)),
+        text=tuple(render_text(findings).splitlines()),
         run=run,
         report=report,
     )
