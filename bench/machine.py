@@ -21,7 +21,7 @@ from statistics import median
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
-from bench.programs import BenchError, Program, free_port
+from bench.programs import BenchError, Program, before_others, free_port
 from knee import _kernels
 from knee.machine.disk import BLOCK_BYTES, PAGE_BYTES, DiskFile
 from knee.machine.sizes import MIB
@@ -78,7 +78,7 @@ def fio(file: Path, block_bytes: int, mode: str, direct: bool, synced: bool) -> 
     options = {
         "name": "judge", "filename": file, "size": FILE_BYTES, "rw": mode, "bs": block_bytes, "ioengine": "psync",
         "direct": int(direct), "fdatasync": int(synced), "runtime": SECONDS, "time_based": 1, "norandommap": 1,
-        "invalidate": 0, "output-format": "json",
+        "invalidate": 0, "thread": 1, "output-format": "json",
     }  # fmt: skip
     job = json.loads(output("fio", *(f"--{name}={value}" for name, value in options.items())))["jobs"][0]
     per_s = float(job["read" if mode.endswith("read") else "write"]["iops"])
@@ -144,7 +144,7 @@ def main() -> int:
     pairs = int(sys.argv[2]) if len(sys.argv) > 2 else PAIRS
     print("| quantity | judge | Knee | judge's | ratio | range | within 10 % |\n|---|---|---|---|---|---|---|")
     try:
-        with NamedTemporaryFile(dir=folder, buffering=0) as file:
+        with before_others(), NamedTemporaryFile(dir=folder, buffering=0) as file:
             path = Path(file.name)
             for match in matches(DiskFile(folder, file.fileno(), FILE_BYTES, seed=1), path):
                 print(row(match, pairs), flush=True)

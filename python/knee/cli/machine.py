@@ -12,6 +12,7 @@ import psutil
 from knee import __version__
 from knee import machine as machines
 from knee.data import writing
+from knee.errors import SpecError
 from knee.lab.hosts.local import LocalHost
 from knee.lab.run import IN_MEMORY
 
@@ -21,6 +22,10 @@ def print_machine(
 ) -> None:
     """Measure and print. With `save`, also write the JSON, and the plot beside it. With `media_file`, also print these
     storage media beside this machine's."""
+    if save is not None and not save.parent.is_dir():
+        raise SpecError(f"--save: {save.parent}: no such folder; make it first")
+    if save is not None and save.suffix == ".svg":
+        raise SpecError(f"--save: {save}: the plot would have this name; choose {save.with_suffix('.json')}")
     media = None if media_file is None else machines.read_media(media_file)
     found = machines.measure(disk, plan, lambda each: print(f"knee: round {each} of {plan.rounds}", file=sys.stderr))
     host, filesystem = LocalHost().describe(), LocalHost().filesystem(disk)
