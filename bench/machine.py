@@ -2,7 +2,8 @@
 
     python -m bench.machine [FOLDER [PAIRS]]
 
-Each pair measures with Knee and with the judge, in turns of who begins. FOLDER, by default the current one, is on the
+Each pair measures with Knee and with the judge, in turns of who begins. A disk's speed changes within seconds, so its
+pairs have several slices of each. FOLDER, by default the current one, is on the
 disk to measure. The judges are the Debian packages of these names. The table shows medians, and the median and the
 range of the pairs' ratios, Knee's value over the judge's.
 """
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
@@ -28,6 +29,10 @@ from knee.machine.sizes import MIB
 from knee.stats.intervals import number
 
 SECONDS, PAIRS, TOLERANCE = 1.0, 5, 0.10
+SLICES = 3
+SLICE = f"{1000 * SECONDS / SLICES:.0f}ms"
+PAUSE_S = 0.3
+"""Rest of the disk before each measurement: a throttled one would else prefer the judge, which takes time to start."""
 ARRAY_BYTES, FILE_BYTES = 256 * MIB, 256 * MIB
 
 
@@ -40,6 +45,7 @@ class Match(NamedTuple):
     theirs: Callable[[], float]
     factor: float
     unit: str
+    slices: int = 1
 
 
 def output(*command: str) -> str:
@@ -77,7 +83,7 @@ def fio(file: Path, block_bytes: int, mode: str, direct: bool, synced: bool) -> 
     """Requests of 4 KiB, or bytes, per second; one request at a time."""
     options = {
         "name": "judge", "filename": file, "size": FILE_BYTES, "rw": mode, "bs": block_bytes, "ioengine": "psync",
-        "direct": int(direct), "fdatasync": int(synced), "runtime": SECONDS, "time_based": 1, "norandommap": 1,
+        "direct": int(direct), "fdatasync": int(synced), "runtime": SLICE, "time_based": 1, "norandommap": 1,
         "invalidate": 0, "thread": 1, "output-format": "json",
     }  # fmt: skip
     job = json.loads(output("fio", *(f"--{name}={value}" for name, value in options.items())))["jobs"][0]
@@ -118,9 +124,9 @@ def matches(file: DiskFile, path: Path) -> list[Match]:
         ("writes of 1 MiB, synced", "disk_synced_write_bytes_per_s", "write", True, True),
     ):
         is_rate = figure.endswith("_bytes_per_s")
-        ours = partial(file.transfer, figure, SECONDS, 1)
+        ours = partial(file.transfer, figure, SECONDS / SLICES, 1)
         theirs = partial(fio, path, BLOCK_BYTES if is_rate else PAGE_BYTES, mode, direct, synced)
-        compared.append(Match(name, "fio", ours, theirs, *(megabytes if is_rate else each)))
+        compared.append(Match(name, "fio", ours, theirs, *(megabytes if is_rate else each), SLICES))
     return compared
 
 
@@ -128,9 +134,13 @@ def row(match: Match, pairs: int) -> str:
     """The medians and the ratios of some pairs."""
     ours, theirs = list[float](), list[float]()
     for pair in range(pairs):
-        sides = [(ours, match.ours), (theirs, match.theirs)]
-        for values, measure in sides[:: -1 if pair % 2 else 1]:
-            values.append(measure())
+        sides = [(match.ours, list[float]()), (match.theirs, list[float]())]
+        for part in range(match.slices):
+            for measure, values in sides[:: -1 if (pair + part) % 2 else 1]:
+                time.sleep(PAUSE_S)
+                values.append(measure())
+        for pairs_values, (_, values) in zip((ours, theirs), sides, strict=True):
+            pairs_values.append(mean(values))
     ratios = [our / their for our, their in zip(ours, theirs, strict=True)]
     ratio = median(ratios)
     verdict = "yes" if abs(ratio - 1) <= TOLERANCE else "no"
