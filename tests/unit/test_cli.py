@@ -452,6 +452,8 @@ def test_init_writes_a_file_once_and_runs_need_no_change(knee: Knee, tmp_path: P
         (["new.toml", "--kind", "redis"], "--kind redis: expected memcached or"),
         (["new", "--kind", "kv"], "new: expected a name that ends in .toml"),
         (["new.toml", "--kind", "kv", "--clients", "8 16"], "--clients 8 16: expected whole numbers, such as 8,16,"),
+        (["new.toml", "--kind", "kv", "--seconds", "5,6"], "--seconds: expected one number"),
+        (["new.toml", "--kind", "kv", "--workers", "4"], "--workers: kind kv has no middleware; leave it out"),
         (["new.toml", "--kind", "kv", "--seconds", "0"], "measure.seconds: should be greater than or equal to 1"),
         (["absent/new.toml", "--kind", "kv"], "absent/new.toml: cannot be written: No such file or directory"),
     ],

@@ -34,13 +34,14 @@ def write_experiment(
             print(f"{name:<12}{each.about}")
         kind = typer.prompt("Kind of system")
     chosen = KINDS[kind]
-    text = draft(
-        file.stem,
-        chosen,
-        _whole("--clients", clients, "Numbers of clients", _CLIENTS),
-        _whole("--workers", workers, "Workers of each middleware", _WORKERS) if chosen.has_middleware else [],
-        _whole("--seconds", seconds, "Seconds of each measurement", _SECONDS)[0],
-    )
+    if workers is not None and not chosen.has_middleware:
+        raise SpecError(f"--workers: kind {kind} has no middleware; leave it out")
+    counts = _whole("--clients", clients, "Numbers of clients", _CLIENTS)
+    slots = _whole("--workers", workers, "Workers of each middleware", _WORKERS) if chosen.has_middleware else []
+    length, *others = _whole("--seconds", seconds, "Seconds of each measurement", _SECONDS)
+    if others:
+        raise SpecError("--seconds: expected one number")
+    text = draft(file.stem, chosen, counts, slots, length)
     # Another program may have made the file since.
     with writing(file), file.open("x", encoding="utf-8") as new:
         new.write(text)
