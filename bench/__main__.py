@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bench import backlog_table, front_table, queue_table
+from bench import backlog_table, front_table, queue_table, space_table
 from bench.cells import CELLS, CONNECTIONS, Cell
 from bench.cpu import Disturbance
 from bench.drivers import KneeLoad
@@ -80,7 +80,7 @@ def _parse_arguments() -> argparse.Namespace:
         description="Compares the CPU time of a request: knee-proxy with nutcracker, knee-kv with memcached, "
         "knee-load with memaslap, most beside a floor that only moves bytes, in one interleaved run; and of knee-kv "
         "durable puts with Redis, puts during scans with puts alone, and the memory that keys take; and knee-queue "
-        "with pgbench on the same functions and with pgmq.",
+        "with pgbench on the same functions and with pgmq; and knee-space with nbdkit.",
     )
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each contestant in each cell (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement (1)")
@@ -90,7 +90,8 @@ def _parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="TABLE",
         help="tables whose name begins with this: proxies, proxies-3-knee-kv, generators, kv, kv-memory, kv-durable, "
-        "kv-scans, kv-resident, queue-pgbench, queue-pgmq, queue-backlog, queue-alone, queue-memory; may be repeated",
+        "kv-scans, kv-resident, queue-pgbench, queue-pgmq, queue-backlog, queue-alone, queue-memory, "
+        "space-stores, space-managers; may be repeated",
     )
     parser.add_argument(
         "--cell",
@@ -98,7 +99,7 @@ def _parse_arguments() -> argparse.Namespace:
         default=[],
         metavar="CELL",
         help="cells whose name contains this: 'get, 32 B', 'depth 16', 'set'; may be repeated. Of the tables "
-        "that begin with kv or queue only kv-memory has cells",
+        "that begin with kv, queue or space only kv-memory has cells",
     )
     parser.add_argument("--programs", type=Path, help="where our programs are (target/release or target/fast)")
     parser.add_argument(
@@ -148,6 +149,8 @@ def _measurements(arguments: argparse.Namespace, plan: Plan) -> dict[str, Callab
         "queue-backlog": partial(backlog_table.compare_backlogs, plan, programs, disk),
         "queue-alone": partial(front_table.measure_alone, plan, cores, programs),
         "queue-memory": partial(front_table.measure_memory, plan, programs),
+        "space-stores": partial(space_table.compare_stores, plan, cores, programs),
+        "space-managers": partial(space_table.compare_managers, plan, cores, programs),
     }
     wanted = arguments.only
     return {name: one for name, one in measurements.items() if not wanted or name.startswith(tuple(wanted))}

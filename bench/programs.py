@@ -26,6 +26,8 @@ DEBIAN_PACKAGES = {
     "nutcracker": "nutcracker",
     "memcaslap": "libmemcached-tools",
     "redis-server": "redis-server",
+    "fio": "fio",
+    "nbdkit": "nbdkit",
 }
 READY_S = 10.0
 # The niceness of started programs, and the addition that puts a program behind ordinary ones.
