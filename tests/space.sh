@@ -13,8 +13,14 @@ PATH="$PATH:/usr/sbin:/sbin"
 sources=$(dirname "$0")/../crates
 files=$(mktemp -d)
 started=""
-# shellcheck disable=SC2154,SC2086  # a list of processes
-trap 'umount "$files/disk" 2>/dev/null; fusermount3 -u "$files/raw" 2>/dev/null; kill $started 2>/dev/null; rm -rf "$files"' EXIT
+end() {
+    umount "$files/disk" 2>/dev/null || true
+    fusermount3 -u "$files/raw" 2>/dev/null || true
+    # shellcheck disable=SC2086  # a list of processes
+    kill $started 2>/dev/null || true
+    rm -rf "$files"
+}
+trap end EXIT
 
 first=18701
 stores=""
@@ -31,7 +37,8 @@ uri=nbd://127.0.0.1:$first
 
 # 64 clients, each with its own addresses, check each byte that they wrote.
 fio --name=verify --ioengine=nbd --uri=$uri --rw=randrw --bsrange=512-256k --size=8M --offset_increment=8M \
-    --numjobs=64 --iodepth=8 --loops="${LOOPS:-20}" --verify=crc32c --do_verify=1 --verify_state_save=0 --group_reporting --output="$files/fio"
+    --numjobs=64 --iodepth=8 --loops="${LOOPS:-20}" --verify=crc32c --do_verify=1 --verify_state_save=0 \
+    --group_reporting --output="$files/fio"
 grep -q 'err= 0' "$files/fio"
 
 # The same space as a disk with a file system. Root may mount it.
