@@ -75,7 +75,7 @@ check: test-build
 	    || { echo 'make: banned words above: write them plainly (CONTRIBUTING.md, Style)' >&2; exit 1; }
 
 bench: build $(VENV)/dev
-	tests/peers.sh
+	tests/peers.sh all
 	cargo build --locked --release -p knee-bench
 	$(BIN)/python -m bench.sign_table
 	$(BIN)/python -m bench.queueing
@@ -92,7 +92,7 @@ bench-predict: build
 	$(BIN)/python -m bench.predict
 
 soak: build test-build $(VENV)/dev
-	tests/peers.sh
+	tests/peers.sh all
 	cargo clippy --locked -p knee-bench -p knee-queue --all-targets -- -D warnings
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done

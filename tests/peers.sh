@@ -1,13 +1,13 @@
 #!/bin/sh
-# Installs the programs the tests and benchmarks use as peers, where they are missing and it may;
-# says what to install where it may not.
+# Installs the programs that the tests use as peers, where they are missing and it may; says what to install where it
+# may not. With the argument "all", also those of the benchmarks and the soak alone.
 set -eu
 
 missing=""
 # Debian keeps PostgreSQL's own programs out of PATH, by version.
 postgresql=$(printf '%s:' /usr/lib/postgresql/*/bin)
 need() { # a command, and Debian's package that has it
-    PATH="$PATH:/usr/sbin:$postgresql" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+    PATH="$PATH:/usr/sbin:/sbin:$postgresql" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
 need ip iproute2
 need memcached memcached
@@ -21,6 +21,12 @@ need redis-benchmark redis-tools
 need nginx nginx
 need wrk wrk
 need nbdcopy libnbd-bin
+if [ "${1:-}" = all ]; then
+    need fio fio
+    need nbdkit nbdkit
+    need fusermount3 fuse3
+    need e2fsck e2fsprogs
+fi
 [ -n "$missing" ] || exit 0
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
 
