@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use knee_space::nbd::{Command, EIO, Export, Negotiation, REQUEST_BYTES, Reply, Request, Step};
@@ -47,7 +47,8 @@ fn store_killed_in_mid_copy_gets_its_part_when_it_returns() {
     let mut stores = vec![store(MIB, &[]), store(MIB, &[]), store(MIB, &[])];
     let manager = manager(&addresses(&stores), &["--threads", "2"]);
     let (address, data) = (manager.address().to_owned(), random(300 * PIECE));
-    let (progress, copied) = channel();
+    // The copy keeps step with the test, so that it meets the store dead.
+    let (progress, copied) = sync_channel(0);
     let copying = std::thread::spawn({
         let data = data.clone();
         move || {
@@ -79,6 +80,7 @@ fn store_killed_in_mid_copy_gets_its_part_when_it_returns() {
     victim.signal(libc::SIGKILL);
     copied.iter().take(150).for_each(drop);
     let _again = store_at(&address, MIB, &[]);
+    copied.iter().for_each(drop);
     let errors = copying.join().unwrap();
     assert!(errors > 0);
     let copy = Client::connect(manager.address()).read(0, data.len() as u32).unwrap();
