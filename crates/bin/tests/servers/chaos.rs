@@ -169,6 +169,11 @@ fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) {
             wait_until(&format!("{server} is read from after it was {how}"), || {
                 store.reads() > before + 20
             });
+            // Writes that began without this server need both others: they end before the next disturbance.
+            let begun = clients.writes();
+            wait_until("the writes in flight have their answers", || {
+                clients.writes().iter().zip(begun).all(|(&now, then)| now > then)
+            });
         }
         drop(guard);
     });

@@ -52,7 +52,8 @@ pub(crate) struct Clients {
     keys: Vec<Vec<Key>>,
     reads: AtomicU64,
     hits: AtomicU64,
-    writes: AtomicU64,
+    /// Answered writes of each writer.
+    writes: [AtomicU64; WRITERS],
     /// Conditional writes that found a server gone between two rounds.
     undecided: AtomicU64,
     faults: Mutex<Vec<String>>,
@@ -133,7 +134,7 @@ impl Clients {
             keys: (0..WRITERS).map(|w| (0..=KEYS).map(|number| key(w, number)).collect()).collect(),
             reads: AtomicU64::new(0),
             hits: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
+            writes: Default::default(),
             undecided: AtomicU64::new(0),
             faults: Mutex::default(),
             refused: Mutex::default(),
@@ -142,8 +143,8 @@ impl Clients {
 
     /// Starts all clients, which end once `done`.
     pub(crate) fn start<'s>(&'s self, scope: &'s Scope<'s, '_>, done: &'s AtomicBool) {
-        for keys in &self.keys {
-            scope.spawn(move || self.write(keys, done));
+        for (keys, writes) in self.keys.iter().zip(&self.writes) {
+            scope.spawn(move || self.write(keys, writes, done));
         }
         for _ in 0..READERS {
             scope.spawn(move || self.read(done));
@@ -152,11 +153,16 @@ impl Clients {
     }
 
     pub(crate) fn counts(&self) -> impl fmt::Display {
-        let [reads, hits, writes, undecided] =
-            [&self.reads, &self.hits, &self.writes, &self.undecided]
-                .map(|count| count.load(Ordering::Relaxed));
+        let [reads, hits, undecided] = [&self.reads, &self.hits, &self.undecided]
+            .map(|count| count.load(Ordering::Relaxed));
+        let writes = self.writes().iter().sum::<u64>();
         assert!(hits > 0 && writes > 0, "{hits} hits, {writes} writes");
         format!("{reads} reads, {hits} hits, {writes} writes, {undecided} undecided")
+    }
+
+    /// Answered writes of each writer.
+    pub(crate) fn writes(&self) -> [u64; WRITERS] {
+        self.writes.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Reads with wrong, torn or stale values, and unknown answers.
@@ -169,7 +175,7 @@ impl Clients {
         self.refused.lock().unwrap().clone()
     }
 
-    fn write(&self, keys: &[Key], done: &AtomicBool) {
+    fn write(&self, keys: &[Key], writes: &AtomicU64, done: &AtomicBool) {
         let mut random = Random::new();
         let mut connection = Connection::open(&self.address);
         while !done.load(Ordering::Relaxed) {
@@ -201,7 +207,7 @@ impl Clients {
                 _ => set,
             };
             let answer = connection.ask(&request);
-            self.writes.fetch_add(1, Ordering::Relaxed);
+            writes.fetch_add(1, Ordering::Relaxed);
             match answer.as_str() {
                 "STORED" | "DELETED" | "HD" => key.acknowledged.store(number, Ordering::SeqCst),
                 "NOT_FOUND" if request.starts_with("delete") => {
