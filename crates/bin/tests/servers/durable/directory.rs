@@ -52,11 +52,14 @@ impl Directory {
     /// Checks the number of blocks. Besides data, each file may have a block for its map; the manifest and the next
     /// manifest have one each.
     pub(crate) fn expect_at_most(&self, bytes_max: u64) {
-        let files = std::fs::read_dir(&self.0).unwrap();
-        let blocks: Vec<_> = files.map(|file| file.unwrap().metadata().unwrap().blocks()).collect();
-        let (bytes, files) = (blocks.iter().sum::<u64>() * 512, blocks.len() as u64);
-        let bytes_max = bytes_max + (files + 2) * BLOCK_BYTES;
-        assert!(bytes <= bytes_max, "{bytes} bytes in {files} files, more than {bytes_max}");
+        let files = std::fs::read_dir(&self.0).unwrap().map(Result::unwrap);
+        let mut sizes: Vec<_> = files
+            .map(|file| (file.file_name(), file.metadata().unwrap().blocks() * 512))
+            .collect();
+        sizes.sort();
+        let bytes = sizes.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let bytes_max = bytes_max + (sizes.len() as u64 + 2) * BLOCK_BYTES;
+        assert!(bytes <= bytes_max, "{bytes} bytes, more than {bytes_max}: {sizes:?}");
     }
 
     pub(crate) fn segments(&self) -> Vec<PathBuf> {
