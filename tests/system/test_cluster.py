@@ -66,7 +66,9 @@ class Machines:
         """Start the workers that do not run."""
         for name in ("clients", "middleware-0", "store-0"):
             if name not in self.workers or self.workers[name].poll() is not None:
-                more = ("--resources", "load=3") if name == "clients" else ()
+                # Without a nanny, a worker is one process: it costs half, but nothing replaces it.
+                more = () if name == "store-0" else ("--no-nanny",)
+                more += ("--resources", "load=3") if name == "clients" else ()
                 (self._logs / f"{name}.log").unlink(missing_ok=True)
                 place = ("--host", self._interface(name), "--name", name, *more)
                 self.workers[name] = self._start(name, "worker", self.scheduler, *place)

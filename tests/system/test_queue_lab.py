@@ -127,7 +127,7 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     # On a busy machine, pgbench connects for up to two seconds.
     factors = ("load.clients=2", "workload.level=2", "store.indexes=none", UNSYNCED)
     with Watch(tmp_path) as watch:
-        dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50", "measure.seconds=5")
+        dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50", "measure.seconds=4")
     assert {"initdb", "postgres", "psql", "pgbench"} <= started(dataset)
     assert {"postgres", "pgbench"} <= watch.programs
     watch.assert_kept()

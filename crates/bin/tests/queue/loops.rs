@@ -20,7 +20,7 @@ fn every_loop_is_served_and_counted_alike() {
         let flags = [FEW, &["--workers", "2", "--database", database]].concat();
         let server = Program::serve(QUEUE, &flags);
         let flags = format!(
-            "--clients 4 --threads 2 --think-ms 2 --verify --loop {round} --receivers {receivers} \
+            "--clients 4 --threads 2 --think-ms 10 --verify --loop {round} --receivers {receivers} \
              --characters 300"
         );
         let load = load_until_counted(&server, &flags, ops);
