@@ -103,7 +103,7 @@ soak: build test-build $(VENV)/dev
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
-	KNEE_SOAK=500 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
+	KNEE_SOAK=100 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
 	KNEE_SOAK=150 cargo test --locked -p knee-kv-store --test main torture:: -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main -- behaves_as_a_map torn_batch
 	KNEE_SOAK=25 KNEE_KILLS=300 cargo test --locked -p knee-kv-store --test main damage:: -- --nocapture
