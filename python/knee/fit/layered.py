@@ -46,6 +46,9 @@ UNMEASURED = 0.05
 """Standard deviation of ln(demand) in a system that was not measured, for errors of the model's structure and of the
 machine's speed."""
 
+FITTED = 3
+"""Degrees of freedom that a fit takes from the errors of the response time (bench.layered_coverage: 3.2 of 15)."""
+
 LIMITS = 0.1
 """A resource limits the throughput if 10 % more of the resource raise the throughput by at least 1 %."""
 
@@ -287,8 +290,7 @@ class LayeredSystem:
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
         times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
-        # Sixty draws are too few for a quantile of 2.5 %. Held-back runs have the deviation of those in the fit, so
-        # its parameters take no degrees of freedom (docs/reproductions/layered.md).
+        # Sixty draws are too few for a quantile of 2.5 %.
         half = float(stats.t.ppf((1 + self.level) / 2, len(self.data))) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
 
@@ -427,7 +429,9 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
         raise FitError(
             f"processor times and slots do not explain the measured throughputs (median error {x_error:.0%}); {reason}"
         )
-    misfit = np.log(data.response / predicted[:, 1])
+    # The fit follows its own runs.
+    freedom = max(len(data) - FITTED, len(data) / 4)
+    misfit = np.log(data.response / predicted[:, 1]) * np.sqrt(len(data) / freedom)
     return LayeredSystem(data, fit, draws, misfit, (x_error, r_error), level, seed, quantiles)
 
 
