@@ -153,8 +153,8 @@ impl Clients {
     }
 
     pub(crate) fn counts(&self) -> impl fmt::Display {
-        let [reads, hits, undecided] = [&self.reads, &self.hits, &self.undecided]
-            .map(|count| count.load(Ordering::Relaxed));
+        let [reads, hits, undecided] =
+            [&self.reads, &self.hits, &self.undecided].map(|count| count.load(Ordering::Relaxed));
         let writes = self.writes().iter().sum::<u64>();
         assert!(hits > 0 && writes > 0, "{hits} hits, {writes} writes");
         format!("{reads} reads, {hits} hits, {writes} writes, {undecided} undecided")

@@ -53,9 +53,8 @@ impl Directory {
     /// manifest have one each.
     pub(crate) fn expect_at_most(&self, bytes_max: u64) {
         let files = std::fs::read_dir(&self.0).unwrap().map(Result::unwrap);
-        let mut sizes: Vec<_> = files
-            .map(|file| (file.file_name(), file.metadata().unwrap().blocks() * 512))
-            .collect();
+        let mut sizes: Vec<_> =
+            files.map(|file| (file.file_name(), file.metadata().unwrap().blocks() * 512)).collect();
         sizes.sort();
         let bytes = sizes.iter().map(|(_, bytes)| bytes).sum::<u64>();
         let bytes_max = bytes_max + (sizes.len() as u64 + 2) * BLOCK_BYTES;
