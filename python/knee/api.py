@@ -78,8 +78,8 @@ class Run:
 
     @property
     def knee(self) -> Knee:
-        """The knee of the only configuration: `clients` is an interval, or None. Raises KneeError if there are
-        several."""
+        """The knee of the only configuration; its `status` says what the interval `clients` means. Raises KneeError if
+        there are several."""
         return self._verdict(None).knee
 
     @property
