@@ -49,7 +49,7 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
     with scratch(folder / "room") as room:
         try:
             lines, log = folder / "lines", folder / "log"
-            cluster = Cluster(room.data_path("store-0"), room.password_path)
+            cluster = Cluster(room.data_path("store-0"), room.password)
             made = host.start(postgresql.initdb("initdb", cluster), lines, log, lambda *_: None)
             assert made.wait(_PATIENCE_S) == 0, made.describe()
             tier = Store(kind="postgresql", memory_mb=16, durability="none")
@@ -58,7 +58,7 @@ def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             assert address is not None
             own = room.path / "pgpass-of-both"
             own.touch(mode=0o600)
-            own.write_text(f"*:*:*:bench:{PASSWORD}\n{room.pgpass_path.read_text()}")
+            own.write_text(f"*:*:*:bench:{PASSWORD}\n{room.pgpass.text}")
             server = Database(address, "postgres", own)
             server.sql(f"CREATE ROLE bench LOGIN PASSWORD '{PASSWORD}'", "knee")
             server.sql("CREATE DATABASE empty OWNER bench", "knee")

@@ -32,7 +32,7 @@ def serve(host: LocalHost, folder: Path, cluster: Cluster) -> LocalProcess:
 def test_a_cluster_is_closed_to_others_and_leaves_no_process(tmp_path: Path) -> None:
     host = LocalHost()
     with scratch(tmp_path / "room") as room:
-        cluster = Cluster(room.data_path("store-0"), room.password_path)
+        cluster = Cluster(room.data_path("store-0"), room.password)
         try:
             made = host.start(
                 postgresql.initdb("initdb", cluster), tmp_path / "lines", tmp_path / "log", lambda *_: None

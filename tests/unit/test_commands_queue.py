@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from knee import spec
+from knee.lab.command import File
 from knee.lab.deploy import pgbench, postgresql, queue
 from knee.lab.deploy.postgresql import Cluster
 from knee.lab.scratch import Scratch
@@ -23,12 +24,12 @@ store = { kind = "postgresql" }
 protocol = "queue"
 """
 
-CLUSTER = Cluster(Path("/room/data/store-0"), Path("/room/password"))
+CLUSTER = Cluster(Path("/room/data/store-0"), File(Path("/room/password"), "secret"))
 
 
 @pytest.fixture(autouse=True)
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("knee-queue", "knee-load", "initdb", "postgres", "pgbench", "psql", "setpriv", "unshare"):
+    for name in ("knee-queue", "knee-load", "initdb", "postgres", "pgbench", "psql", "setpriv"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -80,6 +81,13 @@ def test_only_the_labs_database_ignores_libpqs_variables() -> None:
     assert postgresql.initdb("initdb", CLUSTER).own_database
 
 
+def test_program_that_reads_the_password_has_it_in_a_file() -> None:
+    url = postgresql.own_url("127.0.0.1:5433")
+    reading = [postgresql.initdb("initdb", CLUSTER), queue.migrate("migrate", url, CLUSTER.password)]
+    assert [command.files for command in reading] == [(CLUSTER.password,)] * 2
+    assert queue.migrate("migrate", url, None).files == ()
+
+
 def test_psql_never_prompts_for_a_password() -> None:
     url = "postgresql://bench@h:5432/messages"
     command = postgresql.statements("schema", url, ["SELECT 1", "SELECT 2"])
@@ -119,11 +127,13 @@ def test_pgbench_has_a_script_for_each_operation_of_equal_weight() -> None:
     text = 'load = { kind = "pgbench", clients = 4 }\nstore = { kind = "postgresql" }\n'
     file = f'[experiment]\nname = "x"\n[system]\n{text}[workload]\nprotocol = "queue"\nlevel = 3\n'
     room = Scratch(Path("/home/me@work"))
-    scripts = [room.script_path("send"), room.script_path("remove")]
+    scripts = [room.script("send", "SELECT 1;"), room.script("remove", "SELECT 2;")]
     configuration = spec.parse(file, "x.toml").base
-    argv = " ".join(pgbench.pgbench("load-0", configuration, "url", room, scripts, seconds=4, seed=1).argv)
+    command = pgbench.pgbench("load-0", configuration, "url", room, scripts, seconds=4, seed=1)
+    argv = " ".join(command.argv)
     # Without a weight pgbench would take the text behind the @ for one.
     assert "--file /home/me@work/send.sql@1 --file /home/me@work/remove.sql@1" in argv
+    assert command.files == (room.pgpass, *scripts)
 
 
 def test_a_backlog_is_between_the_clients_that_are_measured() -> None:

@@ -90,7 +90,7 @@ def test_scratch_in_use_stays_when_its_folder_is_moved(tmp_path: Path) -> None:
     with scratch(at_work.scratch_path) as room:
         at_work.path.rename(tmp_path / "moved")
         assert mine.remove_abandoned_scratch() == []
-        assert room.password_path.exists()
+        assert room.path.exists()
 
 
 def test_scratch_that_cannot_be_removed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

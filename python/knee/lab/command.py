@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from knee.lab import programs
 from knee.spec import Workload
@@ -17,6 +18,14 @@ CHECKPOINT_S = 60.0
 
 START_PASSED = 75
 """The exit code of a `knee-load` that connected only after the agreed start (sysexits.h: EX_TEMPFAIL)."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A small text file that a program reads."""
+
+    path: Path
+    text: str
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,9 @@ class Command:
     environment  variables in addition to the lab's
     own_database  whether its database belongs to the lab: the program then inherits no variable of libpq (PGHOSTADDR,
                   PGPASSWORD, ...)
+    never_root  whether the program refuses to run as root: root then runs it as user 1 of a user namespace, with root's
+                files
+    files    the host writes them before it starts the program; only its user may read them
     """
 
     process: str
@@ -50,6 +62,8 @@ class Command:
     cpus: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
     own_database: bool = False
+    never_root: bool = False
+    files: tuple[File, ...] = ()
     at: str | None = None
 
 

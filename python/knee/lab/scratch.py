@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from knee.data import locks, writing
+from knee.lab.command import File
 from knee.spec import Spec
 
 _DURABILITY = "store.durability"
@@ -27,21 +28,22 @@ class Scratch:
     """The scratch directory.
 
     graph_path        the graph
-    password_path     the password of all databases of the lab
-    pgpass_path       the same password for libpq (PGPASSFILE)
+    password          the password of all databases of the lab
+    pgpass            the same password for libpq (PGPASSFILE)
     pgbench_log_path  prefix of the paths of pgbench's logs
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.graph_path = path / "graph.txt"
-        self.password_path = path / "password"
-        self.pgpass_path = path / "pgpass"
+        password = secrets.token_urlsafe(24)
+        self.password = File(path / "password", password)
+        self.pgpass = File(path / "pgpass", f"*:*:*:*:{password}\n")
         self._data = path / "data"
         self.pgbench_log_path = self._data / "pgbench"
 
-    def script_path(self, name: str) -> Path:
-        return self.path / f"{name}.sql"
+    def script(self, name: str, text: str) -> File:
+        return File(self.path / f"{name}.sql", text)
 
     def data_path(self, process: str) -> Path:
         """Path of a store's directory; the store makes it."""
@@ -65,11 +67,6 @@ def scratch(path: Path) -> Iterator[Scratch]:
         room.remove_data()
         # Labs that remove leftovers respect the lock.
         locks(path)
-        with writing(path):
-            password = secrets.token_urlsafe(24)
-            for file, text in ((room.password_path, password), (room.pgpass_path, f"*:*:*:*:{password}\n")):
-                file.touch(mode=0o600)
-                file.write_text(text, encoding="ascii")
         yield room
     finally:
         _remove(path)

@@ -25,7 +25,7 @@ from knee.data import writing
 from knee.data.hdr import Histogram, bucket_of
 from knee.errors import ProcessError
 from knee.lab import programs
-from knee.lab.command import Command, tied
+from knee.lab.command import Command, File, tied
 from knee.lab.deploy import postgresql
 from knee.lab.deploy.deployment import DRAIN_S, POPULATE_KEYS_PER_S, READY_TIMEOUT_S
 from knee.lab.deploy.queue import QueueDeployment
@@ -225,7 +225,7 @@ def _summary(
 
 
 def pgbench(
-    process: str, configuration: Configuration, url: str, room: Scratch, files: Sequence[Path], seconds: int, seed: int
+    process: str, configuration: Configuration, url: str, room: Scratch, files: Sequence[File], seconds: int, seed: int
 ) -> Command:
     """Debian's pgbench: a connection for each client, which runs one script at a time and logs it."""
     tier, clients = configuration.system.load, configuration.clients
@@ -234,13 +234,19 @@ def pgbench(
         str(programs.find_postgresql("pgbench")),
         *("--no-vacuum", "--protocol", "prepared"),
         # pgbench reads the text after the last @ of a name as a weight.
-        *(part for file in files for part in ("--file", f"{file}@1")),
+        *(part for file in files for part in ("--file", f"{file.path}@1")),
         *("--client", str(clients), "--jobs", str(min(tier.threads, clients)), "--time", str(seconds)),
         *("--log", "--log-prefix", str(room.pgbench_log_path), "--random-seed", str(seed)),
         url,
     ]
-    environment = (("PGPASSFILE", str(room.pgpass_path)), ("PGOPTIONS", SESSION))
-    return Command(process, "load", tuple(argv), environment=environment, own_database=True)
+    return Command(
+        process,
+        "load",
+        tuple(argv),
+        environment=(("PGPASSFILE", str(room.pgpass.path)), ("PGOPTIONS", SESSION)),
+        own_database=True,
+        files=(room.pgpass, *files),
+    )
 
 
 class PgbenchDeployment(QueueDeployment):
@@ -254,10 +260,6 @@ class PgbenchDeployment(QueueDeployment):
         databases, url, _ = self._start_database(configuration, store)
         prepared = preparation(configuration.clients, workload, store.indexes)
         self._ask_database("prepare", url, prepared, READY_TIMEOUT_S + workload.backlog / POPULATE_KEYS_PER_S)
-        for script in scripts(workload):
-            path = self._room.script_path(script.operation)
-            with writing(path):
-                path.write_text(script.text, encoding="ascii")
         return databases, [], [url]
 
     def _start_clients(
@@ -268,7 +270,7 @@ class PgbenchDeployment(QueueDeployment):
         time.sleep(max(0.0, start_at - time.time()))
         (url,), seconds = targets, self._spec.measure.seconds
         self._began_unix_s = time.time()
-        files = [self._room.script_path(script.operation) for script in scripts(configuration.workload)]
+        files = [self._room.script(each.operation, each.text) for each in scripts(configuration.workload)]
         return [self._start(pgbench("load-0", configuration, url, self._room, files, seconds, self._seed))]
 
     def _finish(self, clients: list[Process], servers: list[Process]) -> None:

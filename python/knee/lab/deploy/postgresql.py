@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from knee.lab import programs
-from knee.lab.command import CHECKPOINT_S, Command, tied
+from knee.lab.command import CHECKPOINT_S, Command, File, tied
 from knee.spec import Store
 
 MADE_S = 60
@@ -27,25 +26,28 @@ class Cluster:
     """A private cluster: its files, and the file with the password of its only user."""
 
     data: Path
-    password: Path
+    password: File
 
 
 def initdb(process: str, cluster: Cluster) -> Command:
     """Makes the files of a cluster. Raises ProgramError if PostgreSQL is not installed."""
     argv = [
-        *_unprivileged(),
         str(programs.find_postgresql("initdb")),
-        *("--pgdata", str(cluster.data), "--username", _USER, "--pwfile", str(cluster.password)),
+        *("--pgdata", str(cluster.data), "--username", _USER, "--pwfile", str(cluster.password.path)),
         *("--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-instructions"),
         # Each run makes its own cluster.
         "--no-sync",
     ]
-    return Command(process, "initdb", tuple(argv), own_database=True)
+    return Command(process, "initdb", tuple(argv), own_database=True, never_root=True, files=(cluster.password,))
 
 
 def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connections: int) -> Command:
     """Serves a cluster at an address, for this number of connections. Raises ProgramError when PostgreSQL is not
-    installed."""
+    installed.
+
+    PostgreSQL listens at this address only. The machines of a cluster may be in several networks, so each machine that
+    reaches the address may connect with the password.
+    """
     host, _, port = address.rpartition(":")
     settings = {
         "listen_addresses": host,
@@ -57,7 +59,6 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
         "fsync": "off" if tier.durability == "none" else "on",
     }
     argv = [
-        *_unprivileged(),
         *tied(),
         str(programs.find_postgresql("postgres")),
         *("-D", str(cluster.data)),
@@ -75,6 +76,8 @@ def postgresql(process: str, tier: Store, cluster: Cluster, address: str, connec
         is_family=True,
         cpus=None if tier.cpus is None else int(tier.cpus),
         own_database=True,
+        never_root=True,
+        files=(File(cluster.data / "pg_hba.conf", "host all all all scram-sha-256\n"),),
     )
 
 
@@ -83,10 +86,11 @@ def own_url(address: str) -> str:
     return f"postgresql://{_USER}@{address}/{_DATABASE}?sslmode=disable"
 
 
-def script(process: str, url: str, pgpass: Path, file: Path) -> Command:
+def script(process: str, url: str, pgpass: File, file: File) -> Command:
     """Runs an SQL file in one of the lab's databases, up to its first error."""
-    argv = [*_psql(url), "--file", str(file)]
-    return Command(process, "prepare", tuple(argv), environment=(("PGPASSFILE", str(pgpass)),), own_database=True)
+    argv = [*_psql(url), "--file", str(file.path)]
+    environment = (("PGPASSFILE", str(pgpass.path)),)
+    return Command(process, "prepare", tuple(argv), environment=environment, own_database=True, files=(pgpass, file))
 
 
 def statements(process: str, url: str, sql: Sequence[str]) -> Command:
@@ -116,11 +120,3 @@ def indexes(wanted: str) -> list[str]:
     if wanted == "arrival":
         return ["CREATE INDEX arrival ON knee_queue.message (arrived_at);"]
     return []
-
-
-def _unprivileged() -> list[str]:
-    """PostgreSQL refuses to run as root: root runs it as user 1 of a user namespace. The files stay root's."""
-    if os.geteuid() != 0:
-        return []
-    unshare = str(programs.find_foreign("unshare", "util-linux"))
-    return [unshare, "--user", "--map-user=1", "--map-group=1", "--"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from knee.data import writing
 from knee.errors import ProcessError
 from knee.lab import programs
-from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life, pacing
+from knee.lab.command import CONNECTIONS_SPARE, Command, File, addressed_to, life, pacing
 from knee.lab.deploy import postgresql
 from knee.lab.deploy.deployment import (
     POPULATE_BYTES_PER_S,
@@ -47,14 +47,19 @@ def database_url(store: Store, address: str | None, data: Path | None) -> str:
     return store.kind
 
 
-def migrate(process: str, url: str, password: Path | None) -> Command:
+def migrate(process: str, url: str, password: File | None) -> Command:
     """Installs the schema in a database, and exits."""
     argv = [str(programs.find("knee-queue")), "migrate", *_database(url, password), *life()[2:]]
-    return Command(process, "migrate", tuple(argv), own_database=password is not None)
+    return _with(password, Command(process, "migrate", tuple(argv)))
+
+
+def _with(password: File | None, command: Command) -> Command:
+    """A command that uses a database of the lab if there is a password."""
+    return command if password is None else replace(command, own_database=True, files=(password,))
 
 
 def middleware(
-    process: str, tier: Middleware, store: Store, host: str, url: str, password: Path | None, clients: int
+    process: str, tier: Middleware, store: Store, host: str, url: str, password: File | None, clients: int
 ) -> Command:
     """A middleware on a port of its own choice, in front of a database."""
     connections = tier.workers if tier.connections is None else tier.connections // tier.hosts
@@ -70,11 +75,11 @@ def middleware(
         *("--clients-max", str(clients + CONNECTIONS_SPARE)),
         *life(),
     ]
-    return Command(process, "middleware", tuple(argv), own_database=password is not None)
+    return _with(password, Command(process, "middleware", tuple(argv)))
 
 
-def _database(url: str, password: Path | None) -> list[str]:
-    return ["--database", url, *([] if password is None else ["--database-password-file", str(password)])]
+def _database(url: str, password: File | None) -> list[str]:
+    return ["--database", url, *([] if password is None else ["--database-password-file", str(password.path)])]
 
 
 def backlog(process: str, configuration: Configuration, server: str, seed: int) -> Command:
@@ -171,8 +176,8 @@ class QueueDeployment(Deployment):
         middlewares = [start(name, at=name) for name in (f"middleware-{index}" for index in range(tier.hosts))]
         return databases, middlewares, [address_of(process) for process in middlewares]
 
-    def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, Path | None]:
-        """Start or prepare the database; return its process if the lab started one, its URL, and its password file."""
+    def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, File | None]:
+        """Start or prepare the database; return its process if the lab started one, its URL, and its password."""
         address = None if store.address is None else store.address[0]
         data = self._room.data_path("store-0") if self._room is not None and store.on_disk else None
         if store.kind != "postgresql":
@@ -183,10 +188,8 @@ class QueueDeployment(Deployment):
             finished(self._start(migrate("migrate", url, None)), MADE_S)
             return [], url, None
         assert self._room is not None and data is not None, "the lab's PostgreSQL has a scratch directory"
-        cluster = Cluster(data, self._room.password_path)
+        cluster = Cluster(data, self._room.password)
         finished(self._start(postgresql.initdb("initdb", cluster), at=_STORE), MADE_S)
-        # PostgreSQL listens on one address only, and takes clients of its network, as emulated hosts are.
-        (data / "pg_hba.conf").write_text("host all all samenet scram-sha-256\n", encoding="utf-8")
         connections, free = connections_of_database(configuration), self._host.free_address(_STORE)
         process = self._start(postgresql.postgresql(_STORE, store, cluster, free, connections))
         url = database_url(store, address_of(process), data)
@@ -218,10 +221,8 @@ class QueueDeployment(Deployment):
     def _ask_database(self, process: str, url: str, sql: str, timeout_s: float) -> None:
         """Run a script with psql in a database of the lab."""
         assert self._room is not None, "the lab's database has a scratch directory"
-        file = self._room.script_path(process)
-        with writing(file):
-            file.write_text(sql, encoding="ascii")
-        finished(self._start(postgresql.script(process, url, self._room.pgpass_path, file), at=_STORE), timeout_s)
+        command = postgresql.script(process, url, self._room.pgpass, self._room.script(process, sql))
+        finished(self._start(command, at=_STORE), timeout_s)
 
     def _send_backlog(self, configuration: Configuration, address: str) -> None:
         workload = configuration.workload

@@ -31,7 +31,8 @@ import psutil
 
 from knee.data import writing
 from knee.errors import ProcessError, StorageError
-from knee.lab.command import Command
+from knee.lab import programs
+from knee.lab.command import Command, File
 from knee.lab.hosts import Link, OnLine, Process
 from knee.lab.hosts.namespaces import Namespace
 from knee.lab.hosts.ports import Ports
@@ -69,12 +70,13 @@ class LocalProcess:
         self._ready = threading.Event()
         self._listen: str | None = None
         self._storage_error: StorageError | None = None
+        argv = _unprivileged(command.argv) if command.never_root and os.geteuid() == 0 else command.argv
         with writing(lines):
             lines_file, log_file = FileIO(lines, "w"), FileIO(log, "w")
         try:
             with _pinned(command.cpus):
                 self._popen = subprocess.Popen(
-                    command.argv if namespace is None else namespace.entering(command.argv),
+                    argv if namespace is None else namespace.entering(argv),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -244,6 +246,8 @@ class LocalHost:
         return None
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
+        for file in command.files:
+            _write(file)
         process = LocalProcess(command, lines, log, on_line, self._namespace_of(command))
         self._processes.append(process)
         # Added last: after an interrupt, `close` kills a child that is in neither collection.
@@ -352,6 +356,21 @@ def _pinned(cpus: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def _write(file: File) -> None:
+    """Write a file that only its user may read. It is replaced at once, because another program may read it."""
+    partial = file.path.with_name(f"{file.path.name}.partial")
+    with writing(file.path):
+        partial.touch(mode=0o600)
+        partial.write_text(file.text, encoding="ascii")
+        partial.replace(file.path)
+
+
+def _unprivileged(argv: Sequence[str]) -> tuple[str, ...]:
+    """A command line that root runs as user 1 of a user namespace. The files stay root's."""
+    unshare = str(programs.find_foreign("unshare", "util-linux"))
+    return unshare, "--user", "--map-user=1", "--map-group=1", "--", *argv
 
 
 def _environment(command: Command) -> dict[str, str]:
