@@ -1,5 +1,5 @@
-"""Hosts that are workers of a Dask cluster: as root, each has a network of its own, and a boot id like a machine's.
-Otherwise all are on the loopback network of one machine."""
+"""Hosts that are workers of a Dask cluster: as root, each has a network and a disk of its own, and a boot id like a
+machine's. Otherwise all are on the loopback network of one machine."""
 
 from __future__ import annotations
 
@@ -39,8 +39,12 @@ SHORT = (
     "middleware.workers=[8]",
     "load.clients=[6]",
 )
-MACHINE = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"')
-"""Runs a program on what looks like another machine, with the boot id in a file."""
+MACHINE = (
+    *("unshare", "--mount", "sh", "-c"),
+    'mount --bind "$0" /proc/sys/kernel/random/boot_id && mount -t tmpfs disk "$1" && shift && exec "$@"',
+)
+"""Runs a program on what looks like another machine, with the boot id in a file and a disk at a directory."""
+PROGRAMS = ("memcached", "knee-load", "knee-proxy", "knee-kv", "knee-queue", "postgres")
 
 SOAKED = pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak ends the lab and an agent as well")
 IMPATIENT = "from knee.lab.hosts import cluster; cluster._REPLACEMENT_S = 2; "
@@ -62,16 +66,18 @@ class Machines:
         self.workers: dict[str, LocalProcess] = {}
         self.start_workers()
 
-    def start_workers(self) -> None:
-        """Start the workers that do not run."""
-        for name in ("clients", "middleware-0", "store-0"):
+    def start_workers(self, *others: str) -> None:
+        """Start the workers that do not run, and other ones."""
+        for name in others:
+            self._hosts.place(name, Link())
+        for name in ("clients", "middleware-0", "store-0", *others):
             if name not in self.workers or self.workers[name].poll() is not None:
                 # Without a nanny, a worker is one process: it costs half, but nothing replaces it.
                 more = () if name == "store-0" else ("--no-nanny",)
                 more += ("--resources", "load=3") if name == "clients" else ()
                 (self._logs / f"{name}.log").unlink(missing_ok=True)
-                place = ("--host", self._interface(name), "--name", name, *more)
-                self.workers[name] = self._start(name, "worker", self.scheduler, *place)
+                place = ("--host", self._interface(name), "--name", name, "--local-directory", str(self._disk(name)))
+                self.workers[name] = self._start(name, "worker", self.scheduler, *place, *more)
         for name in self.workers:
             log = self._logs / f"{name}.log"
             wait_until(lambda log=log: "Registered to:" in log.read_text(), f"{name} is registered", PATIENCE_S)
@@ -82,20 +88,45 @@ class Machines:
     def _start(self, name: str, *arguments: str) -> LocalProcess:
         boot = self._logs / f"{name}.boot"
         boot.write_text(f"{uuid.uuid4()}\n")
+        self._disk(name).mkdir(exist_ok=True)
         command = Command(
             name,
             "dask",
-            (*((*MACHINE, str(boot)) if IS_ROOT else ()), DASK, *arguments, "--no-dashboard"),
+            (*((*MACHINE, str(boot), str(self._disk(name))) if IS_ROOT else ()), DASK, *arguments, "--no-dashboard"),
             environment=(("PYTHONPATH", str(REPOSITORY / "python")),),
         )
         return self._hosts.start(command, self._logs / f"{name}.lines", self._logs / f"{name}.log", lambda *_: None)
 
-    def lab(self, *settings: str, before: str = "", resume: Path | None = None) -> subprocess.Popen[str]:
+    def _disk(self, name: str) -> Path:
+        return self._logs / f"{name}.disk"
+
+    def on_disk(self, worker: str, pattern: str = "*") -> list[Path]:
+        """The files of programs on the disk of a worker, which other machines do not see."""
+        disk = self._disk(worker)
+        seen = Path(f"/proc/{self.workers[worker].pid}/root{disk}") if IS_ROOT else disk
+        return list(seen.glob(f"dask-scratch-space/*/knee-*/{pattern}"))
+
+    def on_labs_disk(self) -> list[Path]:
+        """The temporary files of labs."""
+        return [path for path in self.folder.glob("runs/*/.*.scratch/**/*") if path.is_file()]
+
+    def end_workers(self, *names: str) -> None:
+        for name in names:
+            self.workers.pop(name).stop(PATIENCE_S)
+
+    def lab(
+        self,
+        *settings: str,
+        before: str = "",
+        resume: Path | None = None,
+        experiment: str = "baseline-one-middleware",
+        short: tuple[str, ...] = SHORT,
+    ) -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
         argv += ["--cluster", self.scheduler]
         if resume is None:
-            argv.append(str(REPOSITORY / "experiments" / "baseline-one-middleware.toml"))
-            argv += [part for setting in (*SHORT, *settings) for part in ("--set", setting)]
+            argv.append(str(REPOSITORY / "experiments" / f"{experiment}.toml"))
+            argv += [part for setting in (*short, *settings) for part in ("--set", setting)]
         else:
             argv += ["--resume", str(resume)]
         if isinstance(self._hosts, EmulatedHosts):
@@ -125,7 +156,7 @@ class Machines:
     def programs(self, worker: str) -> list[psutil.Process]:
         """The programs of a worker."""
         below = psutil.Process(self.workers[worker].pid).children(recursive=True)
-        return [each for each in below if each.name() in ("memcached", "knee-load", "knee-proxy")]
+        return [each for each in below if each.name() in PROGRAMS]
 
     def dataset(self) -> Dataset:
         (path,) = self.folder.glob("runs/*/*")
@@ -190,6 +221,102 @@ def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> 
     assert not any(machines.programs(name) for name in machines.workers)
 
 
+def test_versioned_store_has_its_data_and_graph_on_its_own_disk(machines: Machines) -> None:
+    running = machines.lab(
+        "store.durability=always",
+        "workload.mix=read:1,put:1",
+        "workload.graph.users=300",
+        "workload.graph.largest=250",
+        "workload.keys=300",
+        "workload.key_draws=300",
+        "workload.think_ms=20",
+        "load.clients=[4]",
+        "measure.seconds=3",
+        "measure.repetitions=2",
+        experiment="kv-zipf-reads",
+        short=(),
+    )
+    wait_until(
+        lambda: running.poll() is not None or bool(machines.on_disk("store-0", "data/store-0/*")),
+        "the data are on the store's disk",
+        PATIENCE_S,
+    )
+    graphs = machines.on_disk("store-0", "graph.txt")
+    elsewhere = [*machines.on_disk("clients", "graph.txt"), *machines.on_labs_disk()]
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    assert (len(graphs), elsewhere) == (1, [])
+    dataset = machines.dataset()
+    stores = dataset.stations.filter(role="store")
+    assert stores["commit_records"].sum() > 0 < dataset.totals.filter(role="load")["count"].min(), stores
+    # Only the first run made the graph.
+    assert len(list(dataset.path.glob("points/*/graph-0.log"))) == 1
+    assert all("graph-0" in commands for commands in dataset.manifest["commands"].values())
+    assert_nothing_left(machines)
+    assert_filesystem_is_the_stores(dataset)
+
+
+def assert_nothing_left(machines: Machines) -> None:
+    assert not [left for name in machines.workers for left in machines.on_disk(name)]
+
+
+def assert_filesystem_is_the_stores(dataset: Dataset) -> None:
+    """The lab's disk is another one."""
+    if IS_ROOT:
+        assert dataset.manifest["scratch"]["filesystem"] == "tmpfs"
+        assert any("`dask worker --local-directory`" in note for note in dataset.manifest["notes"])
+
+
+def test_queue_has_its_database_on_a_worker(machines: Machines) -> None:
+    running = machines.lab(
+        "workload.backlog=10",
+        "workload.think_ms=20",
+        "load.clients=[4]",
+        "store.memory_mb=16",
+        "store.cpus=1",
+        "store.indexes=arrival",
+        "measure.seconds=3",
+        "measure.repetitions=1",
+        experiment="queue-one-server",
+        short=(),
+    )
+    wait_until(
+        lambda: running.poll() is not None or bool(machines.programs("middleware-0")), "the middleware runs", PATIENCE_S
+    )
+    modes = {file.stat().st_mode & 0o777 for file in machines.on_disk("middleware-0", "password")}
+    database = machines.on_disk("store-0", "data/store-0/PG_VERSION")
+    names = {name: {each.name() for each in machines.programs(name)} for name in ("middleware-0", "store-0")}
+    elsewhere = [*machines.on_disk("middleware-0", "data/*"), *machines.on_disk("clients", "password")]
+    elsewhere += machines.on_labs_disk()
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    assert names == {"middleware-0": {"knee-queue"}, "store-0": {"postgres"}}
+    assert (len(database), modes, elsewhere) == (1, {0o600}, [])
+    dataset = machines.dataset()
+    assert observations(dataset)["throughput"][0] > 10
+    assert {"initdb", "postgres", "psql"} <= set(dataset.manifest["cluster"]["workers"]["store-0"]["programs"])
+    assert_nothing_left(machines)
+    assert_filesystem_is_the_stores(dataset)
+
+
+@SOAKED
+def test_three_clients_two_middlewares_and_three_stores_have_a_machine_each(machines: Machines) -> None:
+    others = ("load-1", "load-2", "middleware-1", "store-1", "store-2")
+    machines.start_workers(*others)
+    running = machines.lab("store.hosts=3", experiment="baseline-two-middlewares")
+    _, said = running.communicate(timeout=PATIENCE_S)
+    names = list(machines.workers)
+    machines.end_workers(*others)
+    assert running.returncode == 0, said
+    dataset = machines.dataset()
+    hosts = dataset.manifest["cluster"]["hosts"]
+    assert hosts.pop("load-0") == "clients"
+    assert set(hosts.values()) == set(names) - {"clients"}
+    assert all(host == worker for host, worker in hosts.items())
+    assert set(dataset.probes["machine"]) == (set(names) if IS_ROOT else {"clients"})
+    assert observations(dataset)["throughput"][0] > 100
+
+
 def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     running = machines.lab("measure.seconds=6")
     machines.wait_for_load()
@@ -211,6 +338,7 @@ def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:
     assert dataset.points["status"].to_list() == ["done"]
     # The repeated point was measured after the loss.
     assert (dataset.summaries["started_unix_s"] > killed_s).all()
+    assert_nothing_left(machines)
 
 
 @SOAKED
@@ -228,6 +356,7 @@ def test_worker_of_an_ended_agent_starts_another(machines: Machines) -> None:
     assert cluster["lost"] == [
         f"worker store-0 ({cluster['workers']['store-0']['address']}) was lost: its agent has ended"
     ]
+    assert_nothing_left(machines)
 
 
 def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
@@ -257,6 +386,7 @@ def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> Non
     assert running.returncode == 130, said
     assert machines.dataset().points["status"].to_list() == ["interrupted"]
     assert all(is_gone(each) for each in [*programs, *agents] if each is not None)
+    assert_nothing_left(machines)
 
 
 @SOAKED
@@ -270,7 +400,7 @@ def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) ->
     assert not any(map(is_gone, left))
     begun = machines.dataset()
     resumed = machines.lab(resume=begun.path)
-    # Without the resumed lab, they would run for another minute.
+    # Without the resumed lab, they would run for two more minutes.
     wait_until(lambda: all(map(is_gone, left)), "the killed lab's programs have ended", 30)
     _, said = resumed.communicate(timeout=PATIENCE_S)
     assert resumed.returncode == 0, said
@@ -279,6 +409,7 @@ def test_run_of_a_killed_lab_resumes_without_its_programs(machines: Machines) ->
     (again,) = dataset.manifest["resumed"]
     assert again["cluster"]["hosts"] == begun.manifest["cluster"]["hosts"]
     assert not any(machines.programs(name) for name in machines.workers)
+    assert_nothing_left(machines)
 
 
 def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machines: Machines) -> None:

@@ -71,7 +71,7 @@ def test_a_graph_is_loaded_and_reads_count_by_outcome(lab: Lab) -> None:
     assert_counted_alike(dataset)
     assert {op for *_, op in reads(merged(dataset))} == {"read", "read_missing", "read_large"}
     started = dataset.manifest["commands"]["0-r1"]
-    assert {"graph", "init-0"} <= set(started)
+    assert {"graph-0", "init-0"} <= set(started)
     assert_nothing_left(dataset)
 
 

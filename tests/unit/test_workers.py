@@ -18,6 +18,7 @@ from knee.lab.command import Command, life, tied
 from knee.lab.hosts.agent import Agent, _Child
 from knee.lab.hosts.remote import chosen, named
 from knee.lab.run import check_elsewhere, tiers_programs
+from knee.lab.scratch import Scratch, scratch
 
 WORKERS: dict[str, dict[str, Any]] = {
     "a": {"name": "store-0"},
@@ -82,23 +83,29 @@ middleware = { workers = 1 }
 store = { kind = "memcached" }
 """
 
+MESSAGES = EXPERIMENT.replace("memcached", "postgresql") + '[workload]\nprotocol = "queue"\n'
+
 
 @pytest.mark.parametrize(
     ("text", "overrides", "expected"),
     [
         (EXPERIMENT, ["measure.hosts=emulated"], "--set measure.hosts=local"),
         (
-            '[experiment]\nname = "x"\n[system]\nload = { clients = 1 }\nstore = { durability = "always" }\n'
-            '[workload]\nprotocol = "kv"\n',
+            '[experiment]\nname = "x"\n[system]\nload = { kind = "pgbench", clients = 1 }\n'
+            'store = { kind = "postgresql" }\n[workload]\nprotocol = "queue"\n',
             [],
-            "stores on disk",
+            "pgbench",
         ),
+        (MESSAGES, ["store.kind=sqlite"], "sqlite"),
+        (MESSAGES, ['store.kind=["postgresql", "sqlite"]'], "sqlite"),
+        (MESSAGES, ['store.address=["10.0.0.5:5432"]'], "schema of another database"),
     ],
 )
 def test_experiment_that_needs_this_machine_is_refused(text: str, overrides: list[str], expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
         check_elsewhere(spec.parse(text, "x.toml", spec.parse_overrides(overrides)))
-    check_elsewhere(spec.parse(EXPERIMENT, "x.toml"))
+    for fitting in (EXPERIMENT, MESSAGES):
+        check_elsewhere(spec.parse(fitting, "x.toml"))
 
 
 def test_tier_needs_only_its_own_programs() -> None:
@@ -107,12 +114,16 @@ def test_tier_needs_only_its_own_programs() -> None:
         "middleware": ["knee-proxy"],
         "store": ["knee-load", "memcached"],
     }
+    assert tiers_programs(["knee-load", "knee-queue", "postgres"]) == {
+        "load": ["knee-load"],
+        "middleware": ["knee-queue"],
+        "store": ["knee-load", "knee-queue", "postgres"],
+    }
 
 
 def test_agent_starts_its_own_program_tied_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bin_dir, folder = tmp_path / "bin", tmp_path / "agent"
+    bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
-    folder.mkdir()
     program = bin_dir / "knee-load"
     program.write_text('#!/bin/sh\necho "{\\"type\\":\\"ready\\",\\"listen\\":\\"$*\\"}"\n')
     program.chmod(0o755)
@@ -122,8 +133,8 @@ def test_agent_starts_its_own_program_tied_to_itself(tmp_path: Path, monkeypatch
         theirs = Command("x", "store", (*tied(), str(programs.find_foreign("env", "coreutils"))))
         assert life()[-2] == "--tied-to-parent"
     assert ours.argv[0] == "knee-load"
-    agent = Agent("127.0.0.1", folder)
-    try:
+    with scratch(tmp_path / "agent") as room:
+        agent = Agent("127.0.0.1", room)
         assert agent.start(ours) > 0
         assert agent.start(theirs) > 0
         while not all(report.is_whole for report in agent.pull().values()):
@@ -132,9 +143,38 @@ def test_agent_starts_its_own_program_tied_to_itself(tmp_path: Path, monkeypatch
             f'{{"type":"ready","listen":"memcached --tied-to-parent {os.getpid()}"}}\n'
         )
         assert "KNEE_BIN_DIR=" in (tmp_path / "agent" / "x.jsonl").read_text()
-    finally:
         agent.close(0)
-    assert list(folder.iterdir()) == []
+        assert [path.name for path in room.path.iterdir()] == ["data"]
+
+
+def test_agent_uses_its_own_scratch_directory(tmp_path: Path) -> None:
+    labs = Scratch(tmp_path / "lab")
+    command = Command(
+        "store-0",
+        "store",
+        ("sh", "-c", f'mkdir {labs.data_path("store-0")}; cp {labs.password.path} "$PASSWORDS" {labs.graph_path}.d'),
+        environment=(("PASSWORDS", str(labs.pgpass.path)),),
+        files=(labs.password, labs.pgpass),
+        makes=labs.data_path("store-0"),
+        scratch=labs.path,
+    )
+    with scratch(tmp_path / "agent") as room:
+        copies = room.graph_path.with_name("graph.txt.d")
+        copies.mkdir()
+        agent = Agent("127.0.0.1", room)
+        assert not agent.has_made(command)
+        agent.start(command)
+        while not agent.pull()["store-0"].is_whole:
+            time.sleep(0.01)
+        assert agent.pull()["store-0"].code == 0
+        assert agent.has_made(command)
+        assert (copies / "password").read_text() == labs.password.text
+        assert {(copies / name).stat().st_mode & 0o777 for name in ("password", "pgpass")} == {0o600}
+        agent.clear(0)
+        assert not agent.has_made(command)
+        # A graph stays.
+        assert copies.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_dask_is_imported_for_a_cluster_only() -> None:
@@ -142,12 +182,22 @@ def test_dask_is_imported_for_a_cluster_only() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_agent_answers_a_failed_call_and_goes_on() -> None:
-    child = _Child("127.0.0.1")
+def test_agent_answers_a_failed_call_and_goes_on(tmp_path: Path) -> None:
+    child = _Child("127.0.0.1", tmp_path / "agent")
     try:
         answer = child.call("stop", ("store-0", 0.0))
         assert isinstance(answer, ProcessError)
         assert str(answer) == "stop: KeyError('store-0')"
         assert child.call("pull", ()) == {}
+        assert child.call("introduce", ())["scratch"]["path"] == str(tmp_path / "agent")
     finally:
         child.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scratch_directory_of_a_killed_agent_is_removed(tmp_path: Path) -> None:
+    child = _Child("127.0.0.1", tmp_path / "agent")
+    assert child.call("pull", ()) == {}
+    child._popen.kill()
+    child.close()
+    assert list(tmp_path.iterdir()) == []

@@ -13,8 +13,8 @@ from knee import __version__
 from knee import machine as machines
 from knee.data import writing
 from knee.errors import SpecError
+from knee.lab.hosts import IN_MEMORY
 from knee.lab.hosts.local import LocalHost
-from knee.lab.run import IN_MEMORY
 
 
 def print_machine(

@@ -48,6 +48,8 @@ class Command:
     never_root  whether the program refuses to run as root: root then runs it as user 1 of a user namespace, with root's
                 files
     files    the host writes them before it starts the program; only its user may read them
+    makes    the file that the program makes
+    scratch  the lab's scratch directory: a machine of a cluster has its own in place of it
     """
 
     process: str
@@ -64,6 +66,8 @@ class Command:
     own_database: bool = False
     never_root: bool = False
     files: tuple[File, ...] = ()
+    makes: Path | None = None
+    scratch: Path | None = None
     at: str | None = None
 
 

@@ -65,6 +65,8 @@ def find_postgresql(name: str) -> Path:
 
     Raises ProgramError.
     """
+    if _ELSEWHERE.get():
+        return Path(name)
     if (found := shutil.which(name)) is not None:
         return Path(found)
     installed = [path for path in _POSTGRESQL.glob(f"*/bin/{name}") if os.access(path, os.X_OK)]

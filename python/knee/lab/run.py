@@ -21,11 +21,11 @@ from knee.data.reading import machines
 from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError, WorkerError
 from knee.lab import programs
 from knee.lab.command import Command
-from knee.lab.deploy import deployment_of, kv, start_lead_s
+from knee.lab.deploy import deployment_of, start_lead_s
 from knee.lab.deploy.deployment import LateStartError, Progress
-from knee.lab.hosts import Host, LostWorkerError
+from knee.lab.hosts import IN_MEMORY, Host, LostWorkerError
 from knee.lab.scratch import Scratch, keeps_data, needs_scratch, scratch
-from knee.spec import Graph, Spec
+from knee.spec import Spec
 from knee.spec.design import Run
 from knee.stats.intervals import counted
 
@@ -34,10 +34,7 @@ _STARTS_MAX = 3
 _LEAD_GROWTH = 2
 """Growth of the lead, the time allowed for connecting, after a late start."""
 
-IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems in memory."""
-
-_LIFETIME = "every run made a new directory for each store and removed it; a graph was made once"
+_LIFETIME = "every run made a new directory for each store and removed it; a graph was made once on each machine"
 
 PROVENANCE = ("knee", "git", "python", "host", "programs")
 """Parts of a manifest that may differ when a run is resumed."""
@@ -60,35 +57,19 @@ class Lab:
         self._folder = folder
         self._host = host
         self._progress = progress
-        self._common: list[Command] = []
-        """Commands that run once, for all runs."""
 
     def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
         """Make the runs; a failed run is recorded, and the next one starts. Call this from the main thread. Raises
-        StorageError if the folder cannot be written, ProgramError if a program is not installed, ProcessError if the
-        stores' graph cannot be made, WorkerError if a host has no worker, and KeyboardInterrupt after the interrupted
-        run is recorded. In each case all processes are stopped and the stores' data are removed.
+        StorageError if the folder cannot be written, ProgramError if a program is not installed, WorkerError if a host
+        has no worker, and KeyboardInterrupt after the interrupted run is recorded. In each case all processes are
+        stopped and the stores' data are removed.
         """
         try:
             with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
-                if plan and room is not None and (graph := self._spec.base.workload.graph) is not None:
-                    self._common = [self._make_graph(graph, room)]
                 return self._make(plan, on_commands, room)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
             is_interrupted, reasons = _reasons(error)
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
-
-    def _make_graph(self, graph: Graph, room: Scratch) -> Command:
-        """Write the graph that every store of this lab loads. A resumed lab makes the same graph."""
-        command = kv.graph("graph", graph, self._seed, room.graph_path)
-        lines, log = (room.path / f"graph.{what}" for what in ("lines", "log"))
-        try:
-            process = self._host.start(command, lines, log, lambda *_: None)
-            if process.wait(kv.GRAPH_TIMEOUT_S) != 0:
-                raise ProcessError(f"the graph cannot be made: {process.describe()}")
-        finally:
-            self._host.close(_ABORT_GRACE_S)
-        return command
 
     def _make(
         self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None], room: Scratch | None
@@ -136,7 +117,7 @@ class Lab:
         lead_s = start_lead_s(run.configuration)
         failure: KneeError | None = None
         for _ in range(_STARTS_MAX):
-            started[:] = self._common
+            started.clear()
             try:
                 with ExitStack() as cleanup:
                     if room is not None:
@@ -208,12 +189,11 @@ def check_programs(spec: Spec) -> dict[str, Path]:
 
 
 def tiers_programs(found: Collection[str]) -> dict[str, list[str]]:
-    """The programs of a worker, by the tier that it has. Clients with the stores populate them."""
-    middlewares = [name for name in found if name == "knee-proxy"]
+    """The programs of a worker, by the tier that it has. Clients and middlewares with the stores populate them."""
     return {
         "load": ["knee-load"],
-        "middleware": middlewares,
-        "store": [name for name in found if name not in middlewares],
+        "middleware": [name for name in found if name in ("knee-proxy", "knee-queue")],
+        "store": [name for name in found if name != "knee-proxy"],
     }
 
 
@@ -244,12 +224,15 @@ def check_processors(spec: Spec, host: Host) -> None:
 def check_elsewhere(spec: Spec) -> None:
     """Raise SpecError unless the experiment can run on other machines."""
     remedy = "run it without --cluster"
+    system = spec.base.system
     if spec.measure.hosts == "emulated":
         raise SpecError('measure.hosts: "emulated" excludes --cluster; add --set measure.hosts=local')
-    if needs_scratch(spec):
-        raise SpecError(f"--cluster: stores on disk and graphs need files of this machine; {remedy}")
-    if spec.base.workload.protocol == "queue":
-        raise SpecError(f'--cluster: protocol "queue" runs on one machine only; {remedy}')
+    if system.load.kind == "pgbench":
+        raise SpecError(f"--cluster: the logs of pgbench must be on this machine; {remedy}")
+    if system.store is not None and "sqlite" in (system.store.kind, *spec.factors.get("store.kind", ())):
+        raise SpecError(f"--cluster: sqlite is a file of the middlewares' machine, not of a store's; {remedy}")
+    if spec.base.workload.protocol == "queue" and system.store is not None and system.store.address is not None:
+        raise SpecError(f"store.address: this machine must make and drop the schema of another database; {remedy}")
 
 
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
@@ -258,9 +241,10 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
     kept = needs_scratch(spec)
     filesystem = host.filesystem(room.parent) if kept else None
     if filesystem in IN_MEMORY and keeps_data(spec):
+        option = "--runs-dir" if host.record() is None else "`dask worker --local-directory`"
         notes.append(
             f"the stores kept their data on {filesystem}, which is in memory: durability was not measured; choose "
-            "a folder on a disk with --runs-dir"
+            f"a folder on a disk with {option}"
         )
     if spec.measure.ramp:
         notes.append(

@@ -6,6 +6,9 @@
     password, pgpass        the password of the lab's databases, plain and for libpq, readable by its user only
     NAME.sql                scripts that prepare a database, and pgbench's scripts
     data/STORE/             a store's directory; each run makes and removes its own
+
+Each worker of a cluster has such a directory below its local directory, for the programs that run there. The lab's
+own one then stays empty.
 """
 
 from __future__ import annotations

@@ -94,6 +94,7 @@ class Deployment(ABC):
     ) -> None:
         self._spec = spec
         self._room = room
+        self._first_seed = seed
         # Each repetition has its own seed. Points of a repetition share it, so that only their factors differ.
         self._seed = (seed + _SEEDS_PER_REPETITION * run.repetition) % 2**63
         self._folder = folder
@@ -168,7 +169,7 @@ class Deployment(ABC):
 
     def _start(self, command: Command, at: str | None = None) -> Process:
         """Start a command on the host of its own name, or `at` another one."""
-        command = replace(command, at=at)
+        command = self._prepared(command, at)
         self._started.append(command)
         return self._host.start(
             command,
@@ -176,6 +177,10 @@ class Deployment(ABC):
             self._folder.log_path(self._run, command.process),
             self._note,
         )
+
+    def _prepared(self, command: Command, at: str | None) -> Command:
+        """A command with the host of the experiment and the scratch directory that it uses."""
+        return replace(command, at=at, scratch=None if self._room is None else self._room.path)
 
     def _note(self, command: Command, message: dict[str, Any]) -> None:
         """Store the output lines that the run needs; called from the hosts' threads."""

@@ -25,7 +25,7 @@ def graph(process: str, wanted: Graph, seed: int, file: Path) -> Command:
         *([] if wanted.exponent is None else ["--exponent", str(wanted.exponent)]),
         *("--seed", str(seed), str(file)),
     ]
-    return Command(process, "graph", tuple(argv))
+    return Command(process, "graph", tuple(argv), makes=file)
 
 
 def init(process: str, server: str, graph: Path) -> Command:
@@ -57,12 +57,26 @@ class KvDeployment(StoresDeployment):
         return requests(index, configuration, self._seed)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
+        wanted, tier = configuration.workload.graph, configuration.system.store
+        if wanted is not None and tier is not None:
+            self._make_graph(wanted, tier.hosts)
         processes, addresses = self._start_stores(configuration)
-        if configuration.workload.graph is None:
+        if wanted is None:
             self._populate(configuration, addresses)
         else:
             self._load_graph(addresses)
         return processes, [], addresses
+
+    def _make_graph(self, wanted: Graph, stores: int) -> None:
+        """Make the graph on the machine of each store, once for all runs. The graph of every machine is the same."""
+        assert self._room is not None, "a graph lies in the scratch directory"
+        for index in range(stores):
+            made = graph(f"graph-{index}", wanted, self._first_seed, self._room.graph_path)
+            command = self._prepared(made, at=f"store-{index}")
+            if self._host.has_made(command):
+                self._started.append(command)
+            else:
+                finished(self._start(command, at=command.at), GRAPH_TIMEOUT_S)
 
     def _load_graph(self, addresses: list[str]) -> None:
         """Load the graph into one store after the other, because the stores share a disk."""

@@ -16,6 +16,9 @@ from typing import Any, Protocol
 from knee.errors import WorkerError
 from knee.lab.command import Command
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems in memory."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -89,8 +92,11 @@ class Host(Protocol):
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> Process:
         """Start a command; its JSON lines go to one file, its standard error to the other.
 
-        Raises ProcessError if it cannot be started.
+        Raises ProcessError if it cannot be started, and StorageError if its files cannot be written.
         """
+
+    def has_made(self, command: Command) -> bool:
+        """Whether the file that a command makes is on its host."""
 
     def probe(self, processes: Sequence[Process]) -> Sampler:
         """A sampler of these processes."""
@@ -109,7 +115,7 @@ class Host(Protocol):
         """The machines of a cluster, for the manifest; None for a host on this machine."""
 
     def filesystem(self, path: Path) -> str | None:
-        """The type of a path's file system, such as "ext4"; None if unknown."""
+        """The type of the file system of the lab's scratch directory at a path, such as "ext4"; None if unknown."""
 
     def output(self, argv: Sequence[str]) -> str | None:
         """The output of a short program, such as its version; None if it fails."""
@@ -118,6 +124,7 @@ class Host(Protocol):
         """Raise LostWorkerError if a worker of a cluster was lost."""
 
     def close(self, grace_s: float) -> None:
-        """Stop every running process, the last started first, and kill their descendants. An interrupt ends the grace
-        period. Raises ProcessError if a process does not end, or its output is not written.
+        """Stop every running process, the last started first, and kill their descendants. A worker of a cluster also
+        removes the stores' data. An interrupt ends the grace period. Raises ProcessError if a process does not end, or
+        its output is not written.
         """

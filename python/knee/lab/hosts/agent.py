@@ -5,6 +5,10 @@
 The agent is a child of the worker. Its main thread starts the programs, and the kernel ties them to it. It ends when
 the pipe closes, so with the worker; or when the lab makes no call for `_LEASE_S`. A program writes into files of the
 agent. The lab pulls what is new in them twice a second.
+
+The agent has a scratch directory (:mod:`knee.lab.scratch`) below the worker's local directory. Where a command names
+the lab's scratch directory, the agent names its own. The directory goes with the agent. If the agent was killed, the
+worker removes it before it starts another one; and Dask removes the local directory of a worker that has ended.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import asyncio
 import os
 import pickle
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -21,21 +26,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from knee import __version__
 from knee.errors import KneeError, ProcessError
 from knee.lab import programs
-from knee.lab.command import Command
+from knee.lab.command import Command, File
 from knee.lab.hosts.local import LocalHost, LocalProcess
 from knee.lab.probe import Probe, Sample
+from knee.lab.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from distributed import Worker
 
-_LEASE_S = 60
+_LEASE_S = 120
+"""Longer than any call of another agent, which may wait for a store's checkpoint."""
 _CHUNK_BYTES = 1 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -84,21 +90,27 @@ class _Started:
         """Remove the files."""
         for file in self._files:
             file.close()
-            Path(file.name).unlink()
+            Path(file.name).unlink(missing_ok=True)
 
 
 class Agent:
     """The calls of the lab."""
 
-    def __init__(self, interface: str, folder: Path) -> None:
+    def __init__(self, interface: str, room: Scratch) -> None:
         self._host = LocalHost(interface)
-        self._folder = folder
+        self._room = room
         self._started: dict[str, _Started] = {}
         self._probe: Probe | None = None
 
     def introduce(self) -> dict[str, Any]:
         """The version of Knee, the machine, and the machine's name until it boots again."""
-        return {"knee": __version__, "boot": _BOOT.read_text().strip(), "host": self._host.describe()}
+        return {
+            "knee": __version__,
+            "boot": _BOOT.read_text().strip(),
+            "host": self._host.describe(),
+            "processors": self._host.processors,
+            "scratch": {"path": str(self._room.path), "filesystem": self._host.filesystem(self._room.path)},
+        }
 
     def programs(self, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
         """Paths and versions. Raises ProgramError if one is not installed."""
@@ -114,11 +126,16 @@ class Agent:
         return self._host.free_address("")
 
     def start(self, command: Command) -> int:
-        """Start a command with this machine's programs; return the process id. Raises ProcessError and ProgramError."""
-        lines, log = (self._folder / f"{command.process}.{what}" for what in ("jsonl", "log"))
-        process = self._host.start(_localised(command), lines, log, lambda *_: None)
+        """Start a command with this machine's programs; return the process id. Raises ProcessError, ProgramError and
+        StorageError."""
+        lines, log = (self._room.path / f"{command.process}.{what}" for what in ("jsonl", "log"))
+        process = self._host.start(_localised(command, self._room), lines, log, lambda *_: None)
         self._started[command.process] = _Started(process, lines, log)
         return process.pid
+
+    def has_made(self, command: Command) -> bool:
+        """Whether the file that a command makes is here."""
+        return self._host.has_made(_localised(command, self._room))
 
     def pull(self) -> dict[str, Report]:
         """A report of each process."""
@@ -138,6 +155,13 @@ class Agent:
         probe, self._probe = self._probe, None
         return [] if probe is None else probe.stop()
 
+    def clear(self, grace_s: float) -> None:
+        """Stop all processes, and remove the stores' data."""
+        try:
+            self.close(grace_s)
+        finally:
+            self._room.remove_data()
+
     def close(self, grace_s: float) -> None:
         """Stop all processes, and forget them."""
         try:
@@ -150,30 +174,43 @@ class Agent:
 
 
 def _found(name: str) -> Path:
+    if name in _OF_POSTGRESQL:
+        return programs.find_postgresql(name)
     return programs.find(name) if name.startswith("knee-") else programs.find_foreign(name, _PACKAGES.get(name, name))
 
 
+_OF_POSTGRESQL = ("initdb", "postgres", "psql")
 _PACKAGES = {"setpriv": "util-linux"}
 
 
-def _localised(command: Command) -> Command:
+def _localised(command: Command, room: Scratch) -> Command:
     """A command of the lab with the paths of this machine, tied to this process."""
-    argv = list(command.argv)
+
+    def here(text: str) -> str:
+        return text if command.scratch is None else text.replace(str(command.scratch), str(room.path))
+
+    argv = [here(part) for part in command.argv]
     named = [0, *([argv.index("--") + 1] if argv[0] == "setpriv" else [])]
     for index in named:
         argv[index] = str(_found(argv[index]))
     if "--tied-to-parent" in argv:
         argv[argv.index("--tied-to-parent") + 1] = str(os.getpid())
-    return replace(command, argv=tuple(argv))
+    return replace(
+        command,
+        argv=tuple(argv),
+        environment=tuple((name, here(value)) for name, value in command.environment),
+        files=tuple(File(Path(here(str(file.path))), file.text) for file in command.files),
+        makes=None if command.makes is None else Path(here(str(command.makes))),
+    )
 
 
-def main(interface: str) -> None:
+def main(interface: str, folder: str) -> None:
     """Answer calls until the pipe closes or the lease ends."""
     # The programs' output has pipes of its own; whatever else is printed must not disturb the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with TemporaryDirectory(prefix="knee-") as folder:
-        agent = Agent(interface, Path(folder))
+    with scratch(Path(folder)) as room:
+        agent = Agent(interface, room)
         try:
             while select.select([sys.stdin], [], [], _LEASE_S)[0]:
                 method, arguments = pickle.load(sys.stdin.buffer)
@@ -195,10 +232,11 @@ def main(interface: str) -> None:
 class _Child:
     """An agent, seen from its worker."""
 
-    def __init__(self, interface: str) -> None:
+    def __init__(self, interface: str, folder: Path) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._popen = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import main; main({interface!r})"],
+            [sys.executable, "-c", f"from {__name__} import main; main({interface!r}, {str(folder)!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,
@@ -220,6 +258,7 @@ class _Child:
             self._popen.stdin.close()
         self._popen.wait()
         self._popen.stdout.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 _CHILDREN: dict[str, _Child] = {}
@@ -231,7 +270,7 @@ async def begin(lab: str, dask_worker: Worker) -> None:
     await end(lab)
     interface = urlsplit(dask_worker.address).hostname
     assert interface is not None
-    _CHILDREN[lab] = _Child(interface)
+    _CHILDREN[lab] = _Child(interface, Path(dask_worker.local_directory) / f"knee-{lab}")
 
 
 async def call(lab: str, method: str, *arguments: Any) -> Any:

@@ -3,9 +3,9 @@
     place   "store-0" takes the worker of that name; otherwise one with the resource "store", or of the name "store".
             The worker starts an agent (:mod:`knee.lab.hosts.agent`). Its programs are compared with those of the other
             workers, its clock with this machine's.
-    start   the agent of the command's host starts it, with its own paths of the programs.
+    start   the agent of the command's host starts it, with its own paths of the programs and its scratch directory.
     pull    at most twice a second, every agent reports on its processes. Their output goes to the run folder.
-    close   the agents stop their processes. The next run places its hosts anew.
+    close   the agents stop their processes and remove the stores' data. The next run places its hosts anew.
     lost    if a worker does not answer, the call raises LostWorkerError. The lab repeats the point; `place` then waits
             for another worker. If only the agent has ended, the worker starts a new one.
 
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from knee import __version__
-from knee.errors import KneeError, ProcessError, ProgramError, WorkerError
+from knee.errors import KneeError, ProcessError, ProgramError, StorageError, WorkerError
 from knee.lab.command import Command
-from knee.lab.hosts import Link, LostWorkerError, OnLine, Process
+from knee.lab.hosts import IN_MEMORY, Link, LostWorkerError, OnLine, Process
 from knee.lab.hosts import agent as agents
 from knee.lab.hosts.local import LocalHost
 from knee.lab.hosts.remote import Files, RemoteProbe, RemoteProcess, Worker, chosen
@@ -77,8 +77,13 @@ class ClusterHost:
 
     @property
     def processors(self) -> int:
-        """See Host."""
-        return self._here.processors
+        """See Host: the fewest of the stores' workers."""
+        return min((worker.processors for worker in self._stores()), default=self._here.processors)
+
+    def _stores(self) -> list[Worker]:
+        """The workers of stores."""
+        names = {worker for host, worker in self._recorded.items() if host.startswith("store-")}
+        return [worker for worker in self._met.values() if worker.name in names]
 
     @property
     def relays(self) -> None:
@@ -158,7 +163,9 @@ class ClusterHost:
                 "cannot be compared; synchronise the clocks, for example with chrony"
             )
         machine = next((each.machine for each in self._met.values() if each.boot == met["boot"]), name)
-        return Worker(name, address, met["boot"], machine, met["host"], ahead_s, error_s)
+        return Worker(
+            name, address, met["boot"], machine, met["host"], met["processors"], met["scratch"], ahead_s, error_s
+        )
 
     def _compare(self, worker: Worker, names: Iterable[str]) -> None:
         """Raise WorkerError if another worker has another version of a program."""
@@ -178,10 +185,17 @@ class ClusterHost:
 
     def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> RemoteProcess:
         """See Host. A command without a host of its own runs with the first load host."""
-        worker = self._placed.get(command.at or command.process) or self._placed["load-0"]
-        process = RemoteProcess(self, worker, command, Files(command, lines, log, on_line))
+        process = RemoteProcess(self, self._worker_of(command), command, Files(command, lines, log, on_line))
         self._processes[command.process] = process
         return process
+
+    def _worker_of(self, command: Command) -> Worker:
+        return self._placed.get(command.at or command.process) or self._placed["load-0"]
+
+    def has_made(self, command: Command) -> bool:
+        """See Host."""
+        made: bool = self.call(self._worker_of(command), "has_made", command)
+        return made
 
     def probe(self, processes: Sequence[Process]) -> RemoteProbe:
         """See Host."""
@@ -275,6 +289,7 @@ class ClusterHost:
                     "clock_ahead_s": round(worker.clock_ahead_s, 6),
                     "clock_error_s": round(worker.clock_error_s, 6),
                     "programs": worker.programs,
+                    "scratch": worker.scratch,
                     "host": worker.host,
                 }
                 for worker in self._met.values()
@@ -287,8 +302,9 @@ class ClusterHost:
         self.pull(0)
 
     def filesystem(self, path: Path) -> str | None:
-        """See Host."""
-        return self._here.filesystem(path)
+        """See Host: that of the stores' workers, whatever the path. One in memory comes first."""
+        found = [worker.scratch["filesystem"] for worker in self._stores()]
+        return next((each for each in found if each in IN_MEMORY), found[0] if found else None)
 
     def output(self, argv: Sequence[str]) -> str | None:
         """See Host. The version of a program is that of the workers."""
@@ -307,10 +323,10 @@ class ClusterHost:
         self._placed.clear()
         for worker in list(self._workers.values()):
             try:
-                self.call(worker, "close", grace_s, timeout_s=grace_s + _KILLED_S)
+                self.call(worker, "clear", grace_s, timeout_s=grace_s + _KILLED_S)
             except WorkerError:
                 continue
-            except ProcessError as error:
+            except (ProcessError, StorageError) as error:
                 failures.append(str(error))
         self._end_lost()
         if failures:

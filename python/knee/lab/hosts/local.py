@@ -254,6 +254,9 @@ class LocalHost:
         _STARTED.add(process.pid)
         return process
 
+    def has_made(self, command: Command) -> bool:
+        return command.makes is not None and command.makes.exists()
+
     def probe(self, processes: Sequence[Process]) -> Probe:
         families = {process.command.process for process in processes if process.command.is_family}
         return Probe({each.command.process: each.pid for each in processes}, families, relays=self.relays)

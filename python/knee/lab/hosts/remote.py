@@ -28,13 +28,15 @@ _KILLED_S = 30
 @dataclass
 class Worker:
     """A worker with an agent. Its machine has the name of the first worker there. The clock is ahead of this machine's
-    by `clock_ahead_s`."""
+    by `clock_ahead_s`. Its scratch directory has a `path` and a `filesystem`."""
 
     name: str
     address: str
     boot: str
     machine: str
     host: dict[str, Any]
+    processors: int
+    scratch: dict[str, str | None]
     clock_ahead_s: float
     clock_error_s: float
     programs: dict[str, dict[str, str | None]] = field(default_factory=dict)
