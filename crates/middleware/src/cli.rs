@@ -33,6 +33,9 @@ struct Arguments {
     /// Use one connection from each thread to each server; requests leave together.
     #[arg(long)]
     pipelined: bool,
+    /// Largest number of requests that leave for a server with one write (default: all that arrive together).
+    #[arg(long, value_name = "N", conflicts_with = "workers", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    batch_max: Option<u32>,
     /// Number of threads that serve connections.
     #[arg(long, value_name = "T", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -184,6 +187,7 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         missed_bytes_max: (arguments.missed_mb as usize) << 20,
         server_timeout: Duration::from_millis(arguments.server_timeout_ms),
         limits: Limits { value_bytes_max: arguments.value_bytes_max as usize, ..Limits::default() },
+        batch_max: arguments.batch_max,
         reply_bytes_max: arguments.reply_bytes_max as usize,
         trace: arguments.trace,
     })
@@ -237,3 +241,5 @@ mod tests {
         assert!(!parse(&["--workers", "0"]));
     }
 }
+        assert!(parse(&["--pipelined", "--batch-max", "1"]));
+        assert!(!parse(&["--workers", "8", "--batch-max", "1"]));

@@ -65,6 +65,8 @@ pub struct Config {
     /// A client that sends nothing for this time is disconnected.
     pub idle_timeout: Option<Duration>,
     /// The middleware ends by itself after this time without a request, but not before the first request.
+    /// In pipelined mode: largest number of requests that leave for a server with one write; `None` for no limit.
+    pub batch_max: Option<u32>,
     pub exit_idle: Option<Duration>,
     /// How many servers must acknowledge a write.
     pub write_quorum: WriteQuorum,

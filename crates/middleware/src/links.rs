@@ -1,7 +1,7 @@
 //! Opens, tests, closes and reopens connections to servers.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knee_proto::{Response, ResponseDecoder, Status, encode};
 use knee_reactor::{ConnId, Io};
@@ -277,6 +277,24 @@ impl Proxy {
         }
     }
 
+    /// Passes the requests to the kernel once there are `most` of them. If the server's socket is full, they wait, and
+    /// leave together.
+    fn limit_batch(&mut self, io: &mut Io, lane: u32, server: usize, conn: ConnId, most: u32) {
+        let upstream = &mut self.lanes[lane as usize].upstreams[server];
+        upstream.unsent += 1;
+        if upstream.unsent < most {
+            return;
+        }
+        let newest =
+            upstream.expected.iter().rev().take(std::mem::take(&mut upstream.unsent) as usize);
+        io.send_now(conn);
+        let now = Instant::now();
+        for id in newest.filter_map(Expected::awaited) {
+            let flight = &mut self.flights[id];
+            (flight.sent, flight.dequeued) = (now, now);
+        }
+    }
+
     /// Sends a request to a server, which will answer as `expected`.
     pub(crate) fn send(
         &mut self,
@@ -297,6 +315,9 @@ impl Proxy {
         // A connection that failed in this batch closes at the end of the batch, and `lose` handles the request.
         if let Some(output) = conn.and_then(|conn| io.output(conn)) {
             write(output);
+        }
+        if let (Some(most), Some(conn)) = (self.config.batch_max, conn) {
+            self.limit_batch(io, lane, server, conn, most);
         }
         if let Some(recorder) = self.recorder() {
             recorder.gauges.servers[server].requests += 1;

@@ -170,7 +170,8 @@ impl Proxy {
         }
     }
 
-    fn stamp_sent(&mut self, now: Instant) {
+    /// Stamps the requests that left at the end of the batch that began at `begun`.
+    fn stamp_sent(&mut self, begun: Instant, now: Instant) {
         let pipelined = self.config.mode == Mode::Pipelined;
         for id in self.sent.drain(..) {
             let flight = &mut self.flights[id];
@@ -179,6 +180,10 @@ impl Proxy {
                 flight.dequeued = now;
             }
         }
+            if flight.sent > begun {
+                // It left before the end of the batch.
+                continue;
+            }
     }
 
     fn cut_window(&mut self, io: &mut Io) {
@@ -359,7 +364,11 @@ impl Handler for Proxy {
     fn on_batch_sent(&mut self, io: &mut Io) {
         if !(self.sent.is_empty() && self.ledger.is_empty()) {
             let now = Instant::now();
-            self.stamp_sent(now);
+        if self.config.batch_max.is_some() {
+            // What is left leaves with the end of the batch.
+            self.lanes.iter_mut().flat_map(|lane| &mut lane.upstreams).for_each(|it| it.unsent = 0);
+        }
+            self.stamp_sent(io.now(), now);
             self.ledger.record(now);
         }
         if self.is_draining() {

@@ -128,6 +128,8 @@ pub(crate) struct Upstream {
     pub(crate) expected: VecDeque<Expected>,
     /// When the wait for the next bytes began.
     pub(crate) since: Instant,
+    /// Requests since the last write, if their number is limited.
+    pub(crate) unsent: u32,
 }
 
 impl Upstream {
@@ -138,6 +140,7 @@ impl Upstream {
             decoder: ResponseDecoder::new(reply_bytes_max),
             expected: VecDeque::new(),
             since: now,
+            unsent: 0,
         }
     }
 

@@ -238,6 +238,14 @@ impl Io {
         }
     }
 
+    /// Passes the output of `conn` to the kernel at once, and not at the end of the batch.
+    pub fn send_now(&mut self, conn: ConnId) {
+        // Handlers may hear later that output has fallen to the low-water mark.
+        if self.is_open(conn) && self.flush(conn.index) {
+            self.drained.push(conn);
+        }
+    }
+
     /// Bytes of unsent output of `conn`.
     pub fn output_len(&self, conn: ConnId) -> usize {
         self.get(conn).map_or(0, |connection| connection.output.len())

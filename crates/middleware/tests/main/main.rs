@@ -3,6 +3,7 @@
 
 mod absence;
 mod answers;
+mod batches;
 mod failures;
 mod odd_lines;
 mod replication;
