@@ -17,11 +17,13 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
     shapes       distributions of the simulator's times
     rounds       routes of the simulator's customers: passes, forks, routing
     simulation   estimates from the simulator's replications
+    cache        the hit ratio of a cache whose values have a lifetime
     single       one station: M/M/1, M/M/m, M/M/∞, M/M/m/K, M/G/1, G/G/m, M/H_2/1, Erlang, Engset
 """
 
 from knee.queueing.approximate import ApproximateSolution, bard_schweitzer, linearizer
 from knee.queueing.bounds import Bounds, ClassBounds, ClosedBounds, class_bounds, closed_bounds, throughput_bounds
+from knee.queueing.cache import cache_hit_ratio
 from knee.queueing.closed import (
     POPULATION_MAX,
     ClosedSolution,
@@ -104,6 +106,7 @@ __all__ = [
     "StationPoint",
     "UnstableError",
     "bard_schweitzer",
+    "cache_hit_ratio",
     "class_bounds",
     "closed_bounds",
     "engset",
