@@ -1,6 +1,6 @@
 """Programs of other projects, against our store and through our middleware, as against memcached itself.
 
-`make soak` runs them against all contestants (KNEE_SOAK); otherwise three take part, one of each kind.
+`make soak` runs them against all contestants (KNEE_SOAK); otherwise four take part, one of each kind.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _behind_proxy(stores: int, *flags: str) -> Starter:
 
 
 SOAK = "KNEE_SOAK" in os.environ
-SAMPLE = ("kv-versions", "workers-3-sharded", "pipelined-1")
+SAMPLE = ("kv-versions", "workers-3-sharded", "pipelined-1", "pipelined-1-cache")
+CACHE = ("--cache-mb", "16", "--cache-ms", "100")
+"""Some tests wait for an item's end; the cache may answer for its lifetime longer."""
 CONTESTANTS = [
     Contestant("kv", lambda systems: systems.kv()),
     Contestant("kv-versions", lambda systems: systems.kv(None, "--consistency", "sequential", "--threads", "2")),
@@ -58,6 +60,9 @@ CONTESTANTS = [
     Contestant("workers-3-sharded", _behind_proxy(3, "--workers", "8", "--multiget", "sharded")),
     Contestant("pipelined-1", _behind_proxy(1, "--pipelined")),
     Contestant("pipelined-3", _behind_proxy(3, "--pipelined")),
+    Contestant("pipelined-batches", _behind_proxy(1, "--pipelined", "--batch-max", "1")),
+    Contestant("workers-3-cache", _behind_proxy(3, "--workers", "8", *CACHE)),
+    Contestant("pipelined-1-cache", _behind_proxy(1, "--pipelined", *CACHE)),
 ]
 
 

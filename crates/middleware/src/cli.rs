@@ -10,7 +10,7 @@ use knee_proto::Limits;
 use knee_reactor::{bind, process};
 use knee_telemetry::{Reporter, Stats, tell};
 
-use crate::config::{Config, Mode, ServerAddress, WriteQuorum};
+use crate::config::{Cache, Config, Mode, ServerAddress, WriteQuorum};
 use crate::start;
 
 const PROGRAM: &str = "knee-proxy";
@@ -43,6 +43,15 @@ struct Arguments {
     /// How servers answer a multi-get: one server all keys, or each server a part.
     #[arg(long, value_enum, default_value_t = Multiget::Whole)]
     multiget: Multiget,
+    /// Memory for a near cache, in MiB: `get` is answered from it (default: none). Writes through this middleware remove
+    /// their values.
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    cache_mb: Option<u32>,
+    /// How long the near cache uses a value. It may be stale for this time after a write that passes another
+    /// middleware, and after its expiry.
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "cache_mb",
+          value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    cache_ms: u64,
     /// Largest number of clients at a time; further clients are refused.
     #[arg(long, value_name = "C", default_value_t = 16384,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -178,7 +187,12 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
             None => Mode::Pipelined,
         },
         threads: arguments.threads as usize,
+        batch_max: arguments.batch_max,
         sharded: arguments.multiget == Multiget::Sharded,
+        cache: arguments.cache_mb.map(|megabytes| Cache {
+            bytes_max: (megabytes as usize) << 20,
+            lifetime: Duration::from_millis(arguments.cache_ms),
+        }),
         connections_max: arguments.connections_max as usize,
         buffered_bytes_max: (arguments.memory_mb as usize) << 20,
         idle_timeout: arguments.idle_timeout_s,
@@ -187,7 +201,6 @@ fn config(arguments: &Arguments) -> Result<Config, String> {
         missed_bytes_max: (arguments.missed_mb as usize) << 20,
         server_timeout: Duration::from_millis(arguments.server_timeout_ms),
         limits: Limits { value_bytes_max: arguments.value_bytes_max as usize, ..Limits::default() },
-        batch_max: arguments.batch_max,
         reply_bytes_max: arguments.reply_bytes_max as usize,
         trace: arguments.trace,
     })
@@ -229,6 +242,16 @@ mod tests {
     }
 
     #[test]
+    fn time_of_a_cache_requires_a_cache() {
+        let parse = |extra: &[&str]| {
+            let base = ["knee-proxy", "--server", "127.0.0.1:1", "--pipelined"];
+            Arguments::try_parse_from(base.iter().chain(extra)).ok()
+        };
+        assert_eq!(parse(&["--cache-mb", "64"]).map(|arguments| arguments.cache_ms), Some(1000));
+        assert!(parse(&[]).is_some() && parse(&["--cache-ms", "5"]).is_none());
+    }
+
+    #[test]
     fn exactly_one_mode_is_required() {
         let parse = |extra: &[&str]| {
             let base = ["knee-proxy", "--server", "127.0.0.1:1"];
@@ -239,7 +262,7 @@ mod tests {
         assert!(parse(&["--workers", "8"]));
         assert!(!parse(&["--workers", "8", "--pipelined"]));
         assert!(!parse(&["--workers", "0"]));
-    }
-}
         assert!(parse(&["--pipelined", "--batch-max", "1"]));
         assert!(!parse(&["--workers", "8", "--batch-max", "1"]));
+    }
+}

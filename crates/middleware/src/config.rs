@@ -46,6 +46,15 @@ pub struct ServerAddress {
     pub address: SocketAddr,
 }
 
+/// The near cache of a middleware.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// Memory for its values, at least 1 MiB.
+    pub bytes_max: usize,
+    /// How long a value is used, from the beginning of the read that brought it.
+    pub lifetime: Duration,
+}
+
 /// A middleware's settings.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -56,8 +65,12 @@ pub struct Config {
     pub mode: Mode,
     /// Event-loop threads, at least one.
     pub threads: usize,
+    /// In pipelined mode: largest number of requests that leave for a server with one write; `None` for no limit.
+    pub batch_max: Option<u32>,
     /// Whether multi-gets are split over all servers.
     pub sharded: bool,
+    /// The near cache, which answers `get`; `None` without one.
+    pub cache: Option<Cache>,
     /// Largest number of clients at a time; further ones are refused.
     pub connections_max: usize,
     /// Memory for unfinished requests and unread answers of all clients, in bytes.
@@ -65,8 +78,6 @@ pub struct Config {
     /// A client that sends nothing for this time is disconnected.
     pub idle_timeout: Option<Duration>,
     /// The middleware ends by itself after this time without a request, but not before the first request.
-    /// In pipelined mode: largest number of requests that leave for a server with one write; `None` for no limit.
-    pub batch_max: Option<u32>,
     pub exit_idle: Option<Duration>,
     /// How many servers must acknowledge a write.
     pub write_quorum: WriteQuorum,

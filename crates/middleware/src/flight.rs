@@ -9,6 +9,7 @@ use crate::cas::Condition;
 use crate::opaque::Opaque;
 use crate::route::{Kind, Route};
 use crate::source::Source;
+use crate::trail::Trail;
 use crate::verdict::Verdict;
 
 /// A larger buffer is freed after its request, and not kept for the next one.
@@ -92,6 +93,8 @@ pub(crate) struct Flight {
     pub(crate) reply: Vec<u8>,
     /// One part for each server or shard, if the kind needs parts.
     pub(crate) parts: Vec<Part>,
+    /// Of the near cache; `None` again once the flight is complete.
+    pub(crate) trail: Trail,
 }
 
 impl Flight {
@@ -121,6 +124,7 @@ impl Flight {
             request: Vec::new(),
             reply: Vec::new(),
             parts: Vec::new(),
+            trail: Trail::None,
         }
     }
 

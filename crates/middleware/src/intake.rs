@@ -7,6 +7,7 @@ use knee_reactor::{ConnId, Io};
 
 use crate::client::{Client, Ending};
 use crate::config::Mode;
+use crate::fast_path::ANSWERS_BYTES_MAX;
 use crate::flight::{Flight, Home};
 use crate::form::Form;
 use crate::opaque::Opaque;
@@ -89,6 +90,7 @@ impl Proxy {
         }
         let pipelined = self.config.mode == Mode::Pipelined;
         let draining = self.is_draining();
+        let recalls = self.near.is_some();
         let limits = self.config.limits;
         let Some(client) = self.client(conn) else { return input.len() };
         // Worker slots serve a client's requests sequentially.
@@ -101,6 +103,10 @@ impl Proxy {
             if draining || !client.may_take(in_flight_max) {
                 client.paused = true;
                 io.pause(conn);
+                break;
+            }
+            if recalls && io.output_len(conn) >= ANSWERS_BYTES_MAX {
+                self.hold(io, conn);
                 break;
             }
             match decoder.decode(&input[used..]) {
@@ -198,6 +204,13 @@ impl Proxy {
     /// Servers get the parsed request in canonical form, never the client's bytes, so that every server reads exactly
     /// one request. Servers are always asked to answer, even if the client wants no answer.
     fn launch(&mut self, io: &mut Io, id: u32, request: &Request<'_>) {
+        if self.near.is_some() {
+            return self.launch_near(io, id, request);
+        }
+        self.pass_on(io, id, request);
+    }
+
+    pub(crate) fn pass_on(&mut self, io: &mut Io, id: u32, request: &Request<'_>) {
         let pipelined = self.config.mode == Mode::Pipelined;
         let lane = match pipelined {
             true => Some(0),

@@ -20,18 +20,20 @@
 //! Pure logic, without sockets:
 //!
 //! * `route`: the servers for a request. `form`, `opaque`: whether an answer belongs to a request.
-//! * `shard`: splits and joins multi-gets. `verdict`, `gather`: one answer out of many. `cas`: tokens over several
+//! * `trail`: what a flight has begun at the near cache. `shard`: splits and joins multi-gets. `verdict`, `gather`: one answer out of many. `cas`: tokens over several
 //!   servers.
 //!
 //! The state of a thread:
 //!
 //! * `proxy`: its tables, and the events of its loop. `client`. `flight`: requests in flight.
+//! * `near`: shared by all threads: the near cache, if it is on.
 //! * `health`: shared by all threads: which servers are in, and what the others have missed. `deletion`: makes up for
 //!   it.
 //! * `ledger`: records of answered requests. `server`: lanes, health, back-off. `queue`: shared by all threads.
 //!
-//! The stations of a request: `intake`, `ask`, `receive`, `settle`. `links` opens and closes connections to servers,
-//! `probe` tests slow ones, and `returning` lets a server in again. `trace` prints single requests.
+//! The stations of a request: `intake`, `fast_path` (if the near cache is on), `ask`, `receive`, `settle`. `links` opens
+//! and closes connections to servers, `probe` tests slow ones, and `returning` lets a server in again. `trace` prints
+//! single requests.
 //!
 //! # Invariants
 //!
@@ -44,6 +46,8 @@
 //! * A write is acknowledged when every server that is in has acknowledged it, and these servers reach the quorum
 //!   ([`WriteQuorum`]). If the servers that are in are too few for the quorum, the write does not begin. A write is
 //!   never sent to a server twice.
+//! * The near cache keeps a value only if no write of its key was in flight through this middleware while it was read.
+//!   Other writers are seen after the value's lifetime.
 //! * A server is in for all threads or for none. Reads go only to servers that are in. A server that may lack a write
 //!   is out before the client is answered, and comes in again without that key: a read may miss, but is never stale.
 //! * Requests in flight are limited for each client and each server, and by the number of connections.
@@ -54,6 +58,7 @@ pub mod cli;
 mod client;
 mod config;
 mod deletion;
+mod fast_path;
 mod flight;
 mod form;
 mod frame;
@@ -62,6 +67,7 @@ mod health;
 mod intake;
 mod ledger;
 mod links;
+mod near;
 mod opaque;
 mod probe;
 mod proxy;
@@ -75,7 +81,8 @@ mod shard;
 mod source;
 mod start;
 mod trace;
+mod trail;
 mod verdict;
 
-pub use config::{Config, Mode, ServerAddress, WriteQuorum};
+pub use config::{Cache, Config, Mode, ServerAddress, WriteQuorum};
 pub use start::{Running, start};

@@ -12,6 +12,7 @@ use crate::config::{Config, Mode};
 use crate::flight::Flights;
 use crate::health::Health;
 use crate::ledger::Ledger;
+use crate::near::Near;
 use crate::queue::Shared;
 use crate::server::{Lane, Server};
 
@@ -49,6 +50,8 @@ pub(crate) struct Proxy {
     pub(crate) config: Arc<Config>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) health: Arc<Health>,
+    /// The near cache, if it is on.
+    pub(crate) near: Option<Near>,
     pub(crate) thread: usize,
     /// Indexed by connection.
     pub(crate) peers: Vec<Peer>,
@@ -84,6 +87,7 @@ impl Proxy {
         config: Arc<Config>,
         shared: Arc<Shared>,
         health: Arc<Health>,
+        near: Option<Near>,
         thread: usize,
         recorder: Recorder<Middleware>,
         starting: Sender<()>,
@@ -96,6 +100,7 @@ impl Proxy {
         Proxy {
             shared,
             health,
+            near,
             thread,
             peers: Vec::new(),
             flights: Flights::default(),
@@ -175,15 +180,15 @@ impl Proxy {
         let pipelined = self.config.mode == Mode::Pipelined;
         for id in self.sent.drain(..) {
             let flight = &mut self.flights[id];
+            if flight.sent > begun {
+                // It left before the end of the batch.
+                continue;
+            }
             flight.sent = now;
             if pipelined {
                 flight.dequeued = now;
             }
         }
-            if flight.sent > begun {
-                // It left before the end of the batch.
-                continue;
-            }
     }
 
     fn cut_window(&mut self, io: &mut Io) {
@@ -359,15 +364,15 @@ impl Handler for Proxy {
         if self.config.mode != Mode::Pipelined {
             self.serve_queue(io);
         }
+        if self.config.batch_max.is_some() {
+            // What is left leaves with the end of the batch.
+            self.lanes.iter_mut().flat_map(|lane| &mut lane.upstreams).for_each(|it| it.unsent = 0);
+        }
     }
 
     fn on_batch_sent(&mut self, io: &mut Io) {
         if !(self.sent.is_empty() && self.ledger.is_empty()) {
             let now = Instant::now();
-        if self.config.batch_max.is_some() {
-            // What is left leaves with the end of the batch.
-            self.lanes.iter_mut().flat_map(|lane| &mut lane.upstreams).for_each(|it| it.unsent = 0);
-        }
             self.stamp_sent(io.now(), now);
             self.ledger.record(now);
         }

@@ -19,6 +19,7 @@ use crate::route::{Kind, Silence};
 use crate::server::Expected;
 use crate::shard;
 use crate::trace::Trace;
+use crate::trail::Trail;
 use crate::verdict::Severity;
 
 impl Proxy {
@@ -268,7 +269,7 @@ impl Proxy {
         self.settle_answered(io, id, outcome);
     }
 
-    fn settle_answered(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
+    pub(crate) fn settle_answered(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
         self.flights[id].answered = io.now();
         self.settle(io, id, outcome);
     }
@@ -283,7 +284,12 @@ impl Proxy {
             silent: is_silent(flight.route.silence, response),
         };
         let home = flight.home;
+        let joins = matches!(flight.trail, Trail::Reads(_));
+        if matches!(flight.trail, Trail::Read(_)) {
+            self.keep_relayed(id, response);
+        }
         if let Home::Client(conn) = home
+            && !joins
             && let Some(client) = self.client(conn)
             && client.order.front() == Some(&id)
         {
@@ -308,8 +314,11 @@ impl Proxy {
     }
 
     /// Ends a flight with a complete reply. The reply leaves after all earlier replies.
-    pub(crate) fn settle(&mut self, io: &mut Io, id: u32, outcome: Outcome) {
+    pub(crate) fn settle(&mut self, io: &mut Io, id: u32, mut outcome: Outcome) {
         self.release_lane(io, id);
+        if !matches!(self.flights[id].trail, Trail::None) {
+            self.join_recalled(id, &mut outcome);
+        }
         let flight = &mut self.flights[id];
         flight.outcome = outcome;
         match flight.home {
@@ -381,6 +390,9 @@ impl Proxy {
 
     /// Records the outcome of a flight, and frees the flight.
     pub(crate) fn complete(&mut self, id: u32, bytes_out: usize) {
+        if !matches!(self.flights[id].trail, Trail::None) {
+            self.end_trail(id);
+        }
         let flight = &self.flights[id];
         if !flight.local {
             let hits = flight.outcome.hits;

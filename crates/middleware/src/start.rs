@@ -7,10 +7,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use knee_reactor::{Group, Shutdown};
-use knee_telemetry::{Middleware, MiddlewareGauges, Moment, Reporter};
+use knee_telemetry::{CacheCounts, Middleware, MiddlewareGauges, Moment, Reporter};
 
 use crate::config::{Config, Mode};
 use crate::health::Health;
+use crate::near::Near;
 use crate::proxy::{Proxy, lanes_of};
 use crate::queue::Shared;
 
@@ -68,6 +69,9 @@ pub fn start(
     let mut shared = None;
     let health =
         Arc::new(Health::new(config.servers.len(), config.threads, config.missed_bytes_max));
+    let near = config.cache.as_ref().map(|cache| {
+        Near::new(cache.bytes_max, cache.lifetime, config.limits.value_bytes_max, config.threads)
+    });
     let group = Group::start("net", config.threads, &loop_config, Some(listener), {
         |thread, wakers| {
             let shared = shared.get_or_insert_with(|| Shared::new(wakers, config.connections_max));
@@ -76,10 +80,12 @@ pub fn start(
                 Mode::Workers(_) => lanes_of(&config, thread) as u32,
             };
             let now = Moment::now();
-            let gauges = MiddlewareGauges::new(now.mono, workers, &names);
+            let mut gauges = MiddlewareGauges::new(now.mono, workers, &names);
+            gauges.cache = near.as_ref().map(|_| CacheCounts::default());
             let recorder = reporter.recorder(format!("net-{thread}"), gauges, now);
             let (config, shared) = (Arc::clone(&config), Arc::clone(shared));
-            Proxy::new(config, shared, Arc::clone(&health), thread, recorder, starting.clone())
+            let (health, near) = (Arc::clone(&health), near.clone());
+            Proxy::new(config, shared, health, near, thread, recorder, starting.clone())
         }
     })?;
     Ok(Running { group, tried, threads: config.threads })

@@ -223,6 +223,11 @@ pub struct Get<'a> {
 }
 
 impl<'a> Get<'a> {
+    /// `get` of `key_count` keys, at least one. `keys` has exactly one space before each key.
+    pub fn spaced(keys: &'a [u8], key_count: usize) -> Get<'a> {
+        Get { verb: GetVerb::Get, exptime: 0, key_count, keys, spaced_once: true }
+    }
+
     /// The keys, in order, repetitions included.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         Tokens::new(self.keys)

@@ -93,9 +93,9 @@ pub use reporter::{Reporter, Running, Stats};
 pub use requests::Counts;
 pub use role::{Gauges, Reading, Role};
 pub use roles::{
-    Bottleneck, BottleneckReason, Broker, BrokerGauges, BrokerReading, LATE_NS, Load, LoadClosing,
-    LoadGauges, Middleware, MiddlewareGauges, MiddlewareReading, RequestSpan, Store, StoreGauges,
-    VersionGauges,
+    Bottleneck, BottleneckReason, Broker, BrokerGauges, BrokerReading, CacheCounts, LATE_NS, Load,
+    LoadClosing, LoadGauges, Middleware, MiddlewareGauges, MiddlewareReading, RequestSpan, Store,
+    StoreGauges, VersionGauges,
 };
 pub use server_counts::ServerCounts;
 pub use stage::{

@@ -7,5 +7,5 @@ mod store;
 
 pub use broker::{Broker, BrokerGauges, BrokerReading};
 pub use load::{Bottleneck, BottleneckReason, LATE_NS, Load, LoadClosing, LoadGauges};
-pub use middleware::{Middleware, MiddlewareGauges, MiddlewareReading};
+pub use middleware::{CacheCounts, Middleware, MiddlewareGauges, MiddlewareReading};
 pub use store::{RequestSpan, Store, StoreGauges, VersionGauges};

@@ -5,6 +5,7 @@ mod absence;
 mod answers;
 mod batches;
 mod failures;
+mod near;
 mod odd_lines;
 mod replication;
 mod support;

@@ -28,6 +28,7 @@ pub(crate) fn config(mode: Mode, threads: usize, servers: &[SocketAddr]) -> Conf
         threads,
         sharded: false,
         batch_max: None,
+        cache: None,
         connections_max: 2000,
         idle_timeout: None,
         buffered_bytes_max: 256 << 20,

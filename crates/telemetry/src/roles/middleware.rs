@@ -35,8 +35,26 @@ pub struct MiddlewareGauges {
     pub http_requests: u64,
     /// Connections closed because they held memory and stood still while others waited.
     pub still_clients: u64,
+    /// Keys asked of the near cache; `None` without one.
+    pub cache: Option<CacheCounts>,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
+}
+
+/// Keys asked of a near cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Keys that it had.
+    pub hits: u64,
+    /// Keys that a server was asked for.
+    pub misses: u64,
+}
+
+impl CacheCounts {
+    fn add(&mut self, other: CacheCounts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+    }
 }
 
 impl MiddlewareGauges {
@@ -48,6 +66,7 @@ impl MiddlewareGauges {
             workers,
             http_requests: 0,
             still_clients: 0,
+            cache: None,
             servers: servers
                 .iter()
                 .map(|address| ServerCounts {
@@ -70,6 +89,7 @@ impl Gauges for MiddlewareGauges {
             workers: self.workers,
             http_requests: std::mem::take(&mut self.http_requests),
             still_clients: std::mem::take(&mut self.still_clients),
+            cache: self.cache.as_mut().map(std::mem::take),
             servers: self.servers.iter_mut().map(ServerCounts::take).collect(),
         }
     }
@@ -88,6 +108,8 @@ pub struct MiddlewareReading {
     pub http_requests: u64,
     /// Connections closed because they held memory and stood still while others waited.
     pub still_clients: u64,
+    /// Keys asked of the near cache; `None` without one.
+    pub cache: Option<CacheCounts>,
     /// The servers, in the order of the command line.
     pub servers: Vec<ServerCounts>,
 }
@@ -99,6 +121,9 @@ impl Reading for MiddlewareReading {
         self.workers = later.workers;
         self.http_requests += later.http_requests;
         self.still_clients += later.still_clients;
+        if let (Some(cache), Some(later)) = (&mut self.cache, later.cache) {
+            cache.add(later);
+        }
         for (server, later) in self.servers.iter_mut().zip(&later.servers) {
             server.add(later);
             server.up = later.up;
@@ -111,6 +136,9 @@ impl Reading for MiddlewareReading {
         self.workers += other.workers;
         self.http_requests += other.http_requests;
         self.still_clients += other.still_clients;
+        if let (Some(cache), Some(other)) = (&mut self.cache, other.cache) {
+            cache.add(other);
+        }
         for (server, other) in self.servers.iter_mut().zip(&other.servers) {
             server.add(other);
             server.up &= other.up;
@@ -137,6 +165,12 @@ impl Reading for MiddlewareReading {
                 gauge "knee_workers" "Worker slots." = f64::from(self.workers);
                 counter "knee_workers_busy_seconds_total" "Time that worker slots had a request in flight."
                     = self.busy.area_s.max(0.0);
+            });
+        }
+        if let Some(cache) = self.cache {
+            metrics.extend(metrics! {
+                counter "knee_cache_hits_total" "Keys that the near cache had." = cache.hits as f64;
+                counter "knee_cache_misses_total" "Keys that the near cache lacked: a server was asked." = cache.misses as f64;
             });
         }
         if !self.servers.is_empty() {
@@ -166,6 +200,10 @@ impl Serialize for MiddlewareReading {
         if self.workers > 0 {
             map.serialize_entry("workers", &self.workers)?;
             map.serialize_entry("workers_busy_s", &self.busy.area_s)?;
+        }
+        if let Some(cache) = self.cache {
+            map.serialize_entry("cache_hits", &cache.hits)?;
+            map.serialize_entry("cache_misses", &cache.misses)?;
         }
         map.end()
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use knee_telemetry::{
-    Bottleneck, BottleneckReason, HIGHEST_NS, Load, LoadClosing, LoadGauges, LoadTimes, Middleware,
-    MiddlewareGauges, MiddlewareTimes, Op, Sample, Stats, Store, StoreGauges, StoreTimes,
-    VersionGauges,
+    Bottleneck, BottleneckReason, CacheCounts, HIGHEST_NS, Load, LoadClosing, LoadGauges,
+    LoadTimes, Middleware, MiddlewareGauges, MiddlewareTimes, Op, Sample, Stats, Store,
+    StoreGauges, StoreTimes, VersionGauges,
 };
 use serde_json::Value;
 
@@ -129,6 +129,33 @@ fn pipelined_mode_has_no_workers() {
         assert_eq!(line.get("workers_busy_s"), None);
         assert!(line.get("queue_length_mean").is_some());
     }
+}
+
+#[test]
+fn near_cache_counts_over_threads_and_windows() {
+    let (mut reporter, sink, clock) = reporter::<Middleware>(Stats::Json);
+    let mut recorders: Vec<_> = ["net-0", "net-1"]
+        .map(|name| {
+            let mut gauges = MiddlewareGauges::new(clock.at(0).mono, 0, &[]);
+            gauges.cache = Some(CacheCounts::default());
+            reporter.recorder(name.to_owned(), gauges, clock.at(0))
+        })
+        .into();
+    let running = reporter.start().unwrap();
+    for recorder in &mut recorders {
+        recorder.gauges.cache = Some(CacheCounts { hits: 3, misses: 1 });
+        recorder.cut(clock.at(750));
+    }
+    recorders[0].gauges.cache = Some(CacheCounts { hits: 1, misses: 0 });
+    for recorder in recorders {
+        recorder.finish(clock.at(1250));
+    }
+    running.finish(|_| ());
+    let counts: Vec<_> = json_lines(&sink)
+        .iter()
+        .map(|line| [line["cache_hits"].as_u64().unwrap(), line["cache_misses"].as_u64().unwrap()])
+        .collect();
+    assert_eq!(counts, [[6, 2], [1, 0], [7, 2]]);
 }
 
 #[test]
