@@ -63,6 +63,10 @@ name = "throughput-for-writes" =>
   → 17: load: a factor's name needs quotes: "load.…" = […]
 workers = 8 } => workers = 8, pipelined = true }
   → 18: middleware.workers: cannot be given together with pipelined = true
+workers = 8 } => workers = 8, batch_max = 4 }
+  → 7: middleware.batch_max: needs pipelined = true: a worker slot has one request in flight
+workers = 8 } => workers = 8, cache_ms = 5 }
+  → 7: middleware.cache_ms: needs cache_mb = M: without it there is no cache
 kind = "memcached" } => address = ["a:1"] }
   → 8: store.address: should name hosts = 3 addresses, not 1
 hosts = 3, kind = "memcached" } => address = ["a:70000"] }

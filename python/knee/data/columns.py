@@ -82,7 +82,7 @@ STATIONS = pl.Schema(
         **_of(
             pl.Int64(),
             "connections in_flight late_sends late_max_ns wrong_values losses reconnects cut missing unanswered",
-            "thinks think_sum_ns memory_bytes items_stored evictions",
+            "thinks think_sum_ns memory_bytes items_stored evictions cache_hits cache_misses",
         ),
         **_SPAN,
         **_of(pl.Int64(), "keys versions snapshots_open"),
@@ -100,6 +100,8 @@ thread_cpu_max_s is the CPU time of the busiest thread over all kinds. beside_cp
 threads; null without other threads.
 
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
+
+cache_hits and cache_misses are the keys that a middleware's near cache had and lacked; null without one.
 
 For a versioned store only:
 

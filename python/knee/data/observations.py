@@ -50,6 +50,7 @@ def observations(dataset: Dataset) -> pl.DataFrame:
     connection_ms          the wait for a connection to a database, part of service_ms; null if unknown
     queue_length           waiting requests, time average, summed over the middlewares
     busy_workers           worker slots in use, time average, summed over the middlewares
+    cache_hit_ratio        share of the keys of gets that the middlewares' near caches had; null without them
     store_service_ms       the stores' own service time; null for a foreign store
     items, hits, misses, errors
                            in the clients' view
@@ -163,6 +164,7 @@ def _queues(stations: pl.DataFrame) -> pl.DataFrame:
         stations.filter(pl.col("role") == "middleware")
         .group_by(*RUN, "process")
         .agg(
+            pl.col("cache_hits", "cache_misses").sum(),
             pl.when(pl.col("queue_length_mean").is_not_null().any()).then(
                 (pl.col("queue_length_mean") * pl.col("seconds")).sum() / pl.col("seconds").sum()
             ),
@@ -176,6 +178,9 @@ def _queues(stations: pl.DataFrame) -> pl.DataFrame:
             .then(pl.col("queue_length_mean").sum())
             .alias("queue_length"),
             pl.when(pl.col("busy_workers").is_not_null().any()).then(pl.col("busy_workers").sum()),
+            (pl.col("cache_hits").sum() / (pl.col("cache_hits") + pl.col("cache_misses")).sum())
+            .fill_nan(None)
+            .alias("cache_hit_ratio"),
         )
     )
 

@@ -212,7 +212,8 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
     request there.
 
     A middleware sends each write to every store, and a sharded multi-get of n keys to min(n, stores) stores. A
-    middleware asks the stores in turn, so each has an equal share of the visits.
+    middleware asks the stores in turn, so each has an equal share of the visits. With a near cache, the visits of a
+    get are unknown.
     """
     sharded, keys = dataset.setting("middleware.multiget"), dataset.setting("workload.multiget")
     parts = (
@@ -220,6 +221,8 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
         .then(1)
         .when(pl.col("op") == "set")
         .then("stores")
+        .when(dataset.setting("middleware.cache_mb") > 0)
+        .then(None)
         .when((pl.col("op") == "multiget") & (sharded == "sharded"))
         .then(pl.min_horizontal("stores", keys.cast(pl.Int64)))
         .when(pl.col("op").is_in(["get", "multiget"]))

@@ -39,6 +39,11 @@ _QUANTITIES = (
         "connections are the limit.",
     ),
     (
+        "cache_hit_ratio",
+        "Hit ratio of the near cache",
+        "Share of the keys of gets that the middlewares answered without a store. Its hits have no service time.",
+    ),
+    (
         "middleware_response_ms",
         "Response time at the middleware (ms)",
         "Mean time from received to replied. The clients' response times also include the time between client and "

@@ -98,7 +98,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         return
     if store is None or middleware.address is not None:
         return
-    for field in ("pipelined", "multiget"):
+    for field in ("pipelined", "multiget", "batch_max", "cache_mb", "cache_ms"):
         if field in middleware.model_fields_set:
             yield ("system", "middleware", field), 'does not apply to protocol = "queue"'
     kind: Path = ("system", "store", "kind")

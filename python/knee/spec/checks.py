@@ -46,6 +46,10 @@ def _check_middleware(middleware: Middleware) -> Iterator[tuple[Path, str]]:
         yield workers, "cannot be given together with pipelined = true"
     elif not middleware.pipelined and middleware.workers is None and middleware.address is None:
         yield workers, "missing: give workers = N, or pipelined = true"
+    if middleware.batch_max is not None and not middleware.pipelined:
+        yield ("system", "middleware", "batch_max"), "needs pipelined = true: a worker slot has one request in flight"
+    if middleware.cache_ms is not None and not middleware.cache_mb:
+        yield ("system", "middleware", "cache_ms"), "needs cache_mb = M: without it there is no cache"
 
 
 def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path, str]]:

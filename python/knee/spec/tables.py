@@ -86,6 +86,9 @@ class Middleware(Table):
 
     pipelined every thread shares one pipelined connection per store, instead of worker slots
     multiget  whether a multi-get goes whole to one store, or is sharded over all stores
+    batch_max largest number of requests in one write to a store, if `pipelined`; by default all that arrive together
+    cache_mb  memory of a near cache, from which a middleware answers gets; 0 is none
+    cache_ms  lifetime of a value in the near cache; by default a second
 
     Of protocol "queue":
 
@@ -98,6 +101,9 @@ class Middleware(Table):
     workers: Annotated[int, Field(ge=1, le=65_536)] | None = None
     pipelined: bool = False
     multiget: Literal["whole", "sharded"] = "whole"
+    batch_max: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    cache_mb: Annotated[int, Field(ge=0, le=1_048_576)] = 0
+    cache_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
     connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
     combine: Annotated[int, Field(ge=1, le=1_000)] = 1
     link_mbit: _Link | None = None

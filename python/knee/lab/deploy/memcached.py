@@ -15,12 +15,14 @@ from knee.spec import Configuration, Middleware
 def middleware(process: str, tier: Middleware, host: str, servers: Sequence[str], clients: int) -> Command:
     """A middleware on a port of its own choice, in front of the stores at these addresses."""
     mode = ["--pipelined"] if tier.pipelined else ["--workers", str(tier.workers)]
+    switches = {"--batch-max": tier.batch_max, "--cache-mb": tier.cache_mb or None, "--cache-ms": tier.cache_ms}
     argv = [
         str(programs.find("knee-proxy")),
         *("--listen", f"{host}:0"),
         *addressed_to(servers),
         *mode,
         *("--threads", str(tier.threads), "--multiget", tier.multiget),
+        *(word for flag, value in switches.items() if value is not None for word in (flag, str(value))),
         *("--connections-max", str(clients + CONNECTIONS_SPARE)),
         *life(),
     ]
