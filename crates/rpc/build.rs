@@ -1,5 +1,10 @@
 //! Compiles the interfaces in `proto/`, without `protoc`.
 
+use std::path::Path;
+use std::{env, fs};
+
+use prost::Message;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let interfaces = protox::compile(
@@ -11,6 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ],
         ["proto"],
     )?;
+    let descriptors = Path::new(&env::var("OUT_DIR")?).join("descriptors.bin");
+    fs::write(descriptors, interfaces.encode_to_vec())?;
     tonic_prost_build::configure().bytes(".").compile_fds(interfaces)?;
     Ok(())
 }

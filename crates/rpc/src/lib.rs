@@ -5,6 +5,9 @@
 /// What all messages are.
 pub use prost::Message;
 
+/// The descriptors of all interfaces, as an encoded `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 /// `knee.kv.v1`: the versioned key-value store.
 #[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
 pub mod kv {

@@ -71,6 +71,12 @@ impl Outgoing {
     }
 }
 
+impl From<Outgoing> for tonic::body::Body {
+    fn from(outgoing: Outgoing) -> tonic::body::Body {
+        tonic::body::Body::new(outgoing)
+    }
+}
+
 impl Drop for Outgoing {
     fn drop(&mut self) {
         self.share.set_working(false);

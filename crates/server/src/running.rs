@@ -1,5 +1,6 @@
 //! A gRPC server on a port, from start to end.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +13,9 @@ use tokio::task::JoinHandle;
 use tonic::codegen::{Body, Bytes, Service, StdError, http};
 use tonic::transport::Server;
 
+use crate::beside::Interfaces;
 use crate::connections::Connection;
+use crate::messages::Outgoing;
 
 /// How often a connection without traffic is pinged, and how long its answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -69,25 +72,28 @@ pub struct Running {
 
 impl Running {
     /// Serves connections on the threads of `runtime` until `shutdown` begins. After that, running calls may take
-    /// `grace`. `service` answers all paths, as generated services do: a router would cost each call some copies and
-    /// boxes.
+    /// `grace`. Health checks and reflection are served beside `interfaces`.
     pub fn start<S, B>(
         runtime: Runtime,
         server: Server,
-        service: S,
+        interfaces: Interfaces<S>,
         connections: impl Stream<Item = io::Result<Connection>> + Send + 'static,
         shutdown: Shutdown,
         grace: Duration,
     ) -> Running
     where
-        S: Service<http::Request<tonic::body::Body>, Response = http::Response<B>>
-            + Clone
+        S: Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<B>,
+                Error = Infallible,
+            > + Clone
             + Send
             + 'static,
         S::Future: Send,
-        S::Error: Into<StdError> + Send,
-        B: Body<Data = Bytes, Error: Into<StdError>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<StdError>> + From<Outgoing> + Send + 'static,
     {
+        let (service, health) = interfaces.with_standard();
+        runtime.spawn(health.until(shutdown.watch()));
         let mut asked = shutdown.watch();
         let ends = async move {
             // An error means that no handle is left.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use knee_rpc::space::space_server::{Space as Interface, SpaceServer};
+use knee_rpc::DESCRIPTORS;
+use knee_rpc::space::space_server::{SERVICE_NAME, Space as Interface, SpaceServer};
 use knee_rpc::space::{
     GetStorageAttributesRequest, Machine, ReadRequest, ReadResponse, Status as SpaceStatus,
     StorageAttributes, WriteRequest, WriteResponse,
 };
 use knee_server::{
-    Bounded, Budget, Limits, Running, Shards, Share, Shutdown, Unserved, connections, listening,
-    recorders, runtime, server,
+    Bounded, Budget, Interfaces, Limits, Running, Shards, Share, Shutdown, Unserved, connections,
+    listening, recorders, runtime, server,
 };
 use knee_telemetry::{
     Middleware, MiddlewareGauges, MiddlewareTimes, Op, Reporter, Sample, elapsed_ns,
@@ -64,11 +65,17 @@ impl GrpcServer {
         let incoming = connections(listener, limits, budget, Arc::clone(&shards.connections));
         let service =
             SpaceServer::new(Service { space, doors }).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let service = Bounded::new(service, Arc::new(Meter(Arc::clone(&shards))) as _);
+        let meter: Arc<dyn Unserved> = Arc::new(Meter(Arc::clone(&shards)));
+        let interfaces = Interfaces {
+            service: Bounded::new(service, Arc::clone(&meter)),
+            names: &[SERVICE_NAME],
+            descriptors: DESCRIPTORS,
+            meter,
+        };
         runtime.spawn(Arc::clone(&shards).cut_every_second());
         let server = server(STREAMS_MAX);
         let running =
-            Running::start(runtime, server, service, incoming, Shutdown::default(), GRACE);
+            Running::start(runtime, server, interfaces, incoming, Shutdown::default(), GRACE);
         Ok(GrpcServer { running, shards, address })
     }
 

@@ -3,6 +3,7 @@
 mod chaos;
 mod durable;
 mod graph;
+mod interfaces;
 mod kv;
 mod memory;
 mod parent;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use knee_kv_store::Store;
-use knee_rpc::honu::storage_server::StorageServer;
-use knee_rpc::kv::key_value_server::KeyValueServer;
+use knee_rpc::DESCRIPTORS;
+use knee_rpc::honu::storage_server::{self as honu, StorageServer};
+use knee_rpc::kv::key_value_server::{self as kv, KeyValueServer};
 use knee_server::{
-    Bounded, Budget, Limits, Running, Shutdown, Unserved, connections, listening, runtime, server,
+    Bounded, Budget, Interfaces, Limits, Running, Shutdown, Unserved, connections, listening,
+    runtime, server,
 };
 use tonic::service::Routes;
 
@@ -67,11 +69,16 @@ impl GrpcServer {
         let key_value = KeyValueServer::new(service).max_decoding_message_size(message_bytes_max);
         let storage = StorageServer::new(honu).max_decoding_message_size(message_bytes_max);
         let services = Routes::new(Bounded::new(key_value, Arc::clone(&recorded)))
-            .add_service(Bounded::new(storage, recorded));
+            .add_service(Bounded::new(storage, Arc::clone(&recorded)));
+        let interfaces = Interfaces {
+            service: services.prepare(),
+            names: &[kv::SERVICE_NAME, honu::SERVICE_NAME],
+            descriptors: DESCRIPTORS,
+            meter: recorded,
+        };
         runtime.spawn(Arc::clone(shards).cut_every_second());
         let server = server(streams_max);
-        let services = services.prepare();
-        let running = Running::start(runtime, server, services, incoming, shutdown, grace);
+        let running = Running::start(runtime, server, interfaces, incoming, shutdown, grace);
         Ok(GrpcServer { running, safe, meter, syncing, address })
     }
 

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knee_rpc::queue::queue_server::QueueServer;
+use knee_rpc::DESCRIPTORS;
+use knee_rpc::queue::queue_server::{QueueServer, SERVICE_NAME};
 use knee_server::{
-    Bounded, Budget, Limits, Running, Shutdown, connections, listening, program, server,
+    Bounded, Budget, Interfaces, Limits, Running, Shutdown, connections, listening, program, server,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
@@ -153,8 +154,14 @@ impl Serving {
         };
         let service =
             QueueServer::new(service).max_decoding_message_size(settings.request_bytes_max());
-        let service = Bounded::new(service, Arc::clone(&meter) as _);
-        let running = Running::start(runtime, server, service, incoming, shutdown, settings.grace);
+        let interfaces = Interfaces {
+            service: Bounded::new(service, Arc::clone(&meter) as _),
+            names: &[SERVICE_NAME],
+            descriptors: DESCRIPTORS,
+            meter: Arc::clone(&meter) as _,
+        };
+        let running =
+            Running::start(runtime, server, interfaces, incoming, shutdown, settings.grace);
         Ok(Serving { running, meter, address })
     }
 
