@@ -20,7 +20,7 @@ use super::meter::Call;
 use super::refusal::missing;
 use super::service::Service;
 use super::watch::Watch;
-use super::write::{in_version, put};
+use super::write::in_version;
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -62,9 +62,7 @@ impl KeyValue for Service {
     ) -> Result<Response<WriteResponse>, Status> {
         let (call, request) = self.meter.call(Op::Insert, request);
         let InsertRequest { key, value, request } = request;
-        let (value, now) = (value.unwrap_or_default(), now());
-        let action = put(&value, now);
-        call.answered(self.write_one(&key, Condition::Absent, action, request, now).await)
+        call.answered(self.put_one(&key, Condition::Absent, value, request).await)
     }
 
     async fn update(
@@ -73,17 +71,13 @@ impl KeyValue for Service {
     ) -> Result<Response<WriteResponse>, Status> {
         let (call, request) = self.meter.call(Op::Update, request);
         let UpdateRequest { key, value, request } = request;
-        let (value, now) = (value.unwrap_or_default(), now());
-        let action = put(&value, now);
-        call.answered(self.write_one(&key, Condition::Present, action, request, now).await)
+        call.answered(self.put_one(&key, Condition::Present, value, request).await)
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<WriteResponse>, Status> {
         let (call, request) = self.meter.call(Op::Put, request);
         let PutRequest { key, value, if_version, request } = request;
-        let (value, now) = (value.unwrap_or_default(), now());
-        let (condition, action) = (in_version(if_version), put(&value, now));
-        call.answered(self.write_one(&key, condition, action, request, now).await)
+        call.answered(self.put_one(&key, in_version(if_version), value, request).await)
     }
 
     async fn append(

@@ -49,6 +49,13 @@ pub(super) fn check_range(start: &[u8], end: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
+pub(super) fn valueless(key: &[u8]) -> Status {
+    Status::invalid_argument(format!(
+        "the request has no value for key {}: set value, to a message without fields for an empty value",
+        shown(key)
+    ))
+}
+
 pub(super) fn missing(key: &[u8]) -> Status {
     Status::not_found(format!("key {} is not there", shown(key)))
 }

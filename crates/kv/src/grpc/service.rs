@@ -22,14 +22,14 @@ use super::blocking::blocking;
 use super::init::Loads;
 use super::meter::{Call, Meter};
 use super::refusal::{
-    check_key, damaged, missing, missing_in_version, uncopied, unreadable, unreclaimed,
+    check_key, damaged, missing, missing_in_version, uncopied, unreadable, unreclaimed, valueless,
 };
 use super::safe::Safe;
 use super::scan::{Place, Scan, entry};
 use super::settings::GrpcSettings;
 use super::tally::Tally;
 use super::watch::Watch;
-use super::write::{Refused, SegmentPermit, Tried, written, written_at_once};
+use super::write::{Refused, SegmentPermit, Tried, put, written, written_at_once};
 
 const HISTORY_PART: usize = 1024;
 /// Memory of a change in a bulk put besides its bytes. The write, its outcome and its place take 512 bytes. The decoded
@@ -161,6 +161,19 @@ impl Service {
         self.write(&[Write { key, condition, action }], request, now).await
     }
 
+    /// Writes a key, unless the request has no value. An empty value has a message without fields.
+    pub(super) async fn put_one(
+        &self,
+        key: &[u8],
+        condition: Condition,
+        value: Option<kv::Value>,
+        request: Option<kv::RequestId>,
+    ) -> Result<WriteResponse, Status> {
+        let value = value.ok_or_else(|| valueless(key))?;
+        let now = now();
+        self.write_one(key, condition, put(&value, now), request, now).await
+    }
+
     pub(super) async fn read_in_version(
         &self,
         ReadAtRequest { key, version }: ReadAtRequest,
@@ -225,6 +238,9 @@ impl Service {
         mut bulk: BulkPutRequest,
         call: &Call,
     ) -> Result<WriteResponse, Status> {
+        if bulk.changes.is_empty() {
+            return Err(Status::invalid_argument("the bulk put has no changes: give at least one"));
+        }
         call.take(bulk.changes.len() * CHANGE_BYTES)?;
         self.tally.call(&self.tally.writes);
         let (mut permit, mut patience) = (None, Patience::default());

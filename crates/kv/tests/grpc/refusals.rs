@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use knee_kv_store::{KEY_BYTES_MAX, Store as Versioned, StoreOptions};
 use knee_rpc::kv::{
-    AppendRequest, Change, HistoryRequest, PutRequest, ReadAtRequest, ScanRequest, WatchRequest,
+    AppendRequest, Change, HistoryRequest, InsertRequest, PutRequest, ReadAtRequest, ScanRequest,
+    UpdateRequest, WatchRequest,
 };
 use tonic::Code;
 
@@ -55,6 +56,15 @@ async fn wrong_request_is_refused_with_the_reason() {
     failed.push((error, Code::Aborted, "key 'there' is in version 1, not in version 7"));
     let error = bulk_put(&mut client, twice).await.err();
     failed.push((error, Code::InvalidArgument, "key 'a' is written twice"));
+    let error = bulk_put(&mut client, Vec::new()).await.err();
+    failed.push((error, Code::InvalidArgument, "the bulk put has no changes: give at least one"));
+    let valueless = "the request has no value for key 'there': set value";
+    let put_request = PutRequest { key: "there".into(), ..PutRequest::default() };
+    failed.push((client.put(put_request).await.err(), Code::InvalidArgument, valueless));
+    let insert_request = InsertRequest { key: "there".into(), ..InsertRequest::default() };
+    failed.push((client.insert(insert_request).await.err(), Code::InvalidArgument, valueless));
+    let update_request = UpdateRequest { key: "there".into(), ..UpdateRequest::default() };
+    failed.push((client.update(update_request).await.err(), Code::InvalidArgument, valueless));
     let error = bulk_put(&mut client, vec![idle]).await.err();
     failed.push((error, Code::InvalidArgument, "change 0 has no action"));
     let error = client.scan(scan("b", "a", "")).await.err();
@@ -107,6 +117,9 @@ async fn wrong_request_is_refused_with_the_reason() {
     }
     assert!(rest(begin(&mut client, scan("a", "a", "")).await).await.unwrap().is_empty());
     assert_eq!(delete(&mut client, b"not").await.unwrap(), 0);
+    // An empty value is one.
+    let version = update(&mut client, b"there", b"").await.unwrap();
+    assert_eq!(read(&mut client, b"there").await.unwrap(), (Vec::new(), version));
     assert_eq!(rest(begin(&mut client, everything()).await).await.unwrap().len(), 1);
     assert_eq!(stats(&mut client).await.scans_open, 0);
 }
