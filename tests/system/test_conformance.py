@@ -55,6 +55,8 @@ CONTESTANTS = [
     Contestant("kv", lambda systems: systems.kv()),
     Contestant("kv-versions", lambda systems: systems.kv(None, "--consistency", "sequential", "--threads", "2")),
     Contestant("kv-data", lambda systems: systems.kv(None, "--data", systems.folder())),
+    Contestant("kv-dally", lambda systems: systems.kv(None, "--data", systems.folder(), "--dally-us", "300")),
+    Contestant("kv-batch", lambda systems: systems.kv(None, "--data", systems.folder(), "--batch-max", "1")),
     Contestant("workers-1", _behind_proxy(1, "--workers", "8")),
     Contestant("workers-3", _behind_proxy(3, "--workers", "8")),
     Contestant("workers-3-sharded", _behind_proxy(3, "--workers", "8", "--multiget", "sharded")),

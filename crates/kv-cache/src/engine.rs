@@ -5,6 +5,7 @@
 //! change atomic, and gives every changed item a new version.
 
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 use crate::versions;
 
@@ -243,6 +244,12 @@ pub trait Engine {
     #[inline]
     fn is_unsettled(&self) -> bool {
         false
+    }
+
+    /// When [`Engine::settle`] should begin, if more changes before that would share its wait. `None`: at once.
+    #[inline]
+    fn settles_at(&self) -> Option<Instant> {
+        None
     }
 
     /// Changes the memory limit, and evicts items until the limit holds. Returns false, without any change, if the

@@ -289,12 +289,12 @@ impl Directory {
         Ok((file, keys))
     }
 
-    /// Hands a segment's records to the system, perhaps with zeros `ahead` of them.
+    /// Hands a segment's records before `end` to the system, perhaps with zeros `ahead` of them.
     ///
     /// Zeros go ahead of small groups that are synced next. Otherwise each group would be the first write to reserved
     /// blocks. Then fdatasync would wait for the journal of the file system.
-    pub(crate) fn write(&self, segment: &Segment, ahead: bool) -> io::Result<()> {
-        let filled = segment.filled();
+    pub(crate) fn write(&self, segment: &Segment, end: usize, ahead: bool) -> io::Result<()> {
+        let filled = segment.filled().min(end);
         let Some(growing) = self.files().get(&segment.id).cloned() else { return Ok(()) };
         let Growing { file, written: from, ahead: mut zeroed, .. } = growing;
         if from < filled {
@@ -470,7 +470,7 @@ mod tests {
         ] {
             let segment = directory.create(id, 1 << 20).unwrap();
             put(&segment, value);
-            directory.write(&segment, is_ahead).unwrap();
+            directory.write(&segment, usize::MAX, is_ahead).unwrap();
             directory.sync().unwrap();
             let blocks = written_blocks(&directory.file(id));
             let least = segment.filled() + if ahead { AHEAD_BYTES } else { 0 };
@@ -484,9 +484,9 @@ mod tests {
         // Zeros end at the end of the segment, and later records replace them.
         let segment = directory.create(4, AHEAD_BYTES).unwrap();
         put(&segment, b"1");
-        directory.write(&segment, true).unwrap();
+        directory.write(&segment, usize::MAX, true).unwrap();
         put(&segment, b"2");
-        directory.write(&segment, true).unwrap();
+        directory.write(&segment, usize::MAX, true).unwrap();
         let file = fs::read(directory.file(4)).unwrap();
         assert_eq!(file.len() as u64, FILE_HEAD_BYTES + AHEAD_BYTES as u64);
         let records = segment.written(0, segment.filled());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use knee_kv_cache::engine::{Change, Engine, Figures, Head, Item, Refused, Second, Version};
 
@@ -122,6 +123,10 @@ impl Engine for Items {
 
     fn settle(&mut self) -> Result<(), String> {
         self.store.sync(std::mem::take(&mut self.seen)).map_err(|error| error.to_string())
+    }
+
+    fn settles_at(&self) -> Option<Instant> {
+        if self.is_unsettled() { self.store.dallies_until() } else { None }
     }
 
     #[inline]

@@ -67,6 +67,8 @@ pub use scan::{Scanned, Visited};
 pub use snapshot::Snapshot;
 pub use store::Store;
 pub use table::Damage;
-pub use types::{Committed, Consistency, DirectoryOptions, Durability, StoreOptions, Unwritable};
+pub use types::{
+    Committed, Consistency, DirectoryOptions, Durability, Grouping, StoreOptions, Unwritable,
+};
 pub use watch::{Event, Listener, What};
 pub use write::WriteError;

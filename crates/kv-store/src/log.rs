@@ -28,7 +28,7 @@ use super::figures::CommitCounters;
 use super::place::{Location, SEGMENT_BYTES_MAX, SegmentId};
 use super::record::{HEAD_BYTES, OnDisk, Record, Sequence};
 use super::segment::Segment;
-use super::types::{Durability, Unwritable, lock};
+use super::types::{Durability, Grouping, Unwritable, lock};
 
 /// The smallest segment size: there is room for a delete record with a short key, and for the seal.
 const SEGMENT_BYTES_MIN: usize = 1024;
@@ -54,6 +54,10 @@ pub(crate) struct Log {
     spares: Spares,
     next: AtomicU32,
     turns: Mutex<Turns>,
+    /// How commits share syncs. Without it, a turn begins at once, and takes all commits.
+    grouping: OnceLock<Grouping>,
+    /// The thread that waits with its turn for further commits. It waits for changes of `head`.
+    company: Condvar,
     /// Locked while records are handed to the system, so that it gets them in order.
     handing: Mutex<()>,
     /// In a turn, one thread writes all records appended so far ([`Turns`]). Threads wait at the first condition for
@@ -150,7 +154,7 @@ impl Log {
             Durability::Always | Durability::Interval(_) => Location::new(active.id, 0).to_bits(),
             Durability::None => 0,
         };
-        let head = Head { active, last, ungrouped: 0, full: Vec::new() };
+        let head = Head::new(active, last);
         let taken = segments.values().map(|segment| segment.reserved as u64).sum();
         Ok(Log {
             room: AtomicUsize::new(head.room()),
@@ -166,6 +170,8 @@ impl Log {
             spares: Spares::new(spare, shortage.as_ref()),
             next: AtomicU32::new(next),
             turns: Mutex::default(),
+            grouping: OnceLock::new(),
+            company: Condvar::new(),
             handing: Mutex::default(),
             turn_over: [Condvar::new(), Condvar::new()],
             synced: AtomicU64::new(last),
@@ -242,6 +248,13 @@ impl Log {
     /// The last complete commit.
     pub(crate) fn last(&self) -> Sequence {
         lock(&self.head).last
+    }
+
+    /// Sets how commits share syncs, unless the log does not wait for syncs.
+    pub(crate) fn group_commits(&self, grouping: Grouping) {
+        if self.durability() == Some(Durability::Always) {
+            let _ = self.grouping.set(grouping);
+        }
     }
 
     /// The last commit that is as durable as configured.

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knee_kv_cache::KeyHash;
 use knee_kv_cache::versions::{CommitFigures, Figures};
@@ -24,7 +24,7 @@ use super::requests::Requests;
 use super::room::Room;
 use super::snapshots::Snapshots;
 use super::table::{Damage, Table};
-use super::types::{Durability, StoreOptions, Unwritable, lock};
+use super::types::{Durability, Grouping, StoreOptions, Unwritable, lock};
 use super::watch::{Listener, Watches};
 
 /// A versioned store; clones are handles to the same one.
@@ -125,6 +125,16 @@ impl Store {
     /// When a write to the disk fails: the commit may be lost, and no client may see it.
     pub fn sync(&self, sequence: Sequence) -> Result<(), Unwritable> {
         if self.0.log.synced() >= sequence { Ok(()) } else { self.0.log.sync(sequence) }
+    }
+
+    /// Sets how commits share syncs. Takes effect once, and only with [`Durability::Always`].
+    pub fn group_commits(&self, grouping: Grouping) {
+        self.0.log.group_commits(grouping);
+    }
+
+    /// Until when a sync waits for further commits; `None` if it waits for none.
+    pub(super) fn dallies_until(&self) -> Option<Instant> {
+        self.0.log.dallies_until()
     }
 
     /// The last commit that is as durable as configured: clients may see commits up to it.

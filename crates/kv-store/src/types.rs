@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use knee_kv_cache::engine::Version;
 
@@ -73,6 +74,16 @@ pub enum Durability {
     Interval(u32),
     /// Whenever the system writes its cache. The system has it before a client sees it.
     None,
+}
+
+/// How commits share the syncs of a log with [`Durability::Always`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grouping {
+    /// How long a commit may wait for other commits before its sync begins, counted from the commit. A commit that
+    /// waited as long for another sync does not wait further.
+    pub dally: Duration,
+    /// The largest number of commits in one sync, at least 1.
+    pub commits_max: usize,
 }
 
 /// Why nothing was appended.

@@ -12,6 +12,7 @@ mod engine;
 mod forgotten;
 mod full;
 mod full_disk;
+mod grouping;
 mod harm;
 mod history;
 mod lists;

@@ -362,6 +362,11 @@ impl<E: Engine> Handler for Server<E> {
         self.commands.engine().is_unsettled()
     }
 
+    /// A sync may wait for company.
+    fn waits_until(&mut self) -> Option<Instant> {
+        self.commands.engine().settles_at()
+    }
+
     fn on_batch_end(&mut self, io: &mut Io) {
         // No answer of the batch has left yet.
         if let Err(why) = self.commands.engine().settle() {

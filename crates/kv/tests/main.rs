@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod company;
 mod front;
 mod graph;
 mod graph_killed;

@@ -76,6 +76,11 @@ pub trait Handler {
         false
     }
 
+    /// Until when the batch should wait for further events. `None` ends it at once. Output leaves at its end.
+    fn waits_until(&mut self) -> Option<Instant> {
+        None
+    }
+
     /// All events of the batch were handled. The loop sends the output after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
@@ -147,6 +152,20 @@ impl<H: Handler> EventLoop<H> {
                 }
                 if events.is_empty() && self.io.queued.is_empty() {
                     break;
+                }
+                self.take_up(&events, &mut scratch);
+            }
+
+            while !self.io.stopping
+                && let Some(until) = self.handler.waits_until()
+                && Instant::now() < until
+            {
+                // The poll's own limit has whole milliseconds.
+                self.io.timers.arm_for(until)?;
+                let wait = (!self.io.queued.is_empty()).then_some(Duration::ZERO);
+                match self.poll.poll(&mut events, wait) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    outcome => outcome?,
                 }
                 self.take_up(&events, &mut scratch);
             }

@@ -44,6 +44,12 @@ impl Timers {
         self.armed = None;
     }
 
+    /// Makes the alarm fire at this time, whatever the deadlines are. The next `arm` sets it for them again.
+    pub(crate) fn arm_for(&mut self, at: Instant) -> io::Result<()> {
+        self.armed = None;
+        self.alarm.set(at)
+    }
+
     /// Makes the alarm fire at the earliest deadline. This costs a system call only if the alarm's time has passed, or
     /// is later than this deadline.
     pub(crate) fn arm(&mut self, now: Instant) -> io::Result<()> {

@@ -136,7 +136,7 @@ fn unfinished_copy_is_removed_with_a_message() {
 #[test]
 fn wrong_flag_exits_with_2_and_the_reason() {
     let small = ["--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--grpc-memory-mb", "8"];
-    let rows: [(&[&str], &str); 16] = [
+    let rows: [(&[&str], &str); 19] = [
         (
             &small,
             "--grpc-memory-mb 8 is too little for values of --value-bytes-max 1048576: it takes",
@@ -157,6 +157,12 @@ fn wrong_flag_exits_with_2_and_the_reason() {
         (&["--data", "/nowhere", "--durability", "interval:0"], "\"0\" is not a number"),
         (&["--durability", "none"], "--data"),
         (&["--repair"], "--data"),
+        (&["--dally-us", "100"], "--data"),
+        (
+            &["--data", "/nowhere", "--durability", "none", "--dally-us", "100"],
+            "they need --durability always",
+        ),
+        (&["--data", "/nowhere", "--batch-max", "0"], "--batch-max"),
         (&["--init-dir", "/tmp"], "--grpc"),
         (&["--nonsense"], "--nonsense"),
     ];

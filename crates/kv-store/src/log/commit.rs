@@ -1,7 +1,7 @@
 //! Begins a commit and appends its records.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Condvar, MutexGuard};
 
 use super::Log;
 use super::head::Head;
@@ -50,8 +50,9 @@ impl Log {
         self.forget_full(&mut head);
         head.last += 1;
         let (sequence, on_disk) = (head.last, self.on_disk());
+        let group = self.grouping.get().map(|grouping| (grouping.commits_max, &self.company));
         let room = &self.room;
-        Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, on_disk })
+        Ok(Commit { sequence, head, room, fresh, is_begun: false, is_noted: false, group, on_disk })
     }
 
     /// Begins to move a record of an earlier commit to the end of the log. Moves free a segment. So they may use the
@@ -68,8 +69,8 @@ impl Log {
         let fresh = self.enter(fresh);
         self.forget_full(&mut head);
         let on_disk = self.on_disk();
-        let (sequence, room) = (record.sequence, &self.room);
-        Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, on_disk })
+        let (sequence, room, group) = (record.sequence, &self.room, None);
+        Ok(Commit { sequence, head, room, fresh, is_begun: true, is_noted: false, group, on_disk })
     }
 
     /// Takes a segment for a record of `bytes`. The commit has already taken `before` segments. It may exceed the
@@ -106,6 +107,8 @@ pub(crate) struct Commit<'a> {
     is_begun: bool,
     /// Whether the active segment has noted a request with an id.
     is_noted: bool,
+    /// The largest number of commits in a sync, and the thread that waits for them, if the log has a grouping.
+    group: Option<(usize, &'a Condvar)>,
     on_disk: OnDisk,
     head: MutexGuard<'a, Head>,
     room: &'a AtomicUsize,
@@ -127,10 +130,19 @@ impl Commit<'_> {
             self.head.active.note_request();
             self.is_noted = true;
         }
-        self.head.ungrouped += 1;
+        self.head.appended += 1;
         let first = !std::mem::replace(&mut self.is_begun, true);
         let at = self.head.active.append(&Record { first, on_disk: self.on_disk, ..*record });
         self.room.store(self.head.room(), Ordering::Relaxed);
+        if let Some((commits_max, company)) = self.group
+            && !record.more
+            && !record.moved
+        {
+            self.head.note_end(self.sequence);
+            if self.head.ends.len() == commits_max {
+                company.notify_one();
+            }
+        }
         at
     }
 }

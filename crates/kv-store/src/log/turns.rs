@@ -11,9 +11,8 @@ use std::thread;
 use std::time::Instant;
 
 use super::Log;
-use super::head::Turns;
+use super::head::{Group, Turns};
 use crate::directory::Directory;
-use crate::place::Location;
 use crate::record::Sequence;
 use crate::segment::Segment;
 use crate::types::{Durability, Unwritable, lock};
@@ -37,25 +36,23 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The records that one turn writes.
-#[derive(Debug)]
-struct Group {
-    /// The last commit of the group.
-    last: Sequence,
-    records: u64,
-    full: Vec<Arc<Segment>>,
-    active: Arc<Segment>,
-    /// The end of the group: always the end of a commit.
-    end: Location,
-}
-
 impl Log {
     /// Makes everything up to this commit as durable as configured, with all records that other threads have appended
     /// by then.
     pub(crate) fn sync(&self, up_to: Sequence) -> Result<(), Unwritable> {
         match &self.directory {
             Some(directory) if self.synced() < up_to => match self.durability {
-                Durability::Always => self.write_out_in_turn(directory, up_to),
+                Durability::Always if self.grouping.get().is_none() => {
+                    self.write_out_in_turn(directory, up_to)
+                }
+                Durability::Always => {
+                    // A turn may have no place for this commit.
+                    let up_to = up_to.min(self.last());
+                    while self.synced() < up_to {
+                        self.write_out_in_turn(directory, up_to)?;
+                    }
+                    Ok(())
+                }
                 Durability::Interval(_) | Durability::None => self.hand_over(directory, up_to),
             },
             _ => Ok(()),
@@ -73,25 +70,30 @@ impl Log {
             let head = lock(&self.head);
             (head.last, head.full.clone(), Arc::clone(&head.active))
         };
-        self.write_files(directory, full.iter().chain([&active]))?;
+        self.write_files(directory, full.iter().chain([&active]), usize::MAX)?;
         self.synced.fetch_max(last, Ordering::Release);
         Ok(())
     }
 
-    /// Writes the records of these segments to their files, without waiting for the disk.
+    /// Writes the records of these segments to their files, of the last one those before `end`, without waiting for
+    /// the disk.
     fn write_files<'a>(
         &self,
         directory: &Directory,
-        mut segments: impl Iterator<Item = &'a Arc<Segment>>,
+        segments: impl Iterator<Item = &'a Arc<Segment>>,
+        end: usize,
     ) -> Result<(), Unwritable> {
         if let Some(why) = self.broken.get() {
             return Err(Unwritable::Broken(why.clone()));
         }
         // Zeros only help a group that is synced next: see [`Directory::write`].
         let ahead = self.durability == Durability::Always;
-        segments
-            .try_for_each(|segment| directory.write(segment, ahead))
-            .map_err(|error| self.broken_by(&error))
+        let mut segments = segments.peekable();
+        while let Some(segment) = segments.next() {
+            let end = if segments.peek().is_some() { usize::MAX } else { end };
+            directory.write(segment, end, ahead).map_err(|error| self.broken_by(&error))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn write_out(&self) -> Result<(), Unwritable> {
@@ -106,7 +108,7 @@ impl Log {
         }
     }
 
-    /// Waits for the turn whose group has this commit, or takes that turn.
+    /// Waits for the turn whose group has this commit, or takes that turn. A group with a limit may lack it.
     fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
         let mut turns = lock(&self.turns);
         let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
@@ -122,27 +124,43 @@ impl Log {
                 _ => Ok(()),
             };
         }
+        let is_upkeep = up_to == Sequence::MAX;
+        if !is_upkeep {
+            turns = self.dally(turns, own);
+        }
         // Both locks are held while the group is taken. `turns`: each thread that waits for this turn has appended its
         // commit before, so the group has it; later threads see `up_to`. `handing`: no thread hands later records to
         // the system before those of the group.
         let handing = lock(&self.handing);
-        let group = self.take_group();
+        let commits_max = self.grouping.get().filter(|_| !is_upkeep).map(|one| one.commits_max);
+        let group = lock(&self.head).take_group(commits_max.unwrap_or(usize::MAX));
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
         let _turn = Turn { log: self, number: own };
         self.write_group(directory, &group, handing)
     }
 
-    /// Takes all records that no turn has taken.
-    fn take_group(&self) -> Group {
+    /// Until when a turn waits for further commits; `None` if it waits for none.
+    pub(crate) fn dallies_until(&self) -> Option<Instant> {
+        self.grouping.get().and_then(|grouping| lock(&self.head).dallies_until(*grouping))
+    }
+
+    /// Takes the turn `own`, and waits for further commits. Threads that come in this time wait for this turn.
+    fn dally<'a>(&'a self, mut turns: MutexGuard<'a, Turns>, own: usize) -> MutexGuard<'a, Turns> {
+        let Some(grouping) = self.grouping.get() else { return turns };
         let mut head = lock(&self.head);
-        Group {
-            last: head.last,
-            records: std::mem::take(&mut head.ungrouped),
-            full: std::mem::take(&mut head.full),
-            active: Arc::clone(&head.active),
-            end: head.end(),
+        if head.dallies_until(*grouping).is_none() {
+            return turns;
         }
+        *turns = Turns { taken: true, turn: own, up_to: Sequence::MAX };
+        drop(turns);
+        while let Some(until) = head.dallies_until(*grouping) {
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = self.company.wait_timeout(head, left);
+            (head, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(head);
+        lock(&self.turns)
     }
 
     fn write_group(
@@ -154,7 +172,8 @@ impl Log {
         let began = Instant::now();
         let safely = self.durability != Durability::None;
         let mut segments = group.full.iter().chain([&group.active]);
-        self.write_files(directory, segments.clone())?;
+        let end = if group.is_part { group.end.offset() } else { usize::MAX };
+        self.write_files(directory, segments.clone(), end)?;
         drop(handing);
         if safely {
             segments

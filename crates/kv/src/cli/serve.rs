@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use knee_kv_cache::MemoryLimits;
-use knee_kv_store::{Durability, History, Keeper, Store, remove_unfinished_copies};
+use knee_kv_store::{Durability, Grouping, History, Keeper, Store, remove_unfinished_copies};
 use knee_reactor::Shutdown;
 use knee_server::Trace;
 use knee_server::program::{
@@ -22,6 +22,8 @@ use crate::{PROGRAM, grpc};
 /// Longer times than these thirty years are a mistake, and would overflow the clock.
 const SECONDS_MAX: u64 = 1_000_000_000;
 const THREADS_MAX: u64 = 256;
+/// A write that waits longer than a second looks lost to its client.
+const DALLY_US_MAX: u64 = 1_000_000;
 /// How long old versions are kept by default.
 const HISTORY: History = History::Seconds(60);
 /// Number of locks of a versioned store per thread.
@@ -66,6 +68,14 @@ pub(super) struct Serve {
     #[arg(long, value_name = "WHEN", default_value = "always", requires = "data",
           value_parser = durability)]
     durability: Durability,
+    /// Before a sync, a commit waits up to N microseconds for other commits. Needs --durability always.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "data",
+          value_parser = clap::value_parser!(u64).range(..=DALLY_US_MAX))]
+    dally_us: u64,
+    /// Largest number of commits in one sync; 1 syncs each commit alone. Needs --durability always. [default: all
+    /// commits that wait]
+    #[arg(long, value_name = "N", requires = "data", value_parser = clap::value_parser!(u64).range(1..))]
+    batch_max: Option<u64>,
     /// The order that versions show: of all writes (linearizable, the default), or of each key's writes. The store
     /// keeps versions also without --data.
     #[arg(long, value_name = "ORDER")]
@@ -235,7 +245,27 @@ impl Serve {
             repair: self.repair,
             stripes: self.threads as usize * STRIPES_PER_THREAD,
         };
-        flags.open()
+        let grouping = self.grouping()?;
+        let opened = flags.open()?;
+        if let (Some(store), Some(grouping)) = (&opened, grouping) {
+            store.group_commits(grouping);
+        }
+        Ok(opened)
+    }
+
+    /// How commits share syncs, if a flag says so.
+    fn grouping(&self) -> Result<Option<Grouping>, Failure> {
+        if self.dally_us == 0 && self.batch_max.is_none() {
+            return Ok(None);
+        }
+        if self.durability != Durability::Always {
+            return Err(Failure::usage(
+                "--dally-us and --batch-max concern syncs before answers: they need --durability always"
+                    .to_owned(),
+            ));
+        }
+        let commits_max = self.batch_max.map_or(usize::MAX, |commits| commits as usize);
+        Ok(Some(Grouping { dally: Duration::from_micros(self.dally_us), commits_max }))
     }
 
     /// Refuses directories that cannot be read.

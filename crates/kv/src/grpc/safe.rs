@@ -76,13 +76,10 @@ fn serve(store: &Store, waiters: &Receiver<Option<Waiting>>) {
             ends = waiting.is_none();
             waiting
         }));
-        let last = group.iter().map(|waiting| waiting.sequence).max().unwrap_or(0);
-        let outcome = store.sync(last);
+        // Usually the first sync has the commits of all.
         for Waiting { sequence, answer } in group {
-            // The disk failed, but this commit may have been synced before.
-            let safe = if outcome.is_ok() { Ok(()) } else { store.sync(sequence) };
             // Sending fails if the call was cancelled.
-            let _ = answer.send(safe);
+            let _ = answer.send(store.sync(sequence));
         }
     }
 }

@@ -10,7 +10,7 @@ mod readers;
 mod refusals;
 mod repeating;
 mod seed;
-mod serving;
+pub(crate) mod serving;
 mod telemetry;
 mod unread;
 mod watching;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use knee_kv_store::{Consistency, DirectoryOptions, Durability, Store, StoreOptions};
+use knee_kv_store::{Consistency, DirectoryOptions, Durability, Grouping, Store, StoreOptions};
 
 use self::history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
 use self::memcached::Memcached;
@@ -162,6 +162,38 @@ fn durable_stores_keep_their_promise() {
     }
 }
 
+/// The switches that change how commits share syncs.
+const SWITCHES: [Grouping; 3] = [
+    Grouping { dally: Duration::from_micros(500), commits_max: usize::MAX },
+    Grouping { dally: Duration::ZERO, commits_max: 1 },
+    Grouping { dally: Duration::from_micros(500), commits_max: 3 },
+];
+
+#[test]
+fn stores_with_switches_of_syncs_keep_their_promise() {
+    for consistency in [Consistency::Linearizable, Consistency::Sequential] {
+        for (number, grouping) in SWITCHES.into_iter().enumerate() {
+            let directory = Directory::new(&format!("{consistency:?}-switch-{number}"));
+            let store = directory.open(consistency, Durability::Always);
+            store.group_commits(grouping);
+            check(&store, consistency, 2);
+        }
+    }
+}
+
+#[test]
+fn stores_with_switches_of_syncs_keep_their_promise_behind_both_protocols() {
+    for (number, grouping) in SWITCHES.into_iter().enumerate() {
+        for subject in OF_ONE {
+            let directory = Directory::new(&format!("{:?}-both-{number}", subject.0));
+            let store = directory.open(subject.0, Durability::Always);
+            store.group_commits(grouping);
+            let rejected = first_rejected_over_both(&store, subject, None, soak() as u64);
+            assert_eq!(rejected, None, "{subject:?} with {grouping:?}");
+        }
+    }
+}
+
 /// The first of `histories` histories over the network that breaks the promise.
 fn first_rejected_over_network(
     (consistency, mix): (Consistency, Mix),
@@ -228,13 +260,13 @@ fn request_that_is_sent_twice_counts_once() {
 /// The first of `histories` histories of both protocols that breaks the promise. Only memcached's clients may have a
 /// fault.
 fn first_rejected_over_both(
+    store: &Store,
     (consistency, mix): (Consistency, Mix),
     fault: Option<Fault>,
     histories: u64,
 ) -> Option<u64> {
-    let store = in_memory(consistency);
     let (over_grpc, over_memcached) =
-        (Served::start(&store), crate::harness::Store::over(&store, settings()));
+        (Served::start(store), crate::harness::Store::over(store, settings()));
     let counts_commits = consistency == Consistency::Linearizable;
     (0..histories).find(|&number| {
         let remote = Remote::new(&over_grpc, number, counts_commits, Sending::Once, None);
@@ -247,9 +279,11 @@ fn first_rejected_over_both(
 #[test]
 fn store_behind_both_protocols_keeps_its_promise() {
     for subject in OF_ONE {
-        let rejected = first_rejected_over_both(subject, None, 5 * soak() as u64);
+        let store = in_memory(subject.0);
+        let rejected = first_rejected_over_both(&store, subject, None, 5 * soak() as u64);
         assert_eq!(rejected, None, "{subject:?}");
-        let caught = first_rejected_over_both(subject, Some(Fault::DroppedLock), 5 * TRIES);
+        let (store, fault) = (in_memory(subject.0), Some(Fault::DroppedLock));
+        let caught = first_rejected_over_both(&store, subject, fault, 5 * TRIES);
         assert!(caught.is_some(), "a dropped lock was not caught: {subject:?}");
     }
 }

@@ -43,6 +43,14 @@ const MEMORY_MB: u64 = 32;
 /// the list of its keys.
 const BEYOND_BYTES: u64 = 4 * (2 << 20) * 138 / 100;
 
+/// Switches of syncs with durability always.
+const SWITCHES: [&[&str]; 4] = [
+    &[],
+    &["--dally-us", "2000"],
+    &["--batch-max", "1"],
+    &["--dally-us", "500", "--batch-max", "3"],
+];
+
 type Client = KeyValueClient<Channel>;
 
 /// The numbers of a value, and its version.
@@ -462,13 +470,16 @@ fn acknowledged_writes_survive_a_kill_at_any_moment() {
         let threads = ["1", "2"][random.below(2) as usize];
         let (durability, kills) = &mut durabilities[random.below(3) as usize];
         let history_s = ["0", "1"][random.below(2) as usize];
-        let flags = [
+        let mut flags = [
             ["--memory-mb", &memory_mb],
             ["--threads", threads],
             ["--durability", *durability],
             ["--history-s", history_s],
         ]
         .concat();
+        if *durability == "always" {
+            flags.extend(SWITCHES[random.below(4) as usize]);
+        }
         if random.below(6) == 0 {
             at_start += 1;
             before_ready += u64::from(kill_at_start(&directory, &flags, &mut random));
