@@ -13,6 +13,7 @@ Times are in any unit, if the caller uses it throughout; rates are per that unit
     mixed        exact solutions with classes of both kinds
     approximate  Bard–Schweitzer and Linearizer
     bounds       asymptotic, balanced-job and geometric bounds
+    group_commit commits that share the syncs of a disk
     simulate     discrete-event simulation of all of these, and of finite queues and forks
     shapes       distributions of the simulator's times
     rounds       routes of the simulator's customers: passes, forks, routing
@@ -33,6 +34,7 @@ from knee.queueing.closed import (
     solve_closed,
 )
 from knee.queueing.errors import ArgumentError, ConvergenceError, QueueingError, SizeError, UnstableError
+from knee.queueing.group_commit import GroupCommit
 from knee.queueing.mixed import solve_mixed
 from knee.queueing.network import Delay, LoadDependent, Network, Queue, Station
 from knee.queueing.open import OpenSolution, OpenStation, solve_open
@@ -81,6 +83,7 @@ __all__ = [
     "Estimates",
     "Exponential",
     "GGm",
+    "GroupCommit",
     "HyperExponential",
     "LatticeSolution",
     "LoadDependent",
