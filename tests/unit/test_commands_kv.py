@@ -74,6 +74,13 @@ def test_a_store_on_disk_has_a_directory_of_its_own() -> None:
     assert "--trace" in flags(store("store.trace=true"))
 
 
+def test_only_a_switch_that_is_set_changes_how_commits_share_syncs() -> None:
+    plain = flags(store("store.durability=always"))
+    assert "--dally-us" not in plain and "--batch-max" not in plain
+    switched = flags(store("store.durability=always", "store.dally_us=200", "store.batch_max=4"))
+    assert "--dally-us 200 --batch-max 4" in switched
+
+
 def test_a_store_on_disk_has_the_time_to_write_what_is_in_memory() -> None:
     assert store("store.durability=none").grace_s >= 60 > store("store.durability=memory").grace_s
 

@@ -23,6 +23,16 @@ def test_a_store_in_memory_is_a_level_like_any_other() -> None:
     assert [store is not None and store.on_disk for store in stores] == [False, True]
 
 
+def test_switches_of_syncs_need_answers_that_wait_for_them() -> None:
+    levels = read(VERSIONED, "store.durability=always", 'store.batch_max=[1, 16, "all"]', "store.dally_us=[0, 300]")
+    stores = [levels.at({"store.batch_max": most, "store.dally_us": 300}).system.store for most in (1, "all")]
+    assert [(store.batch_max, store.dally_us) for store in stores if store is not None] == [(1, 300), ("all", 300)]
+    for field in ("dally_us=300", "batch_max=1"):
+        name = field.partition("=")[0]
+        (problem,) = problems(VERSIONED, "store.durability=none", f"store.{field}")
+        assert f'store.{name}: needs durability = "always": otherwise no answer waits for a sync' in problem
+
+
 def test_a_foreign_store_has_nothing_of_ours() -> None:
     found = problems(VERSIONED, "store.kind=memcached")
     assert '--set store.kind: should be "knee-kv" with protocol = "kv", not "memcached"' in found

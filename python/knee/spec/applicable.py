@@ -17,7 +17,8 @@ _OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
 _OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
 _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
-_OF_KNEE_KV = ("consistency", "history_s", "trace")
+_OF_SYNCS = ("dally_us", "batch_max")
+_OF_KNEE_KV = ("consistency", "history_s", "trace", *_OF_SYNCS)
 _OF_POSTGRESQL = ("cpus", "indexes")
 _OF_POSTGRESQL_ELSEWHERE = ("user", "database", "reset")
 _OF_PROGRAMS = ("threads", "memory_mb")
@@ -177,6 +178,8 @@ def _check_store(store: Store) -> Iterator[Problem]:
             yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+        elif field in _OF_SYNCS and store.durability != "always":
+            yield ("system", "store", field), 'needs durability = "always": otherwise no answer waits for a sync'
     for field in _OF_PROGRAMS:
         if field in store.model_fields_set and store.address is not None:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"

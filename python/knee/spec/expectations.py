@@ -40,6 +40,7 @@ EXPECTED: dict[tuple[str, str], str] = {
     ("middleware", "address"): 'a list of "HOST:PORT"',
     ("store", "durability"): '"memory", "always", "interval:MS" or "none"',
     ("store", "history_s"): 'seconds, or "all"',
+    ("store", "batch_max"): 'commits from 1 to 1000000, or "all"',
     ("store", "address"): 'a list of "HOST:PORT"; a database\'s user is store.user, its name store.database',
     ("store", "user"): "letters, digits, dots, dashes and underscores, at most 63; a password belongs in ~/.pgpass",
     ("store", "database"): "letters, digits, dots, dashes and underscores, at most 63",

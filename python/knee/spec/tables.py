@@ -125,6 +125,8 @@ class Store(Table):
     database    of a PostgreSQL at `address`; the lab makes the schema knee_queue in it for each run, and removes it
     reset       drop a schema knee_queue that is already in `database`; otherwise Knee refuses the run
     durability  when a write is on disk; "memory": never, the data end with the process
+    dally_us    before a sync, a commit waits up to this time for other commits
+    batch_max   largest number of commits in one sync; "all" that wait
     cpus        whole processors that a PostgreSQL is pinned to
     indexes     of a PostgreSQL's messages: the needed ones, none, or the needed ones and one on the time of arrival
     consistency whether versions order all writes, or only the writes of each key
@@ -142,6 +144,8 @@ class Store(Table):
     consistency: Literal["linearizable", "sequential"] | None = None
     history_s: Annotated[int, Field(ge=0, le=1_000_000_000)] | Literal["all"] | None = None
     trace: bool = False
+    dally_us: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    batch_max: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"] = "all"
     cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
     indexes: Literal["needed", "none", "arrival"] = "needed"
     user: _Name = "knee"

@@ -63,6 +63,10 @@ def _versions(tier: Store, process: str, room: Scratch | None) -> list[str]:
         argv += ["--data", str(room.data_path(process)), "--durability", str(tier.durability)]
     if tier.durability is not None or tier.consistency is not None:
         argv += ["--consistency", tier.consistency or "linearizable"]
+    if tier.dally_us:
+        argv += ["--dally-us", str(tier.dally_us)]
+    if tier.batch_max != "all":
+        argv += ["--batch-max", str(tier.batch_max)]
     if tier.history_s is not None:
         argv += ["--history-s", str(tier.history_s)]
     return argv
