@@ -21,6 +21,7 @@ need redis-benchmark redis-tools
 need nginx nginx
 need wrk wrk
 need nbdcopy libnbd-bin
+need chromium chromium
 if [ "${1:-}" = all ]; then
     need fio fio
     need nbdkit nbdkit

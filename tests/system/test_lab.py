@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import psutil
@@ -18,8 +20,10 @@ import pytest
 from json_schema import answered
 from labs import knee, knee_run
 from systems import is_gone, wait_until
+from tests.browser import dom_of, with_browser
 
 from knee import spec
+from knee.cli import live
 from knee.data import Dataset, RunFolder
 from knee.data.hdr import Histogram
 from knee.data.observations import observations
@@ -442,3 +446,26 @@ def test_file_of_init_runs_as_it_is(lab: Lab) -> None:
     code, said = lab.run("system-test.toml", "--set", "measure.repetitions=1", "--set", "workload.think_ms=20")
     assert code == 0, said
     assert observations(lab.dataset())["workers"].to_list() == [1, 2]
+
+
+@with_browser
+def test_page_is_drawn_between_measurements(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PAUSE_S", 0)
+    monkeypatch.setattr(live, "SHARE_MAX", 1e9)
+    drawn, write = lab.folder / "drawn.html", live.write_report
+
+    def write_between(*arguments: Any) -> None:
+        assert not psutil.Process().children(recursive=True), "no process of the lab may run"
+        write(*arguments)
+        shutil.copy(arguments[1], drawn)
+
+    monkeypatch.setattr(live, "write_report", write_between)
+    text = NO_MIDDLEWARE + '[factors]\n"load.clients" = [2, 4]\n'
+    code, _, said = knee(lab.folder, "run", lab.experiment(text), *ONCE)
+    assert code == 0, said
+    during, after = (dom_of(page.read_text(), lab.folder) for page in (drawn, lab.dataset().report_path))
+    assert "In progress: 1 of 2 runs." in during and "data-refresh-s" in during
+    assert not [text for text in ("In progress", "data-refresh-s", "location.reload") if text in after]
+    for page in (during, after):
+        assert ">This chart could not be drawn" not in page
+        assert re.search(r'data-chart="percentiles"[^>]*>.*?<svg', page)

@@ -395,7 +395,7 @@ def test_an_ended_lab_says_how_to_resume(
 ) -> None:
     _, experiment, folder = lab_of(tmp_path, monkeypatch, raising(error), nothing)
     with pytest.raises(typer.Exit) as ended:
-        measure._make(experiment, folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost())
+        measure._make(experiment, folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost(), no_report=True)
     assert ended.value.exit_code == code
     printed = capsys.readouterr().err
     assert said in printed and f"continue with `knee run --resume {folder.path}`" in printed
@@ -406,7 +406,7 @@ def test_other_runs_than_a_failed_one_are_reported(
 ) -> None:
     concluded: list[Path] = []
     (first, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
-    monkeypatch.setattr(measure, "_make", lambda *_: Tally(1, [(first, "it ended")]))
+    monkeypatch.setattr(measure, "_make", lambda *_, **__: Tally(1, [(first, "it ended")]))
     monkeypatch.setattr(measure, "_conclude", lambda path, **_: concluded.append(path))
     monkeypatch.setattr(RunFolder, "done", lambda _: {(1, 1)})
     (tmp_path / "x.toml").write_text(TEXT)

@@ -15,17 +15,18 @@ from knee.errors import DatasetError, MeasurementsError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from knee.report import Live
     from knee.verdict import Findings
 
 
-def write_report(findings: Findings, path: Path) -> None:
-    """Write the page; replace only a report of Knee. Raises StorageError."""
+def write_report(findings: Findings, path: Path, live: Live | None = None) -> None:
+    """Write the page, `live` while the measurement goes on; replace only a report of Knee. Raises StorageError."""
     from knee import report
 
     with writing(path):
         if path.is_file() and path.stat().st_size and not report.is_report(path):
             raise StorageError(f"{path}: exists and is not a report written by Knee; choose another file with --out")
-        report.write(findings, path)
+        report.write(findings, path, live)
 
 
 def print_report(

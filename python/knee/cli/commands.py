@@ -120,7 +120,8 @@ def run_command(
     ] = None,
     as_json: _AsJson = False,
 ) -> None:
-    """Measure an experiment. Print its knee and the bottleneck, and write the report."""
+    """Measure an experiment. Print its knee and the bottleneck, and write the report, which is also drawn between
+    the measurements."""
     from knee.cli import measure
 
     measure.measure(file, overrides, resume, runs_dir, no_report=no_report, cluster=cluster, as_json=as_json)

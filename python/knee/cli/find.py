@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 import typer
 
 from knee import __version__
+from knee.cli.live import LivePage
 from knee.cli.output import progress_aside
 from knee.data.foreign import TOOLS, Result
 from knee.data.search_folder import SearchFolder
 from knee.errors import KneeError, SpecError
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
+from knee.lab.progress import duration
+from knee.stats.intervals import counted
 
 if TYPE_CHECKING:
+    from knee import verdict
     from knee.answers.find import Found
     from knee.check import Findings
 
@@ -91,14 +95,22 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         print(run_line(search, clients, result, repetition, generator.elapsed_s), flush=True)
         if not is_scout:
             folder.write_table(check.table(generator.results))
+            live.update()
         return result
 
+    def so_far() -> tuple[verdict.Findings, str] | None:
+        found = check.check(generator.results).verdict
+        runs = counted(len(generator.results), "run")
+        return None if found is None else (found, f"{runs} in {duration(generator.elapsed_s)} of {options.budget}")
+
+    live = LivePage(folder.report_path, so_far, options.seconds)
     search = Search(target, measure, _report, random.Random(options.seed), options.least, options.most)
     print(f"{command}: at most {options.budget}, into {folder.path}", flush=True)
     try:
-        if system is not None:
-            generator.system = system.start(host, folder)
-        ended = search.go()
+        with live:
+            if system is not None:
+                generator.system = system.start(host, folder)
+            ended = search.go()
     except KeyboardInterrupt:
         _report(f"interrupted; {_kept(generator.results, folder)}")
         raise typer.Exit(130) from None

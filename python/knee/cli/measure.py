@@ -16,11 +16,12 @@ from rich.console import Console
 
 from knee import spec
 from knee.cli.compare import FAILED
+from knee.cli.live import LivePage
 from knee.cli.output import progress_aside
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
-from knee.data.reading import EXPERIMENT, resuming
+from knee.data.reading import EXPERIMENT, REPORT, resuming
 from knee.errors import KneeError, SpecError
 from knee.lab import programs
 from knee.lab.command import Command
@@ -48,6 +49,7 @@ from knee.stats.intervals import Interval, counted, number
 
 if TYPE_CHECKING:
     from knee.answers.predict import Measured
+    from knee.verdict import Findings
 
 _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 """Folder of the installed experiments."""
@@ -69,7 +71,7 @@ def measure(
     if as_json and no_report:
         raise SpecError("--json: --no-report has no answer to print; leave out one of them")
     with progress_aside(as_json), ExitStack() as cleanup:
-        path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup)
+        path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup, no_report=no_report)
     misses = not no_report and bool(RunFolder(path).done()) and _conclude(path, as_json=as_json)
     if has_failed:
         raise typer.Exit(1)
@@ -85,6 +87,8 @@ def _measure(
     runs_dir: Path,
     cluster: str | None,
     cleanup: ExitStack,
+    *,
+    no_report: bool,
 ) -> tuple[Path, bool]:
     """The run folder, and whether runs have failed."""
     if (file is None) == (resume is None):
@@ -131,7 +135,7 @@ def _measure(
     folder.write_manifest(manifest)
     for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
-    tally = _make(experiment, folder, manifest, host)
+    tally = _make(experiment, folder, manifest, host, no_report=no_report)
     return folder.path, bool(tally.failed)
 
 
@@ -251,13 +255,18 @@ def _found(file: Path) -> Path:
     return installed if file.parent == Path() and not file.exists() and installed.is_file() else file
 
 
-def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: Host) -> Tally:
-    """Make the missing runs, and print the failed ones. Raises typer.Exit if the lab must stop."""
+def _make(
+    experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: Host, *, no_report: bool
+) -> Tally:
+    """Make the missing runs, and print the failed ones; draw the page in between. Raises typer.Exit if the lab must
+    stop."""
     seed = manifest["seed"]
     commands = manifest["commands"]
     assert isinstance(seed, int) and isinstance(commands, dict)
     done = folder.done()
-    plan = [run for run in runs(experiment, seed) if (run.point, run.repetition) not in done]
+    every = runs(experiment, seed)
+    plan = [run for run in every if (run.point, run.repetition) not in done]
+    total = counted(sum(len(run.measurements) for run in every), "run")
     console = Console(stderr=True)
     settings = experiment.measure
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
@@ -274,14 +283,23 @@ def _make(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object],
             note_cluster(manifest, cluster)
         folder.write_manifest(manifest)
 
+    def so_far() -> tuple[Findings, str] | None:
+        from knee import verdict
+
+        findings = verdict.analyse(Dataset.open(folder.path))
+        measured = 0 if findings.provenance is None else findings.provenance.runs
+        return (findings, f"{measured} of {total}") if measured else None
+
+    live = LivePage(folder.path / REPORT, so_far, settings.seconds)
     least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))
     print(
         f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, at least {least}, into {folder.path}",
         flush=True,
     )
     try:
-        with progress if isinstance(progress, LiveProgress) else nullcontext():
-            tally = Lab(experiment, seed, folder, host, progress).make(plan, keep_commands)
+        with live, progress if isinstance(progress, LiveProgress) else nullcontext():
+            lab = Lab(experiment, seed, folder, host, progress)
+            tally = lab.make(plan, keep_commands, (lambda: None) if no_report else live.update)
     except KeyboardInterrupt as interrupt:
         print(f"knee: {'; '.join(['interrupted', *map(str, interrupt.args)])}; {kept}", file=sys.stderr)
         raise typer.Exit(130) from None

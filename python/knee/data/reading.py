@@ -18,7 +18,7 @@ from knee.spec.tables import field_path, settings
 
 EXPERIMENT = "experiment.toml"
 MANIFEST = "manifest.json"
-_REPORT = "report.html"
+REPORT = "report.html"
 
 
 def is_run_folder(path: Path) -> bool:
@@ -146,7 +146,7 @@ class Dataset:
 
     @property
     def report_path(self) -> Path:
-        return self.path / _REPORT
+        return self.path / REPORT
 
     @staticmethod
     def logs_of(point: int, repetition: int) -> str:

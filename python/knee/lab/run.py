@@ -58,21 +58,30 @@ class Lab:
         self._host = host
         self._progress = progress
 
-    def make(self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None]) -> Tally:
-        """Make the runs; a failed run is recorded, and the next one starts. Call this from the main thread. Raises
-        StorageError if the folder cannot be written, ProgramError if a program is not installed, WorkerError if a host
-        has no worker, and KeyboardInterrupt after the interrupted run is recorded. In each case all processes are
-        stopped and the stores' data are removed.
+    def make(
+        self,
+        plan: Sequence[Run],
+        on_commands: Callable[[Run, list[Command]], None],
+        between: Callable[[], None] = lambda: None,
+    ) -> Tally:
+        """Make the runs, and call `between` after each but the last, when no process of the lab runs. A failed run is
+        recorded, and the next one starts. Call this from the main thread. Raises StorageError if the folder cannot be
+        written, ProgramError if a program is not installed, WorkerError if a host has no worker, and KeyboardInterrupt
+        after the interrupted run is recorded. In each case all processes are stopped and the stores' data are removed.
         """
         try:
             with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
-                return self._make(plan, on_commands, room)
+                return self._make(plan, on_commands, between, room)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
             is_interrupted, reasons = _reasons(error)
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
     def _make(
-        self, plan: Sequence[Run], on_commands: Callable[[Run, list[Command]], None], room: Scratch | None
+        self,
+        plan: Sequence[Run],
+        on_commands: Callable[[Run, list[Command]], None],
+        between: Callable[[], None],
+        room: Scratch | None,
     ) -> Tally:
         done, failed = 0, []
         took_s: list[float] = []
@@ -90,6 +99,8 @@ class Lab:
                 took_s.append(time.monotonic() - begun)
             else:
                 failed.append((run, outcome.reason or ""))
+            if index < len(plan):
+                between()
         return Tally(done, failed)
 
     def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:

@@ -118,11 +118,22 @@
     });
   }
 
+  // The reader's place before live.js read the page again.
+  function restore({ top, heights, open }) {
+    history.replaceState(null, "");
+    history.scrollRestoration = "auto";
+    for (const summary of document.querySelectorAll("summary")) summary.parentElement.open = open.includes(summary.textContent);
+    // The charts are drawn later: without their heights, the place would move.
+    for (const place of document.querySelectorAll("[data-chart]")) place.style.minHeight = `${heights[place.dataset.chart] ?? 0}px`;
+    scrollTo(0, top);
+  }
+
   let pending;
   window.addEventListener("resize", () => { clearTimeout(pending); pending = setTimeout(drawAll, 150); });
   dark.addEventListener("change", drawAll);
   print.addEventListener("change", drawAll);
   document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", drawAll));
+  if (history.state) restore(history.state);
   offerDiagrams();
   drawAll();
 })();

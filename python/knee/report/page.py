@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -11,6 +12,7 @@ from pathlib import Path
 import vl_convert
 
 from knee import __version__
+from knee.data.recording import write_atomically
 from knee.report import (
     balance,
     clients,
@@ -38,9 +40,25 @@ _GENERATOR = '<meta name="generator" content="knee '
 _HEAD_BYTES = 1024
 
 
-def write(findings: Findings, path: Path) -> None:
+@dataclass(frozen=True)
+class Live:
+    """The state of a measurement that has not ended.
+
+    state      a sentence, such as "In progress: 12 of 48 runs."
+    refresh_s  after this time an open page reads its file again; None if the measurement stopped
+    """
+
+    state: str
+    refresh_s: int | None
+
+
+def write(findings: Findings, path: Path, live: Live | None = None) -> None:
     """Write the page of the findings to a file. Raises OSError if that fails."""
-    path.write_text(html(findings), encoding="utf-8")
+    content = html(findings, live).encode()
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+    else:  # An open page may read the file at any time.
+        write_atomically(path, content)
 
 
 def is_report(path: Path) -> bool:
@@ -49,7 +67,7 @@ def is_report(path: Path) -> bool:
         return _GENERATOR.encode() in file.read(_HEAD_BYTES)
 
 
-def html(findings: Findings) -> str:
+def html(findings: Findings, live: Live | None = None) -> str:
     sheet = Sheet(findings)
     sections = [
         ("verdict", "Verdict", verdict.section(sheet)),
@@ -73,6 +91,10 @@ def html(findings: Findings) -> str:
     name = escape(findings.name)
     cut_off = " Warm-up and cool-down are cut off." if findings.provenance else ""
     style = _resource("style.css")
+    state = "" if live is None else f'<p class="live" role="status">{escape(live.state)}</p>'
+    refresh = ""
+    if live is not None and live.refresh_s is not None:
+        refresh = f'<script data-refresh-s="{live.refresh_s}">\n{_resource("live.js")}</script>\n'
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -87,7 +109,7 @@ def html(findings: Findings) -> str:
 <header class="page">
 <h1>{name}</h1>
 {f'<p class="question">{escape(question)}</p>' if question else ""}
-<p class="facts">{escape(provenance.facts(findings))}</p>
+{state}<p class="facts">{escape(provenance.facts(findings))}</p>
 <nav aria-label="Sections">{links}</nav>
 </header>
 <main>
@@ -100,7 +122,7 @@ repetitions, unless a caption says otherwise.{cut_off}</footer>
 <script>{_vega()}</script>
 <script>
 {_resource("page.js")}</script>
-</body>
+{refresh}</body>
 </html>
 """
 

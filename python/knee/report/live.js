@@ -1,0 +1,13 @@
+// Reads the page again while its measurement goes on; page.js then finds the reader's place in the history.
+{
+  const refreshS = Number(document.currentScript.dataset.refreshS);
+  setInterval(() => {
+    if (document.hidden) return; // An unseen page takes no processor time from the measurement.
+    const places = [...document.querySelectorAll("[data-chart]")];
+    const heights = Object.fromEntries(places.map((place) => [place.dataset.chart, place.offsetHeight]));
+    const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);
+    history.replaceState({ top: scrollY, heights, open }, "");
+    history.scrollRestoration = "manual";
+    location.reload();
+  }, 1000 * refreshS);
+}
