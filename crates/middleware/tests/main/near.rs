@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use knee_middleware::{Cache, Config, Mode};
-use knee_testkit::{Memcached, soak};
+use knee_testkit::{Memcached, soak, wait_until};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
@@ -339,6 +339,31 @@ fn flush_through_the_middleware_empties_the_cache() {
         }
         clients[1].expect("flush_all noreply\r\nget a\r\n", "END\r\n");
         clients[0].expect("get a\r\n", "END\r\n");
+    }
+}
+
+#[test]
+fn cache_answers_while_its_server_is_down() {
+    for (mode, threads) in MODES {
+        let mut servers = [Memcached::start(&[])];
+        let proxy = before(mode, threads, &servers, LONG);
+        let mut client = proxy.client();
+        client.expect("set a 0 0 1\r\nx\r\n", "STORED\r\n");
+        client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+        servers[0].kill();
+        client.expect("get a\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n");
+        // A part of the answer is no answer.
+        for request in ["get b\r\n", "get a b\r\n", "set a 0 0 1\r\ny\r\n", "get a\r\n"] {
+            let line = client.ask(request);
+            assert!(line.starts_with("SERVER_ERROR "), "{line} to {request:?}");
+        }
+        // The failed write has removed the value, and has ended.
+        servers[0].restart();
+        wait_until("the server is in", || client.ask("set a 0 0 1\r\nz\r\n") == "STORED");
+        for _ in 0..2 {
+            client.expect("get a\r\n", "VALUE a 0 1\r\nz\r\nEND\r\n");
+        }
+        assert_eq!(asked(&servers), 1);
     }
 }
 
