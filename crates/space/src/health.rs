@@ -18,6 +18,8 @@ struct Machine {
     name: String,
     /// The number of threads that use it.
     threads: AtomicUsize,
+    /// Closed connections of all threads with changes that it may still execute.
+    lingering: AtomicUsize,
     /// Whether it was reported as out.
     is_out: AtomicBool,
 }
@@ -25,8 +27,8 @@ struct Machine {
 impl Health {
     pub(crate) fn new(names: Vec<String>, threads: usize) -> Health {
         let machine = |name| {
-            let (threads, is_out) = Default::default();
-            Machine { name, threads, is_out }
+            let (threads, lingering, is_out) = Default::default();
+            Machine { name, threads, lingering, is_out }
         };
         Health { machines: names.into_iter().map(machine).collect(), threads }
     }
@@ -41,16 +43,31 @@ impl Health {
 
     /// A thread uses the machine. Reports its return.
     pub(crate) fn enter(&self, machine: usize) {
-        let Machine { name, threads, is_out } = &self.machines[machine];
+        let Machine { name, threads, is_out, .. } = &self.machines[machine];
         let all = threads.fetch_add(1, Ordering::Relaxed) + 1 == self.threads;
         if all && is_out.swap(false, Ordering::Relaxed) {
             tell(PROGRAM, format_args!("store {name} is in again"));
         }
     }
 
+    /// Whether the machine may still execute changes that have failed. No thread uses it then.
+    pub(crate) fn lingers(&self, machine: usize) -> bool {
+        self.machines[machine].lingering.load(Ordering::Relaxed) > 0
+    }
+
+    /// A connection with such changes is closed. Note it before the changes fail.
+    pub(crate) fn linger(&self, machine: usize) {
+        self.machines[machine].lingering.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The machine has closed its end of such a connection.
+    pub(crate) fn hung_up(&self, machine: usize) {
+        self.machines[machine].lingering.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A thread has lost the machine, which it used if `used`. Reports the first loss.
     pub(crate) fn leave(&self, machine: usize, used: bool, why: &str) {
-        let Machine { name, threads, is_out } = &self.machines[machine];
+        let Machine { name, threads, is_out, .. } = &self.machines[machine];
         if used {
             threads.fetch_sub(1, Ordering::Relaxed);
         }

@@ -188,6 +188,10 @@ impl Manager {
         own + needed <= left || self.flights.is_empty()
     }
 
+    fn is_usable(&self, machine: usize) -> bool {
+        self.machines[machine].is_up && !self.space.health.lingers(machine)
+    }
+
     /// Sends the parts of a request to their machines, or answers at once why not.
     fn begin(&mut self, io: &mut Io, caller: Caller, request: Request, data: &[u8]) {
         let received = io.now();
@@ -203,7 +207,7 @@ impl Manager {
             } else {
                 self.spans.extend(self.space.layout.spans(offset, length));
             }
-            let out = self.spans.iter().find(|span| !self.machines[span.machine].is_up)?.machine;
+            let out = self.spans.iter().find(|span| !self.is_usable(span.machine))?.machine;
             self.count(out, |counts| counts.errors += 1);
             Some(EIO)
         });
@@ -385,7 +389,7 @@ impl Handler for Manager {
                 };
                 self.lose(io, machine, &why);
             }
-            Peer::Lingering(machine) => self.machines[machine].lingering -= 1,
+            Peer::Lingering(machine) => self.space.health.hung_up(machine),
             Peer::None => {}
         }
     }

@@ -268,6 +268,36 @@ fn store_with_an_unanswered_change_stays_out_until_it_hangs_up() {
 }
 
 #[test]
+fn unanswered_change_of_one_thread_keeps_the_others_from_the_store() {
+    let puppet = Puppet::new();
+    let named = [format!("{}=1M", puppet.address)];
+    let (manager, mut connections) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| [(); 2].map(|()| puppet.connections()));
+        let manager = manager(&named, &["--timeout-ms", "200", "--threads", "2"]);
+        (manager, connecting.join().unwrap().into_iter().flatten().collect::<Vec<_>>())
+    });
+    // Clients are dealt to the threads in turn.
+    let mut clients = [(); 2].map(|()| Client::connect(manager.address()));
+    assert_eq!(clients[0].write(0, b"late"), Err(EIO), "the store is silent");
+    assert_eq!(clients[1].read(0, 8), Err(EIO));
+    let heard = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let heard = stream.peek(&mut [0; 1]);
+        stream.set_nonblocking(false).unwrap();
+        heard
+    };
+    let has_request = |stream: &mut TcpStream| heard(stream).is_ok_and(|bytes| bytes > 0);
+    let asked_on: Vec<_> = connections.extract_if(.., has_request).collect();
+    assert_eq!(asked_on.len(), 1, "the read reached the store before its late write");
+    drop(asked_on);
+    // The first of the other thread's connections is that for short requests.
+    let stream = connections.iter_mut().find(|stream| heard(stream).is_err()).unwrap();
+    let waiting = asked(&mut clients[1], stream);
+    replied(stream, waiting.cookie, b"new data");
+    assert_eq!((clients[1].reply().error, clients[1].data(8)), (0, b"new data".to_vec()));
+}
+
+#[test]
 fn error_of_a_store_reaches_the_client_that_asked() {
     let puppet = Puppet::new();
     let named = [format!("{}=1M", puppet.address)];

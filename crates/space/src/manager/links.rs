@@ -22,7 +22,7 @@ impl Manager {
     /// Connects to a machine, unless it may still execute what earlier connections have sent.
     pub(super) fn connect(&mut self, io: &mut Io, machine: usize) {
         let state = &mut self.machines[machine];
-        if state.lingering > 0 {
+        if self.space.health.lingers(machine) {
             io.timer(io.now() + state.pause(), RETRY + machine as u64);
             return;
         }
@@ -166,7 +166,7 @@ impl Manager {
     /// Closes all connections to a machine. What it has not answered fails, and it is tried again later.
     ///
     /// The machine may still execute changes that it has not answered. Then the connection lingers: its output ends, and
-    /// the machine is not tried before it has closed its end. So no late change overtakes a later request.
+    /// no thread uses the machine before it has closed its end. So no late change overtakes a later request.
     pub(super) fn lose(&mut self, io: &mut Io, machine: usize, why: &str) {
         let state = &mut self.machines[machine];
         let used = std::mem::take(&mut state.is_up);
@@ -179,7 +179,7 @@ impl Manager {
             }
             if changes && io.end_output(*conn) {
                 self.set_peer(*conn, Peer::Lingering(machine));
-                self.machines[machine].lingering += 1;
+                self.space.health.linger(machine);
             } else {
                 self.set_peer(*conn, Peer::None);
                 io.close(*conn);

@@ -20,8 +20,6 @@ pub(crate) struct Machine {
     pub(super) lanes: [Lane; LANES],
     /// Whether requests may be sent: all connections are open.
     pub(super) is_up: bool,
-    /// Closed connections with changes that it may still execute.
-    pub(super) lingering: usize,
     /// The next pause.
     pub(super) backoff: Duration,
     pub(super) was_tried: bool,
@@ -41,7 +39,6 @@ impl Machine {
             address,
             lanes: Default::default(),
             is_up: false,
-            lingering: 0,
             backoff: BACKOFF_MIN,
             was_tried: false,
         }
