@@ -122,6 +122,7 @@ impl Service {
         offset: u64,
         length: usize,
         data: Bytes,
+        share: Option<Arc<Share>>,
     ) -> Result<Vec<u8>, Status> {
         if length == 0 || length > DATA_BYTES_MAX as usize {
             return Err(Status::invalid_argument(format!(
@@ -135,7 +136,7 @@ impl Service {
             )));
         }
         let request = nbd::Request { flags: 0, command, cookie: 0, offset, length: length as u32 };
-        self.doors.ask(request, data).await.map_err(status)
+        self.doors.ask(request, data, share).await.map_err(status)
     }
 }
 
@@ -191,7 +192,7 @@ impl Interface for Service {
         if let Some(share) = &share {
             share.take(length.min(DATA_BYTES_MAX) as usize)?;
         }
-        let data = self.ask(Command::Read, address, length as usize, Bytes::new()).await?;
+        let data = self.ask(Command::Read, address, length as usize, Bytes::new(), share).await?;
         Ok(Response::new(ReadResponse { data: data.into() }))
     }
 
@@ -199,8 +200,8 @@ impl Interface for Service {
         &self,
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        let (WriteRequest { address, data }, _share) = opened(request);
-        self.ask(Command::Write, address, data.len(), data).await?;
+        let (WriteRequest { address, data }, share) = opened(request);
+        self.ask(Command::Write, address, data.len(), data, share).await?;
         Ok(Response::new(WriteResponse {}))
     }
 }

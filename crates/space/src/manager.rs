@@ -294,9 +294,9 @@ impl Manager {
                     out.extend_from_slice(data);
                 }
             }
-            Caller::Call(call) => {
+            Caller::Call(answer, _share) => {
                 // The caller may have left.
-                let _ = call.send(if error == 0 { Ok(data.to_vec()) } else { Err(error) });
+                let _ = answer.send(if error == 0 { Ok(data.to_vec()) } else { Err(error) });
             }
         }
         let elapsed = elapsed_ns(received, Instant::now());
@@ -395,8 +395,8 @@ impl Handler for Manager {
     }
 
     fn on_wake(&mut self, io: &mut Io) {
-        while let Ok(Call { request, data, answer }) = self.calls.try_recv() {
-            self.begin(io, Caller::Call(answer), request, &data);
+        while let Ok(Call { request, data, answer, share }) = self.calls.try_recv() {
+            self.begin(io, Caller::Call(answer, share), request, &data);
         }
     }
 

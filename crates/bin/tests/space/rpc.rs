@@ -1,5 +1,7 @@
 //! The space over gRPC.
 
+use std::time::Duration;
+
 use knee_rpc::space::space_client::SpaceClient;
 use knee_rpc::space::{GetStorageAttributesRequest, ReadRequest, Status, WriteRequest};
 use knee_testkit::eventually;
@@ -47,6 +49,35 @@ async fn calls_see_what_nbd_sees() {
     let online: Vec<_> = attributes.machines.iter().map(|machine| machine.online).collect();
     assert_eq!(online, [true, false]);
     assert_eq!(attributes.machines[1].name, stores[1].address());
+}
+
+#[tokio::test]
+async fn memory_of_a_call_counts_after_its_caller_has_left() {
+    let store = store(MIB, &[]);
+    let manager = manager(&[store.address()], &["--grpc", "127.0.0.1:0"]);
+    let address = format!("http://{}", manager.ready["grpc"].as_str().unwrap());
+    let space = SpaceClient::connect(address).await.unwrap();
+    store.signal(libc::SIGSTOP);
+    let call = || {
+        let mut space = space.clone();
+        async move {
+            let write = space.write(WriteRequest { address: 0, data: vec![1; MIB].into() });
+            let answer = tokio::time::timeout(Duration::from_millis(700), write).await;
+            answer.map(|answer| answer.unwrap_err().code())
+        }
+    };
+    // A connection may take half of 64 MiB. The store keeps these calls until the time limit of its answer.
+    for wave in 0..2 {
+        let calls: Vec<_> = (0..28).map(|_| tokio::spawn(call())).collect();
+        for call in calls {
+            let answer = call.await.unwrap();
+            assert!(answer.is_err() || (wave > 0 && answer == Ok(Code::ResourceExhausted)));
+            if wave > 0 && answer.is_ok() {
+                return;
+            }
+        }
+    }
+    panic!("calls without callers take memory that is not counted");
 }
 
 #[tokio::test]

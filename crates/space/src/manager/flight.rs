@@ -1,8 +1,10 @@
 //! Requests that machines have not answered.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use knee_reactor::ConnId;
+use knee_server::Share;
 use tokio::sync::oneshot;
 
 use crate::nbd::{Errno, Request};
@@ -14,6 +16,8 @@ pub(crate) struct Call {
     /// The data of a write.
     pub(crate) data: bytes::Bytes,
     pub(crate) answer: Answer,
+    /// Keeps the memory of the call counted, even if its caller leaves.
+    pub(crate) share: Option<Arc<Share>>,
 }
 
 /// Takes the data of a read, or the number of an error.
@@ -25,7 +29,7 @@ pub(crate) enum Caller {
     /// A client over NBD.
     Client(ConnId),
     /// A client over gRPC.
-    Call(Answer),
+    Call(Answer, Option<Arc<Share>>),
 }
 
 /// A request.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use knee_reactor::{Group, Shutdown, Waker};
-use knee_server::Trace;
+use knee_server::{Share, Trace};
 use knee_telemetry::{Middleware, MiddlewareGauges, Moment, Reporter};
 use tokio::sync::oneshot;
 
@@ -61,12 +61,17 @@ pub(crate) struct Doors {
 
 impl Doors {
     /// Executes a request. Returns the data of a read.
-    pub(crate) async fn ask(&self, request: Request, data: bytes::Bytes) -> Result<Vec<u8>, Errno> {
+    pub(crate) async fn ask(
+        &self,
+        request: Request,
+        data: bytes::Bytes,
+        share: Option<Arc<Share>>,
+    ) -> Result<Vec<u8>, Errno> {
         let next = self.next.fetch_add(1, Ordering::Relaxed) % self.doors.len();
         let (door, waker) = &self.doors[next];
         let (answer, answered) = oneshot::channel();
         // A thread that has ended takes no call: then `answered` fails, too.
-        let _ = door.send(Call { request, data, answer });
+        let _ = door.send(Call { request, data, answer, share });
         waker.wake();
         answered.await.unwrap_or(Err(EIO))
     }
