@@ -20,7 +20,8 @@ use knee_telemetry::{Middleware, MiddlewareTimes, Moment, Recorder, Sample, elap
 use crate::health::Health;
 use crate::layout::{Layout, Span};
 use crate::nbd::{
-    Command, EIO, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Reply, Request,
+    Command, DATA_BYTES_MAX, EIO, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Reply,
+    Request,
 };
 use crate::session::{DRAIN, DRAIN_POLL, SHORT_BYTES, WINDOW, negotiate, operation, trace_request};
 use crate::slab::Slab;
@@ -85,6 +86,8 @@ pub(crate) struct Manager {
     flights_bytes: usize,
     /// Paused clients, which wait for memory.
     waiting: VecDeque<ConnId>,
+    /// A client without memory that waits for it. No other client's request begins before.
+    next: Option<ConnId>,
     /// Whether a request has ended in this batch.
     has_room: bool,
     /// The parts of the current request: a kept buffer.
@@ -113,6 +116,7 @@ impl Manager {
             parts: Slab::default(),
             flights_bytes: 0,
             waiting: VecDeque::new(),
+            next: None,
             has_room: false,
             spans: Vec::new(),
             calls,
@@ -166,10 +170,11 @@ impl Manager {
             }
             let reads = request.command == Command::Read && request.length > SHORT_BYTES;
             if reads && !io.has_room_for_answer(conn) {
+                self.step_back(conn);
                 io.wait_for_room(conn);
                 return at;
             }
-            if self.draining || !self.has_room_for(io, conn, &request) {
+            if self.draining || !self.finds_room(io, conn, &request) {
                 io.pause(conn);
                 self.waiting.push_back(conn);
                 return at;
@@ -179,13 +184,42 @@ impl Manager {
         }
     }
 
-    /// Whether a request may begin. A client may take as much memory as it leaves to others.
-    fn has_room_for(&self, io: &Io, conn: ConnId, request: &Request) -> bool {
+    /// Whether a request may begin. A client may take as much memory as it leaves to others. A client that has none, and
+    /// finds none, comes next: smaller requests of others do not keep it waiting for ever.
+    fn finds_room(&mut self, io: &Io, conn: ConnId, request: &Request) -> bool {
         let Peer::Client(client) = &self.peers[conn.index()] else { return true };
         let own = client.flights_bytes + io.output_len(conn);
-        let needed = cost(request);
-        let left = self.space.flights_bytes_max.saturating_sub(self.flights_bytes + needed);
-        own + needed <= left || self.flights.is_empty()
+        let needed = self.cost(request);
+        let taken = self.flights_bytes + needed;
+        let bytes_max = self.space.flights_bytes_max;
+        let fits = match self.next {
+            None => own + needed <= bytes_max.saturating_sub(taken),
+            Some(next) => next == conn && taken <= bytes_max,
+        };
+        let begins = fits || self.flights.is_empty();
+        if begins {
+            self.step_back(conn);
+        } else if own == 0 {
+            self.next.get_or_insert(conn);
+        }
+        begins
+    }
+
+    /// If the client came next, lets others begin again.
+    fn step_back(&mut self, conn: ConnId) {
+        if self.next == Some(conn) {
+            self.next = None;
+            self.has_room = true;
+        }
+    }
+
+    /// The memory of a request in flight.
+    fn cost(&self, request: &Request) -> usize {
+        let data = match request.command {
+            Command::Read | Command::Write => request.length.min(DATA_BYTES_MAX) as usize,
+            _ => 0,
+        };
+        REQUEST_COST_BYTES + data
     }
 
     fn is_usable(&self, machine: usize) -> bool {
@@ -214,7 +248,7 @@ impl Manager {
         if let Some(error) = refusal {
             return self.answer(io, caller, &request, received, error, &[]);
         }
-        let bytes = cost(&request);
+        let bytes = self.cost(&request);
         self.flights_bytes += bytes;
         if let Caller::Client(conn) = caller
             && let Peer::Client(client) = &mut self.peers[conn.index()]
@@ -254,7 +288,7 @@ impl Manager {
         }
         let Some(flight) = self.flights.remove(part.flight) else { return };
         let Flight { caller, request, received, error, joined, .. } = flight;
-        let bytes = cost(&request);
+        let bytes = self.cost(&request);
         self.flights_bytes -= bytes;
         self.has_room = true;
         let client = match caller {
@@ -332,15 +366,6 @@ impl Manager {
     }
 }
 
-/// The memory of a request in flight.
-fn cost(request: &Request) -> usize {
-    let data = match request.command {
-        Command::Read | Command::Write => request.length.min(crate::nbd::DATA_BYTES_MAX),
-        _ => 0,
-    };
-    REQUEST_COST_BYTES + data as usize
-}
-
 impl Handler for Manager {
     fn on_start(&mut self, io: &mut Io) {
         io.timer(Moment::now().next_second(), WINDOW);
@@ -376,6 +401,7 @@ impl Handler for Manager {
     fn on_close(&mut self, io: &mut Io, conn: ConnId, _origin: Origin, why: Close) {
         match std::mem::replace(&mut self.peers[conn.index()], Peer::None) {
             Peer::Client(_) => {
+                self.step_back(conn);
                 if let (Close::Still, Some(recorder)) = (why, &mut self.recorder) {
                     recorder.gauges.still_clients += 1;
                 }

@@ -298,6 +298,40 @@ fn unanswered_change_of_one_thread_keeps_the_others_from_the_store() {
 }
 
 #[test]
+fn large_request_is_served_beside_small_ones() {
+    const LARGEST: usize = 32 * MIB;
+    let (puppet, large_store) = (Puppet::new(), store(LARGEST, &[]));
+    let named = [format!("{}=1M", puppet.address), large_store.address().to_owned()];
+    let (manager, [mut short, _long]) = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| puppet.connections());
+        (manager(&named, &["--memory-mb", "64"]), connecting.join().unwrap())
+    });
+    let [mut small, mut large] = [(); 2].map(|()| Client::connect(manager.address()));
+    let mut waiting = asked(&mut small, &mut short);
+    large.send(Command::Read, BORDER, LARGEST as u32, &[]);
+    short.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let served = std::thread::spawn(move || (large.reply().error, large.data(LARGEST).len()));
+    // The next small request comes before the answer to the last one, so that there is always one.
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        small.send(Command::Read, 0, 8, &[]);
+        let is_there = short.peek(&mut [0; 1]).is_ok();
+        replied(&mut short, waiting.cookie, b"8 bytes.");
+        assert_eq!((small.reply().error, small.data(8).len()), (0, 8));
+        if !is_there {
+            short.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+        waiting = requested(&mut short);
+        short.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        if served.is_finished() {
+            assert_eq!(served.join().unwrap(), (0, LARGEST));
+            return;
+        }
+    }
+    panic!("the large request waits for ever");
+}
+
+#[test]
 fn error_of_a_store_reaches_the_client_that_asked() {
     let puppet = Puppet::new();
     let named = [format!("{}=1M", puppet.address)];
