@@ -37,6 +37,8 @@ const CHECK: u64 = 2;
 const RETRY: u64 = 3;
 /// Memory of a request besides its data.
 const REQUEST_COST_BYTES: usize = 512;
+/// Memory of a part without data.
+const PART_COST_BYTES: usize = 128;
 
 /// What all threads of a manager share.
 #[derive(Debug)]
@@ -217,7 +219,8 @@ impl Manager {
     fn cost(&self, request: &Request) -> usize {
         let data = match request.command {
             Command::Read | Command::Write => request.length.min(DATA_BYTES_MAX) as usize,
-            _ => 0,
+            // Any machine may have a part.
+            _ => PART_COST_BYTES * self.machines.len(),
         };
         REQUEST_COST_BYTES + data
     }
