@@ -113,7 +113,7 @@ soak: build test-build $(VENV)/dev
 	env -u KNEE_MEMCACHED KNEE_SOAK=400 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
 	env -u KNEE_MEMCACHED KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
 	KNEE_SOAK=300 cargo test --locked -p knee-bin --test main servers::chaos -- --nocapture
-	KNEE_SOAK=200 cargo test --locked -p knee-space -p knee-bin --test main -- nbd:: space:: --nocapture
+	KNEE_SOAK=200 cargo test --locked -p knee-nbd -p knee-bin --test main -- nbd:: space:: --nocapture
 	tests/space.sh target/release
 	KNEE_SOAK=50 cargo test --locked -p knee-middleware --test main racing -- --nocapture
 	env -u KNEE_MEMCACHED KNEE_SOAK=20000 \
@@ -127,7 +127,7 @@ soak: build test-build $(VENV)/dev
 	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
 
 fuzz:
-	for crate in proto space; do cd $(CURDIR)/crates/$$crate && for target in $$(cargo +nightly fuzz list); do \
+	for crate in proto nbd; do cd $(CURDIR)/crates/$$crate && for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done || exit 1; done
 
 build: target/release/knee-proxy $(VENV)/run

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use knee_nbd::{Command, ENOSPC, EPERM, Errno};
 use knee_rpc::DESCRIPTORS;
 use knee_rpc::space::space_server::{SERVICE_NAME, Space as Interface, SpaceServer};
 use knee_rpc::space::{
@@ -22,7 +23,6 @@ use knee_telemetry::{
 use tonic::{Code, Request, Response, Status};
 
 use crate::manager::{Doors, Space};
-use crate::nbd::{self, Command, ENOSPC, EPERM, Errno};
 
 /// The longest data of a call: a message of gRPC has at most 4 MiB.
 const DATA_BYTES_MAX: u32 = 1 << 20;
@@ -135,7 +135,8 @@ impl Service {
                 "{length} bytes at address {offset} reach beyond the {size} bytes of the space"
             )));
         }
-        let request = nbd::Request { flags: 0, command, cookie: 0, offset, length: length as u32 };
+        let request =
+            knee_nbd::Request { flags: 0, command, cookie: 0, offset, length: length as u32 };
         self.doors.ask(request, data, share).await.map_err(status)
     }
 }

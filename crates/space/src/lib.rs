@@ -1,8 +1,7 @@
 //! `knee-space`: one address space over several storage machines.
 //!
-//! Clients, managers and storage machines speak NBD, with one codec on both sides.
+//! Clients, managers and storage machines speak NBD, by the codec of `knee-nbd`.
 //!
-//! * [`nbd`]: the protocol, without I/O.
 //! * `memory`, `store`: a storage machine, which serves its memory.
 //! * [`layout`]: the place of each address.
 //! * `manager`: serves the space, and asks the machines. `health`: which machines are online.
@@ -14,7 +13,6 @@
 
 pub mod cli;
 pub mod layout;
-pub mod nbd;
 
 mod grpc;
 mod health;

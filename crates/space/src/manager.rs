@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use knee_nbd::{
+    Command, DATA_BYTES_MAX, EIO, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Reply,
+    Request,
+};
 use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 use knee_server::Trace;
 use knee_telemetry::{Middleware, MiddlewareTimes, Moment, Recorder, Sample, elapsed_ns};
 
 use crate::health::Health;
 use crate::layout::{Layout, Span};
-use crate::nbd::{
-    Command, DATA_BYTES_MAX, EIO, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Reply,
-    Request,
-};
 use crate::session::{DRAIN, DRAIN_POLL, SHORT_BYTES, WINDOW, negotiate, operation, trace_request};
 use crate::slab::Slab;
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use knee_nbd::{
+    Command, DATA_BYTES_MAX, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Request, Step,
+};
 use knee_reactor::{Config, ConnId, Io};
 use knee_server::Trace;
 use knee_telemetry::Op;
-
-use crate::nbd::{
-    Command, DATA_BYTES_MAX, Errno, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Request, Step,
-};
 
 /// After this much output, a client's next requests wait until the batch has been sent. One reply of 128 KiB fits, and
 /// its buffer returns to the event loop's pool.

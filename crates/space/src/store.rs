@@ -4,6 +4,10 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Instant;
 
+use knee_nbd::{
+    BLOCK_BYTES, Command, EIO, Errno, Export, FLAG_NO_HOLE, Negotiation, REPLY_BYTES,
+    REQUEST_BYTES, Reply, Request,
+};
 use knee_reactor::{Close, ConnId, Group, Handler, Io, Origin, Shutdown};
 use knee_server::Trace;
 use knee_telemetry::{
@@ -11,10 +15,6 @@ use knee_telemetry::{
 };
 
 use crate::memory::Memory;
-use crate::nbd::{
-    BLOCK_BYTES, Command, EIO, Errno, Export, FLAG_NO_HOLE, Negotiation, REPLY_BYTES,
-    REQUEST_BYTES, Reply, Request,
-};
 use crate::session::{
     DRAIN, DRAIN_POLL, Limits, OUTPUT_BYTES_MAX, SHORT_BYTES, WINDOW, negotiate, operation,
     trace_request,

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use knee_space::nbd::{Command, Dial, Dialed, Errno, Offer, REPLY_BYTES, Reply, Request};
+use knee_nbd::{Command, Dial, Dialed, Errno, Offer, REPLY_BYTES, Reply, Request};
 
 use crate::program::connect;
 

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use knee_space::nbd::{Command, EIO, Export, Negotiation, REQUEST_BYTES, Reply, Request, Step};
+use knee_nbd::{Command, EIO, Export, Negotiation, REQUEST_BYTES, Reply, Request, Step};
 use knee_testkit::{PATIENCE, eventually, free_address, wait_until};
 
 use super::client::Client;

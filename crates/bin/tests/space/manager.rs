@@ -1,7 +1,7 @@
 //! `knee-space manager` over stores that answer.
 
+use knee_nbd::{Command, EINVAL, ENOSPC, EPERM};
 use knee_random::Random;
-use knee_space::nbd::{Command, EINVAL, ENOSPC, EPERM};
 use knee_testkit::{free_address, soak};
 
 use super::client::Client;

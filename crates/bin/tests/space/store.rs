@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Command as Process;
 
-use knee_space::nbd::{Command, EINVAL, ENOSPC};
+use knee_nbd::{Command, EINVAL, ENOSPC};
 use knee_testkit::free_address;
 
 use super::client::Client;

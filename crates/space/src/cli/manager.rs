@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use knee_nbd::{Dial, Dialed};
 use knee_server::program::{
     Failure, Observing, address, listen, on_signals, raise_open_files_limit, tie_to_parent,
 };
@@ -15,7 +16,6 @@ use crate::PROGRAM;
 use crate::grpc::GrpcServer;
 use crate::layout::Layout as Places;
 use crate::manager::{Config, Running, StoreAddress, start};
-use crate::nbd::{Dial, Dialed};
 use crate::session::Limits;
 
 /// Memory of a thread for the data of requests: two of the longest.

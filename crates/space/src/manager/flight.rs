@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use knee_nbd::{Errno, Request};
 use knee_reactor::ConnId;
 use knee_server::Share;
 use tokio::sync::oneshot;
-
-use crate::nbd::{Errno, Request};
 
 /// A request over gRPC.
 #[derive(Debug)]

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use knee_nbd::{
+    Command, Dial, Dialed, EIO, ENOSPC, EPERM, Errno, Offer, REPLY_BYTES, Reply, Request,
+};
 use knee_reactor::{ConnId, Io};
 use knee_telemetry::ServerCounts;
 
@@ -9,9 +12,6 @@ use super::flight::Part;
 use super::machine::{LANES, Lane};
 use super::{CHECK, Manager, Peer, RETRY};
 use crate::layout::Span;
-use crate::nbd::{
-    Command, Dial, Dialed, EIO, ENOSPC, EPERM, Errno, Offer, REPLY_BYTES, Reply, Request,
-};
 
 /// Longest pause between two looks for late answers.
 const CHECK_MAX: Duration = Duration::from_millis(250);

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use knee_nbd::Dial;
 use knee_reactor::ConnId;
-
-use crate::nbd::Dial;
 
 /// Pauses between attempts to connect.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);

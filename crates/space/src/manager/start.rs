@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use knee_nbd::{EIO, Errno, Export, Request};
 use knee_reactor::{Group, Shutdown, Waker};
 use knee_server::{Share, Trace};
 use knee_telemetry::{Middleware, MiddlewareGauges, Moment, Reporter};
@@ -17,7 +18,6 @@ use super::machine::Machine;
 use super::{Manager, Space};
 use crate::health::Health;
 use crate::layout::Layout;
-use crate::nbd::{EIO, Errno, Export, Request};
 use crate::session::Limits;
 
 /// A machine of the command line.

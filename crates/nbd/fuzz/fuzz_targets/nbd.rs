@@ -1,11 +1,11 @@
 //! NBD: both sides of a handshake hear pieces as the whole, and headers survive their encoding. See
-//! `tests/nbd/invariants.rs`.
+//! `tests/invariants.rs`.
 #![no_main]
 
-#[path = "../../tests/nbd/invariants.rs"]
+#[path = "../../tests/invariants.rs"]
 mod invariants;
 
-use knee_space::nbd::Export;
+use knee_nbd::Export;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (Vec<u8>, bool, &[u8])| {

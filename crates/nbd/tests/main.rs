@@ -1,8 +1,9 @@
 //! The codec as both sides of a connection use it.
+#![allow(clippy::unwrap_used)]
 
 mod invariants;
 
-use knee_space::nbd::{
+use knee_nbd::{
     Command, DATA_BYTES_MAX, Dial, Dialed, EINVAL, ENOSPC, EPERM, Export, FLAG_FUA, FLAG_NO_HOLE,
     Negotiation, Request, Step,
 };

@@ -1,6 +1,6 @@
 //! Invariants of the codec, for any input: property tests and fuzz targets check them.
 
-use knee_space::nbd::{
+use knee_nbd::{
     Command, Dial, Dialed, Export, Negotiation, REPLY_BYTES, REQUEST_BYTES, Reply, Request, Step,
 };
 

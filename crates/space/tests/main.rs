@@ -1,4 +1,0 @@
-//! The codec.
-#![allow(clippy::unwrap_used)]
-
-mod nbd;
