@@ -4,6 +4,7 @@ mod common;
 mod keyed;
 mod kv;
 mod memcached;
+mod nbd;
 mod queue;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum System {
     Kv(Box<kv::Kv>),
     /// Messages through knee-queue.
     Queue(Box<queue::Queue>),
+    /// Reads and writes of blocks over NBD.
+    Nbd(Box<nbd::Nbd>),
 }
 
 /// Parses the arguments, runs to the end or until a signal, and returns the exit code.
@@ -45,6 +48,7 @@ pub fn main() -> ExitCode {
         System::Memcached(flags) => flags.run(),
         System::Kv(flags) => flags.run(),
         System::Queue(flags) => flags.run(),
+        System::Nbd(flags) => flags.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

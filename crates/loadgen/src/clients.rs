@@ -25,13 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use knee_proto::{Response, ResponseDecoder, Value};
+use knee_proto::Value;
 use knee_random::Random;
 use knee_reactor::{ConnId, Io};
 use knee_telemetry::{LATE_NS, Load, LoadTimes, Moment, Op, Recorder, Sample, elapsed_ns};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN};
-use crate::complaints::SHOWN_BYTES_MAX;
 use crate::error::{Error, Unusable};
 use crate::open_loop::{self, Destination};
 use crate::run::{Pace, Run};
@@ -60,7 +59,7 @@ pub(crate) struct Clients<T: Traffic> {
     first: u64,
     /// `None` after the last window was recorded.
     recorder: Option<Recorder<Load>>,
-    connections: Vec<Connection<T::Memory>>,
+    connections: Vec<Connection<T>>,
     /// By client. In an open loop, another client's connection may carry the requests.
     requests: Vec<T::Requests>,
     /// The client of a connection, by the connection's index.
@@ -89,15 +88,15 @@ enum Phase {
     Done,
 }
 
-struct Connection<M> {
+struct Connection<T: Traffic> {
     server: usize,
     /// `None` while the connection is not open.
     id: Option<ConnId>,
     backoff: Duration,
-    decoder: ResponseDecoder,
+    decoder: T::Decoder,
     in_flight: VecDeque<Sent>,
     /// The expected answers, for verification.
-    memory: M,
+    memory: T::Memory,
     /// Draws think times. Requests have their own stream, so that they do not depend on answers.
     think_random: Random,
     /// The ends of think times (closed loop). Each of the `pipeline` places for a request of a client (a slot) thinks
@@ -131,7 +130,7 @@ impl<T: Traffic> Clients<T> {
             server: open_loop::server_of(number, servers),
             id: None,
             backoff: BACKOFF_MIN,
-            decoder: ResponseDecoder::new(traffic.response_bytes_max()),
+            decoder: traffic.decoder(),
             in_flight: VecDeque::with_capacity(plan.pipeline.min(IN_FLIGHT_USUAL)),
             memory: T::Memory::default(),
             think_random: schedule::thinking(plan.seed, number),
@@ -204,8 +203,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Connects after a wait: while a server is being killed, its kernel still accepts connections. The
-    /// protocol has no greeting that would distinguish these from working ones.
+    /// Connects after a wait: while a server is being killed, its kernel still accepts connections. Not every
+    /// protocol has a greeting that distinguishes these from working ones.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];
@@ -361,13 +360,13 @@ impl<T: Traffic> Clients<T> {
 
     /// Counts the answer to the oldest request of a connection.
     #[inline]
-    fn answered(&mut self, client: usize, response: &Response<'_>, now: Instant) {
+    fn answered(&mut self, client: usize, answer: &T::Answer<'_>, bytes: usize, now: Instant) {
         let connection = &mut self.connections[client];
         let Some(sent) = connection.in_flight.pop_front() else { return };
         // An open connection is not enough to reset the wait: a server may accept and close at once.
         connection.backoff = BACKOFF_MIN;
         self.in_flight -= 1;
-        let judgement = self.traffic.judge(sent.op, response);
+        let judgement = self.traffic.judge(sent.op, answer);
         if let Some(recorder) = &mut self.recorder {
             recorder.record(
                 judgement.op,
@@ -376,25 +375,25 @@ impl<T: Traffic> Clients<T> {
                     items: self.traffic.keys_of(sent.op),
                     hits: judgement.hits,
                     misses: judgement.misses,
-                    bytes_in: response.raw.len() as u64,
+                    bytes_in: bytes as u64,
                     bytes_out: u64::from(sent.bytes),
                     error: judgement.error,
                 },
             );
         }
         if self.run.plan.verify {
-            self.verify(client, sent.op, response);
+            self.verify(client, sent.op, answer);
         }
         if judgement.error {
-            self.refused(client, sent.op, response);
+            self.refused(client, sent.op, answer);
         }
     }
 
-    fn verify(&mut self, client: usize, op: Op, response: &Response<'_>) {
+    fn verify(&mut self, client: usize, op: Op, answer: &T::Answer<'_>) {
         let server = self.address(client);
         let Clients { run, traffic, connections, recorder, .. } = self;
         let mut wrong_values = 0;
-        traffic.verify(&mut connections[client].memory, op, response, |value, fault| {
+        traffic.verify(&mut connections[client].memory, op, answer, |value, fault| {
             wrong_values += 1;
             let Value { key, flags, value, .. } = *value;
             run.complaints.wrong_value(server, &WrongValue { key, flags, value, fault });
@@ -405,13 +404,12 @@ impl<T: Traffic> Clients<T> {
     }
 
     #[cold]
-    fn refused(&self, client: usize, op: Op, response: &Response<'_>) {
-        let line = response.raw.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    fn refused(&self, client: usize, op: Op, answer: &T::Answer<'_>) {
         self.run.complaints.tell(format!(
             "{} answered a {} with {}",
             self.address(client),
             op.name(),
-            line[..line.len().min(SHOWN_BYTES_MAX)].escape_ascii(),
+            T::shown(answer),
         ));
     }
 
@@ -443,7 +441,7 @@ impl<T: Traffic> Clients<T> {
             recorder.gauges.unanswered += connection.in_flight.len() as u64;
         }
         T::forget(&mut connection.memory);
-        connection.decoder = ResponseDecoder::new(self.traffic.response_bytes_max());
+        connection.decoder = self.traffic.decoder();
         for sent in connection.in_flight.drain(..) {
             self.in_flight -= 1;
             if let Some(recorder) = &mut self.recorder {

@@ -1,4 +1,4 @@
-//! Closed- and open-loop load on memcached and versioned stores, with every response timed.
+//! Closed- and open-loop load on stores, queues and disks, with every response timed.
 //!
 //! # Layout
 //!
@@ -6,7 +6,8 @@
 //!
 //! * `workload`: a client's sets and gets, and the check of their answers. It uses `mix`, `keys` (with `zipf`), `items`
 //!   and `values`.
-//! * `kv`: the same for the operations of a versioned store. `queue`: the same for messages.
+//! * `kv`: the same for the operations of a versioned store. `queue`: the same for messages. `blocks`: the same for the
+//!   blocks of a disk over NBD.
 //! * `schedule`: think times and arrival times.
 //!
 //! Requests are sent on `knee-reactor`'s event loop, or over gRPC by `grpc`:
@@ -20,6 +21,7 @@
 //! * `populate`: the phase that only fills the stores.
 
 mod backoff;
+mod blocks;
 mod bottleneck;
 #[cfg(test)]
 mod chi_square;

@@ -1,6 +1,8 @@
-//! A workload over the memcached protocol: its requests, and the meaning of their answers.
+//! A workload over a protocol on the event loop: its requests, and the meaning of their answers.
 
-use knee_proto::{Expect, Response, Value};
+use std::fmt::Display;
+
+use knee_proto::{Decoded, Value};
 use knee_telemetry::Op;
 
 use crate::complaints::SHOWN_BYTES_MAX;
@@ -13,11 +15,33 @@ pub(crate) trait Traffic: Send + Sync + 'static {
     type Requests: Send;
     /// The state of a connection that verification needs, such as the requests in flight.
     type Memory: Default + Send;
+    /// Finds the answers in a connection's input.
+    type Decoder: Send;
+    type Answer<'a>;
+    type Malformed: Display;
 
     fn requests(&self, client: u64, clients: u64) -> Self::Requests;
 
     /// The length of the longest answer.
     fn response_bytes_max(&self) -> usize;
+
+    /// The decoder of a new connection.
+    fn decoder(&self) -> Self::Decoder;
+
+    /// Takes a part of a handshake at the front of `input`, and appends the answer to `out`. Returns its length, and
+    /// whether requests may follow; `None` if it is incomplete. Without a handshake, requests may follow at once.
+    ///
+    /// # Errors
+    /// Why the server cannot be used.
+    fn greet(
+        &self,
+        _decoder: &mut Self::Decoder,
+        _requests: &mut Self::Requests,
+        _input: &[u8],
+        _out: &mut Vec<u8>,
+    ) -> Result<Option<(usize, bool)>, String> {
+        Ok(Some((0, true)))
+    }
 
     /// Appends the next request to `out` and returns its operation. With `memory`, notes there which answer is right.
     fn append_next(
@@ -30,23 +54,37 @@ pub(crate) trait Traffic: Send + Sync + 'static {
     /// The number of keys in a request of this operation.
     fn keys_of(&self, op: Op) -> u32;
 
-    /// The form of the answer to this operation.
-    fn expect(&self, op: Op) -> Expect;
+    /// Decodes the answer to this operation at the front of `input`.
+    fn decode<'a>(
+        &self,
+        decoder: &mut Self::Decoder,
+        op: Op,
+        input: &'a [u8],
+    ) -> Decoded<Self::Answer<'a>, Self::Malformed>;
 
     /// Interprets an answer to this operation.
-    fn judge(&self, op: Op, response: &Response<'_>) -> Judgement;
+    fn judge(&self, op: Op, answer: &Self::Answer<'_>) -> Judgement;
+
+    /// An answer that is an error, for a message.
+    fn shown(answer: &Self::Answer<'_>) -> String;
 
     /// Checks the answer to the oldest request in `memory`; calls `wrong` for each wrong value.
     fn verify(
         &self,
         memory: &mut Self::Memory,
         op: Op,
-        response: &Response<'_>,
+        answer: &Self::Answer<'_>,
         wrong: impl FnMut(&Value<'_>, Fault),
     );
 
     /// Removes the requests in flight of a lost connection.
     fn forget(memory: &mut Self::Memory);
+}
+
+/// The first line of an answer in the memcached protocol.
+pub(crate) fn first_line(raw: &[u8]) -> String {
+    let line = raw.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    line[..line.len().min(SHOWN_BYTES_MAX)].escape_ascii().to_string()
 }
 
 /// The meaning of an answer.

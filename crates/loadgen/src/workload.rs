@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use knee_proto::encode;
-use knee_proto::{Expect, Response, Status, Value};
+use knee_proto::{Decoded, Expect, Response, ResponseDecoder, ResponseError, Status, Value};
 use knee_random::Random;
 use knee_telemetry::Op;
 
 use crate::items::Items;
 use crate::keys::{KeyChoice, KeyPicker};
 use crate::mix::{MixPosition, SetGet};
-use crate::traffic::{Fault, Judgement, Traffic};
+use crate::traffic::{Fault, Judgement, Traffic, first_line};
 use crate::values::VALUE_BYTES_MAX;
 
 /// The largest number of keys in one multi-get.
@@ -65,6 +65,9 @@ impl Traffic for Workload {
     type Requests = Requests;
     /// The keys of the retrievals in flight, in order.
     type Memory = VecDeque<u32>;
+    type Decoder = ResponseDecoder;
+    type Answer<'a> = Response<'a>;
+    type Malformed = ResponseError;
 
     fn requests(&self, client: u64, clients: u64) -> Requests {
         let mut random = Random::stream(self.seed, client);
@@ -76,6 +79,10 @@ impl Traffic for Workload {
     /// The answer to a retrieval of the largest values.
     fn response_bytes_max(&self) -> usize {
         self.multiget as usize * (VALUE_BYTES_MAX as usize + 512) + 4096
+    }
+
+    fn decoder(&self) -> ResponseDecoder {
+        ResponseDecoder::new(self.response_bytes_max())
     }
 
     #[inline]
@@ -109,8 +116,13 @@ impl Traffic for Workload {
     }
 
     #[inline]
-    fn expect(&self, op: Op) -> Expect {
-        if op == Op::Set { Expect::Line } else { Expect::Retrieval }
+    fn decode<'a>(
+        &self,
+        decoder: &mut ResponseDecoder,
+        op: Op,
+        input: &'a [u8],
+    ) -> Decoded<Response<'a>, ResponseError> {
+        decoder.decode(input, if op == Op::Set { Expect::Line } else { Expect::Retrieval })
     }
 
     #[inline]
@@ -121,6 +133,10 @@ impl Traffic for Workload {
         let error = response.status != Status::Values;
         let hits = (response.hits as u32).min(self.multiget);
         Judgement { op, hits, misses: if error { 0 } else { self.multiget - hits }, error }
+    }
+
+    fn shown(answer: &Response<'_>) -> String {
+        first_line(answer.raw)
     }
 
     fn verify(
@@ -157,7 +173,7 @@ mod tests {
     use super::*;
     use crate::keys::{KeyFormat, KeySpace};
     use crate::values::ValueSize;
-    use knee_proto::{Decoded, Limits, Request, RequestDecoder};
+    use knee_proto::{Limits, Request, RequestDecoder};
 
     fn workload(set_get: &str, multiget: u32) -> Workload {
         Workload {

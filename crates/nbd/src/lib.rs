@@ -110,6 +110,12 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 impl Request {
     /// Decodes the header at the front of `input`; `None` if it is incomplete.
     ///

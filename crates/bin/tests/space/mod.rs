@@ -3,6 +3,7 @@
 mod client;
 mod faults;
 mod files;
+mod load;
 mod manager;
 mod rpc;
 mod store;

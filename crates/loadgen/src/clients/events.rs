@@ -13,14 +13,34 @@ use crate::error::Error;
 use crate::run::Pace;
 use crate::traffic::Traffic;
 
-impl<T: Traffic> Handler for Clients<T> {
-    fn on_start(&mut self, io: &mut Io) {
-        for client in 0..self.connections.len() {
-            self.connect(io, client);
+impl<T: Traffic> Clients<T> {
+    /// Continues the handshake of a new connection. Returns the length of the input that it took.
+    fn greet(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
+        let client = self.owners[conn.index()] as usize;
+        let (mut start, mut out) = (0, Vec::new());
+        loop {
+            let (decoder, requests) =
+                (&mut self.connections[client].decoder, &mut self.requests[client]);
+            let greeted = self.traffic.greet(decoder, requests, &input[start..], &mut out);
+            io.write(conn, &std::mem::take(&mut out));
+            match greeted {
+                Ok(None) => return start,
+                Ok(Some((consumed, false))) => start += consumed,
+                Ok(Some((consumed, true))) => {
+                    self.opened(io, conn);
+                    return start + consumed;
+                }
+                Err(why) => {
+                    self.complain(io, client, &why);
+                    io.close(conn);
+                    return input.len();
+                }
+            }
         }
     }
 
-    fn on_open(&mut self, io: &mut Io, conn: ConnId, _origin: Origin) {
+    /// Requests may be sent on a new connection.
+    fn opened(&mut self, io: &mut Io, conn: ConnId) {
         let client = self.owners[conn.index()] as usize;
         let connection = &mut self.connections[client];
         connection.id = Some(conn);
@@ -52,6 +72,18 @@ impl<T: Traffic> Handler for Clients<T> {
             (_, Pace::Closed(_)) => {}
         }
     }
+}
+
+impl<T: Traffic> Handler for Clients<T> {
+    fn on_start(&mut self, io: &mut Io) {
+        for client in 0..self.connections.len() {
+            self.connect(io, client);
+        }
+    }
+
+    fn on_open(&mut self, io: &mut Io, conn: ConnId, _origin: Origin) {
+        self.greet(io, conn, &[]);
+    }
 
     fn on_wake(&mut self, io: &mut Io) {
         if let (Phase::Waiting, Some(start)) = (self.phase, self.run.start.get()) {
@@ -63,7 +95,11 @@ impl<T: Traffic> Handler for Clients<T> {
     fn on_data(&mut self, io: &mut Io, conn: ConnId, input: &[u8]) -> usize {
         let now = Instant::now();
         let client = self.owners[conn.index()] as usize;
-        let mut start = 0;
+        let mut start =
+            if self.connections[client].id.is_none() { self.greet(io, conn, input) } else { 0 };
+        if self.connections[client].id.is_none() {
+            return start;
+        }
         while start < input.len() {
             let connection = &mut self.connections[client];
             let Some(front) = connection.in_flight.front() else {
@@ -73,11 +109,10 @@ impl<T: Traffic> Handler for Clients<T> {
                 io.close(conn);
                 return input.len();
             };
-            let expect = self.traffic.expect(front.op);
-            match connection.decoder.decode(&input[start..], expect) {
+            match self.traffic.decode(&mut connection.decoder, front.op, &input[start..]) {
                 Decoded::Complete { consumed, item } => {
                     start += consumed;
-                    self.answered(client, &item, now);
+                    self.answered(client, &item, consumed, now);
                     if let (Phase::Running, Pace::Closed(think)) = (self.phase, self.run.plan.pace)
                     {
                         let think = think.next(&mut self.connections[client].think_random);

@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 
-use knee_proto::{Expect, Response, Status, Value, encode};
+use knee_proto::{
+    Decoded, Expect, Response, ResponseDecoder, ResponseError, Status, Value, encode,
+};
 use knee_telemetry::Op;
 
 use super::draws::{Drawn, Draws};
 use super::sightings::{Asked, Sightings};
 use super::workload::Workload;
 use crate::grpc::ANSWER_BYTES_MAX;
-use crate::traffic::{Fault, Judgement, Traffic};
+use crate::traffic::{Fault, Judgement, Traffic, first_line};
 
 /// Operations as commands: a read is a `get`, an insert an `add`, an update a `replace`, a put a `set`. With
 /// verification, a read is a `gets`, because the cas token is the version.
@@ -27,6 +29,9 @@ pub(crate) struct Memory {
 impl Traffic for Text {
     type Requests = Draws;
     type Memory = Memory;
+    type Decoder = ResponseDecoder;
+    type Answer<'a> = Response<'a>;
+    type Malformed = ResponseError;
 
     fn requests(&self, client: u64, clients: u64) -> Draws {
         Draws::new(&self.0, client, clients)
@@ -34,6 +39,10 @@ impl Traffic for Text {
 
     fn response_bytes_max(&self) -> usize {
         ANSWER_BYTES_MAX
+    }
+
+    fn decoder(&self) -> ResponseDecoder {
+        ResponseDecoder::new(self.response_bytes_max())
     }
 
     #[inline]
@@ -72,8 +81,13 @@ impl Traffic for Text {
     }
 
     #[inline]
-    fn expect(&self, op: Op) -> Expect {
-        if op == Op::Read { Expect::Retrieval } else { Expect::Line }
+    fn decode<'a>(
+        &self,
+        decoder: &mut ResponseDecoder,
+        op: Op,
+        input: &'a [u8],
+    ) -> Decoded<Response<'a>, ResponseError> {
+        decoder.decode(input, if op == Op::Read { Expect::Retrieval } else { Expect::Line })
     }
 
     #[inline]
@@ -91,6 +105,10 @@ impl Traffic for Text {
             | (Op::Delete, Status::NotFound) => miss,
             _ => Judgement { op, hits: 0, misses: 0, error: true },
         }
+    }
+
+    fn shown(answer: &Response<'_>) -> String {
+        first_line(answer.raw)
     }
 
     fn verify(
@@ -134,9 +152,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::workload::tests::workload;
     use super::*;
-    use knee_proto::{
-        Decoded, GetVerb, Limits, Request, RequestDecoder, ResponseDecoder, StoreVerb,
-    };
+    use knee_proto::{GetVerb, Limits, Request, RequestDecoder, StoreVerb};
 
     const MIX: &str = "read:1,insert:1,update:1,put:1,append:1,delete:1";
 
@@ -209,7 +225,7 @@ mod tests {
         ];
         for (op, answer, counted_as, (hits, misses, error)) in rows {
             let mut decoder = ResponseDecoder::new(1000);
-            let Decoded::Complete { item, .. } = decoder.decode(answer.as_bytes(), text.expect(op))
+            let Decoded::Complete { item, .. } = text.decode(&mut decoder, op, answer.as_bytes())
             else {
                 panic!("{answer}");
             };
