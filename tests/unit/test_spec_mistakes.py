@@ -21,7 +21,7 @@ workers = 8 } => wrokers = 8 }
 "load.clients" => "measure.seconds"
   → 17: measure.seconds: cannot vary: it has one value for all points; make an experiment for each
 "memcached" => "memcache"
-  → 8: store.kind: should be 'knee-kv', 'memcached', 'postgresql', 'sqlite' or 'null', not 'memcache'; did you mean
+  → 8: store.kind: should be 'knee-kv', 'memcached', 'postgresql', 'sqlite', 'null' or 'knee-space', not 'memcache'; did you mean
     "memcached"?
 keys = 10_000 => keys = "many"
   → 13: workload.keys: should be a valid integer, not 'many'

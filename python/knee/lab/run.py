@@ -181,11 +181,10 @@ def check_programs(spec: Spec) -> dict[str, Path]:
         for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
             programs.find_foreign(name, package)
     if system.middleware is not None and system.middleware.address is None:
-        name = "knee-queue" if spec.base.workload.protocol == "queue" else "knee-proxy"
+        name = {"queue": "knee-queue", "nbd": "knee-space"}.get(spec.base.workload.protocol, "knee-proxy")
         found[name] = programs.find(name)
     if system.store is not None and system.store.address is None:
-        if "knee-kv" in kinds:
-            found["knee-kv"] = programs.find("knee-kv")
+        found |= {name: programs.find(name) for name in ("knee-kv", "knee-space") if name in kinds}
         if "memcached" in kinds:
             found["memcached"] = programs.find_foreign("memcached", "memcached")
         if "postgresql" in kinds:
@@ -203,7 +202,7 @@ def tiers_programs(found: Collection[str]) -> dict[str, list[str]]:
     """The programs of a worker, by the tier that it has. Clients and middlewares with the stores populate them."""
     return {
         "load": ["knee-load"],
-        "middleware": [name for name in found if name in ("knee-proxy", "knee-queue")],
+        "middleware": [name for name in found if name in ("knee-proxy", "knee-queue", "knee-space")],
         "store": [name for name in found if name != "knee-proxy"],
     }
 

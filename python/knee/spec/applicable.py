@@ -16,11 +16,13 @@ _OF_MEMCACHED = {
 _OF_ITEMS = ("value_bytes", "keys", "populated", "ttl_s", "key_choice")
 _OF_KV = ("interface", "mix", "own_keys", "key_draws", "scan_keys", "bulk_keys", "large_bytes", "graph")
 _OF_QUEUE = ("loop", "characters", "receivers", "backlog", "level")
+_OF_NBD = ("block_bytes", "writes")
 _OF_KNEE_LOAD = ("loop", "receivers", "rate", "think_ms", "think", "arrivals")
 _OF_SYNCS = ("dally_us", "batch_max")
 _OF_KNEE_KV = ("consistency", "history_s", "trace", *_OF_SYNCS)
 _OF_POSTGRESQL = ("cpus", "indexes")
 _OF_POSTGRESQL_ELSEWHERE = ("user", "database", "reset")
+_OF_PROXY = ("pipelined", "multiget", "batch_max", "cache_mb", "cache_ms")
 _OF_PROGRAMS = ("threads", "memory_mb")
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
@@ -37,6 +39,10 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
         yield from _check_store(system.store)
     if workload.protocol == "kv":
         yield from _check_kv(point)
+    if workload.protocol == "nbd":
+        yield from _check_nbd(system)
+    elif system.store is not None and system.store.kind == "knee-space":
+        yield ("system", "store", "kind"), '"knee-space" needs protocol = "nbd"'
     if workload.protocol == "queue":
         yield from _check_queue(point)
     else:
@@ -61,7 +67,7 @@ def inapplicable(point: Configuration) -> set[str]:
 
 def _check_fields(workload: Workload) -> Iterator[Problem]:
     given, protocol = workload.model_fields_set, workload.protocol
-    for name, fields in (("kv", _OF_KV), ("queue", _OF_QUEUE)):
+    for name, fields in (("kv", _OF_KV), ("queue", _OF_QUEUE), ("nbd", _OF_NBD)):
         for field in fields:
             if field in given and protocol != name:
                 yield ("workload", field), f'applies to protocol = "{name}" alone'
@@ -73,6 +79,10 @@ def _check_fields(workload: Workload) -> Iterator[Problem]:
         for field in (*_OF_MEMCACHED, *_OF_ITEMS):
             if field in given:
                 yield ("workload", field), 'does not apply to protocol = "queue": its clients pass messages'
+    if protocol == "nbd":
+        for field in (*_OF_MEMCACHED, *_OF_ITEMS):
+            if field in given:
+                yield ("workload", field), 'does not apply to protocol = "nbd": its clients use blocks'
 
 
 def _check_kv(point: Configuration) -> Iterator[Problem]:
@@ -84,6 +94,20 @@ def _check_kv(point: Configuration) -> Iterator[Problem]:
     yield from _check_mix(workload)
     if workload.graph is not None:
         yield from _check_graph(workload, workload.graph, system.store)
+
+
+def _check_nbd(system: System) -> Iterator[Problem]:
+    middleware, store = system.middleware, system.store
+    if middleware is None:
+        yield ("system", "middleware"), 'missing: protocol = "nbd" needs a middleware'
+        return
+    for field in ("workers", *_OF_PROXY):
+        if field in middleware.model_fields_set:
+            yield ("system", "middleware", field), 'does not apply to protocol = "nbd"'
+    if store is not None and store.kind != "knee-space":
+        yield ("system", "store", "kind"), f'should be "knee-space" with protocol = "nbd", not "{store.kind}"'
+    elif store is not None and "threads" in store.model_fields_set:
+        yield ("system", "store", "threads"), 'does not apply to "knee-space": it has one thread'
 
 
 def _check_queue(point: Configuration) -> Iterator[Problem]:
@@ -99,7 +123,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         return
     if store is None or middleware.address is not None:
         return
-    for field in ("pipelined", "multiget", "batch_max", "cache_mb", "cache_ms"):
+    for field in _OF_PROXY:
         if field in middleware.model_fields_set:
             yield ("system", "middleware", field), 'does not apply to protocol = "queue"'
     kind: Path = ("system", "store", "kind")

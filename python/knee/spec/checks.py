@@ -25,7 +25,8 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
             f"the nearest that do are {_multiples_near(load.clients, load.hosts)}",
         )
     if middleware is not None:
-        yield from _check_middleware(middleware)
+        if workload.protocol != "nbd":
+            yield from _check_middleware(middleware)
         yield from _check_address(("system", "middleware"), middleware)
     if store is None and (middleware is None or middleware.address is None):
         yield ("system", "store"), "missing: give a store"

@@ -79,7 +79,7 @@ class Middleware(Table):
 
     hosts     number of middlewares
     threads   OS threads of each middleware
-    workers   worker slots of each, with one request in flight per slot; required unless `pipelined`
+    workers   worker slots of each, with one request in flight per slot; required unless `pipelined`, or over NBD
     address   middlewares that already run elsewhere; the lab starts none
 
     Of the memcached protocol:
@@ -94,6 +94,8 @@ class Middleware(Table):
 
     connections of all middlewares to their database, dealt evenly; by default one for each worker
     combine     largest number of waiting requests that go to the database as one call
+
+    With protocol "nbd" they are knee-space's managers, which have no worker slots.
     """
 
     hosts: _Hosts = 1
@@ -113,13 +115,13 @@ class Middleware(Table):
 
 
 class Store(Table):
-    """The stores; each holds every key.
+    """The stores; each holds every key. With protocol "nbd", each holds its part of the address space.
 
     hosts       number of stores
     threads     OS threads of each store
     kind        knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's SQLite file,
-                or none, to measure the middleware alone
-    memory_mb   the limit of a cache, or PostgreSQL's shared buffers
+                or none, to measure the middleware alone; with protocol "nbd" knee-space
+    memory_mb   the limit of a cache, PostgreSQL's shared buffers, or a part of an address space
     address     stores that already run elsewhere; the lab starts none
     user        of a PostgreSQL at `address`; libpq's files and variables have the password, an experiment never
     database    of a PostgreSQL at `address`; the lab makes the schema knee_queue in it for each run, and removes it
@@ -138,7 +140,7 @@ class Store(Table):
 
     hosts: _Hosts = 1
     threads: _Threads = 1
-    kind: Literal["knee-kv", "memcached", "postgresql", "sqlite", "null"] = "knee-kv"
+    kind: Literal["knee-kv", "memcached", "postgresql", "sqlite", "null", "knee-space"] = "knee-kv"
     memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
     durability: Annotated[str, Field(pattern=r"^(memory|always|none|interval:[1-9][0-9]{0,8})$")] | None = None
     consistency: Literal["linearizable", "sequential"] | None = None
@@ -194,7 +196,7 @@ class Graph(Table):
 class Workload(Table):
     """The requests of the clients.
 
-    protocol  of the requests: a cache's, that of a store that keeps versions ("kv"), or a message queue's
+    protocol  of the requests: a cache's, that of a store that keeps versions ("kv"), a message queue's, or a disk's
     think_ms  mean think time of a closed loop
     think     distribution of the think times
     rate      requests per second over all load hosts; makes the loop an open one
@@ -232,9 +234,14 @@ class Workload(Table):
                 elsewhere also keep the messages of earlier points
     level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so no queue grows; 3 sends
                 ten messages to one queue or, at random, removes its first, counted separately; 4 sends and removes
+
+    Of protocol "nbd", whose clients read and write whole blocks of an address space, drawn uniformly:
+
+    block_bytes of each request
+    writes      share of the requests that write
     """
 
-    protocol: Literal["memcached", "kv", "queue"] = "memcached"
+    protocol: Literal["memcached", "kv", "queue", "nbd"] = "memcached"
     interface: Literal["grpc", "memcached"] = "grpc"
     mix: Annotated[str, Field(pattern=rf"^{_SHARE}(,{_SHARE})*$")] = "read:90,put:10"
     own_keys: bool = False
@@ -248,6 +255,8 @@ class Workload(Table):
     receivers: Literal["self", "any"] = "any"
     backlog: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     level: Annotated[int, Field(ge=0, le=4)] = 2
+    block_bytes: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
+    writes: _Share = 0.0
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (

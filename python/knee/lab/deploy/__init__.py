@@ -5,6 +5,7 @@ from knee.lab.deploy.kv import KvDeployment
 from knee.lab.deploy.memcached import MemcachedDeployment
 from knee.lab.deploy.pgbench import PgbenchDeployment
 from knee.lab.deploy.queue import QueueDeployment
+from knee.lab.deploy.space import SpaceDeployment
 from knee.spec import Configuration
 
 
@@ -15,6 +16,7 @@ def deployment_of(configuration: Configuration) -> type[Deployment]:
         "memcached": MemcachedDeployment,
         "kv": KvDeployment,
         "queue": QueueDeployment,
+        "nbd": SpaceDeployment,
     }
     return deployments[configuration.workload.protocol]
 
