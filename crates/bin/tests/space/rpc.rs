@@ -54,7 +54,8 @@ async fn calls_see_what_nbd_sees() {
 #[tokio::test]
 async fn memory_of_a_call_counts_after_its_caller_has_left() {
     let store = store(MIB, &[]);
-    let manager = manager(&[store.address()], &["--grpc", "127.0.0.1:0"]);
+    let flags = ["--grpc", "127.0.0.1:0", "--timeout-ms", "60000"];
+    let manager = manager(&[store.address()], &flags);
     let address = format!("http://{}", manager.ready["grpc"].as_str().unwrap());
     let space = SpaceClient::connect(address).await.unwrap();
     store.signal(libc::SIGSTOP);
@@ -67,7 +68,7 @@ async fn memory_of_a_call_counts_after_its_caller_has_left() {
         }
     };
     // A connection may take half of 64 MiB. The store keeps these calls until the time limit of its answer.
-    for wave in 0..2 {
+    for wave in 0..10 {
         let calls: Vec<_> = (0..28).map(|_| tokio::spawn(call())).collect();
         for call in calls {
             let answer = call.await.unwrap();
