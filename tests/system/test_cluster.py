@@ -44,6 +44,8 @@ MACHINE = (
     'mount --bind "$0" /proc/sys/kernel/random/boot_id && mount -t tmpfs disk "$1" && shift && exec "$@"',
 )
 """Runs a program on what looks like another machine, with the boot id in a file and a disk at a directory."""
+FIRST = ("clients", "middleware-0", "store-0")
+"""The machines of most tests."""
 PROGRAMS = ("memcached", "knee-load", "knee-proxy", "knee-kv", "knee-queue", "postgres")
 
 SOAKED = pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak ends the lab and an agent as well")
@@ -58,7 +60,7 @@ class Machines:
         """The folder of the labs, and that of the machines' logs."""
         self._labs: list[subprocess.Popen[str]] = []
         self._hosts = EmulatedHosts() if IS_ROOT else LocalHost()
-        for name in ("lab", "scheduler", "clients", "middleware-0", "store-0"):
+        for name in ("lab", "scheduler", *FIRST):
             self._hosts.place(name, Link())
         self.scheduler = "tcp://" + self._hosts.free_address("scheduler")
         host, port = self._interface("scheduler"), self.scheduler.rpartition(":")[2]
@@ -70,7 +72,7 @@ class Machines:
         """Start the workers that do not run, and other ones."""
         for name in others:
             self._hosts.place(name, Link())
-        for name in ("clients", "middleware-0", "store-0", *others):
+        for name in (*FIRST, *others):
             if name not in self.workers or self.workers[name].poll() is not None:
                 # Without a nanny, a worker is one process: it costs half, but nothing replaces it.
                 more = () if name == "store-0" else ("--no-nanny",)
@@ -186,6 +188,7 @@ def machines(all_machines: Machines, tmp_path: Path) -> Iterator[Machines]:
     all_machines.folder = tmp_path
     yield all_machines
     all_machines.end_labs()
+    all_machines.end_workers(*(name for name in list(all_machines.workers) if name not in FIRST))
 
 
 def test_baseline_runs_on_workers_and_its_folder_is_here(machines: Machines) -> None:
@@ -299,22 +302,36 @@ def test_queue_has_its_database_on_a_worker(machines: Machines) -> None:
     assert_filesystem_is_the_stores(dataset)
 
 
+FEW = ("load.hosts=3", "load.clients=[6]", "workload.think_ms=20", "measure.seconds=3", "measure.repetitions=1")
+LAYOUTS = {
+    "baseline-two-middlewares": ((*SHORT, "store.hosts=3"), 3, 2, 3),
+    "queue-one-server": ((*FEW, "middleware.hosts=2", "middleware.connections=2", "store.memory_mb=16"), 3, 2, 1),
+    "kv-durability": ((*FEW, "store.hosts=3", 'store.durability=["always"]', "workload.keys=200"), 3, 0, 3),
+}
+"""Settings of experiments, and their numbers of load hosts, middlewares and stores."""
+
+
 @SOAKED
-def test_three_clients_two_middlewares_and_three_stores_have_a_machine_each(machines: Machines) -> None:
-    others = ("load-1", "load-2", "middleware-1", "store-1", "store-2")
-    machines.start_workers(*others)
-    running = machines.lab("store.hosts=3", experiment="baseline-two-middlewares")
-    _, said = running.communicate(timeout=PATIENCE_S)
-    names = list(machines.workers)
-    machines.end_workers(*others)
-    assert running.returncode == 0, said
-    dataset = machines.dataset()
-    hosts = dataset.manifest["cluster"]["hosts"]
-    assert hosts.pop("load-0") == "clients"
-    assert set(hosts.values()) == set(names) - {"clients"}
-    assert all(host == worker for host, worker in hosts.items())
-    assert set(dataset.probes["machine"]) == (set(names) if IS_ROOT else {"clients"})
-    assert observations(dataset)["throughput"][0] > 100
+def test_each_host_of_a_large_layout_has_a_machine(machines: Machines, tmp_path: Path) -> None:
+    machines.start_workers("load-1", "load-2", "middleware-1", "store-1", "store-2")
+    for experiment, (settings, loads, middlewares, stores) in LAYOUTS.items():
+        machines.folder = tmp_path / experiment
+        machines.folder.mkdir()
+        running = machines.lab(experiment=experiment, short=settings)
+        # Eight machines share the processors.
+        _, said = running.communicate(timeout=3 * PATIENCE_S)
+        assert running.returncode == 0, said
+        dataset = machines.dataset()
+        hosts = [
+            f"{tier}-{index}"
+            for tier, count in (("load", loads), ("middleware", middlewares), ("store", stores))
+            for index in range(count)
+        ]
+        workers = {host: "clients" if host == "load-0" else host for host in hosts}
+        assert dataset.manifest["cluster"]["hosts"] == workers
+        assert set(dataset.probes["machine"]) == (set(workers.values()) if IS_ROOT else {"clients"})
+        assert observations(dataset)["throughput"][0] > 100
+        assert_nothing_left(machines)
 
 
 def test_point_of_a_lost_worker_is_repeated(machines: Machines) -> None:

@@ -146,7 +146,7 @@ def test_a_missing_program_is_reported_with_its_package(
         ("[1, 2]", None),
         ("2", None),
         ("[0.5, 1.0]", "^store.cpus: should be a whole number of processors, not 0.5$"),
-        ("[1, 4]", "^store.cpus: this process may use only 2 processors, not 4; take a larger machine"),
+        ("[1, 4]", "^store.cpus: a store may use only 2 processors, not 4; take a larger machine"),
     ],
 )
 def test_a_database_gets_whole_processors_that_are_there(

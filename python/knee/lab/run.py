@@ -226,7 +226,7 @@ def check_processors(spec: Spec, host: Host) -> None:
             raise SpecError(f"store.cpus: should be a whole number of processors, not {cpus:g}")
         if cpus > host.processors:
             raise SpecError(
-                f"store.cpus: this process may use only {counted(host.processors, 'processor')}, not {cpus:g}; "
+                f"store.cpus: a store may use only {counted(host.processors, 'processor')}, not {cpus:g}; "
                 "take a larger machine, or set fewer with --set store.cpus=…"
             )
 
