@@ -86,6 +86,19 @@ def test_a_middleware_has_worker_slots_or_is_pipelined() -> None:
     assert "--pipelined" in command and "--workers" not in command
 
 
+def test_a_lifetime_applies_where_a_factor_gives_a_near_cache() -> None:
+    experiment = spec.parse(
+        TEXT, "x.toml", spec.parse_overrides(["middleware.cache_mb=[0, 64]", "middleware.cache_ms=200"])
+    )
+    commands = []
+    for level in experiment.factors["middleware.cache_mb"]:
+        tier = experiment.at({"middleware.cache_mb": level}).system.middleware
+        assert tier is not None
+        commands.append(flags(memcached.middleware("middleware-0", tier, "127.0.0.1", ["s:1"], clients=12)))
+    without, cached = commands
+    assert "--cache" not in without and "--cache-mb 64 --cache-ms 200" in cached
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

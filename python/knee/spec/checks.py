@@ -49,7 +49,8 @@ def _check_middleware(middleware: Middleware) -> Iterator[tuple[Path, str]]:
         yield workers, "missing: give workers = N, or pipelined = true"
     if middleware.batch_max is not None and not middleware.pipelined:
         yield ("system", "middleware", "batch_max"), "needs pipelined = true: a worker slot has one request in flight"
-    if middleware.cache_ms is not None and not middleware.cache_mb:
+    # A factor may compare no cache (cache_mb = 0) with one.
+    if middleware.cache_ms is not None and "cache_mb" not in middleware.model_fields_set:
         yield ("system", "middleware", "cache_ms"), "needs cache_mb = M: without it there is no cache"
 
 

@@ -15,7 +15,8 @@ from knee.spec import Configuration, Middleware
 def middleware(process: str, tier: Middleware, host: str, servers: Sequence[str], clients: int) -> Command:
     """A middleware on a port of its own choice, in front of the stores at these addresses."""
     mode = ["--pipelined"] if tier.pipelined else ["--workers", str(tier.workers)]
-    switches = {"--batch-max": tier.batch_max, "--cache-mb": tier.cache_mb or None, "--cache-ms": tier.cache_ms}
+    cache = {"--cache-mb": tier.cache_mb, "--cache-ms": tier.cache_ms} if tier.cache_mb else {}
+    switches = {"--batch-max": tier.batch_max, **cache}
     argv = [
         str(programs.find("knee-proxy")),
         *("--listen", f"{host}:0"),
