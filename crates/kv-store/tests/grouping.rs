@@ -1,5 +1,6 @@
 //! Commits that share syncs: limits of a group, and waiting for company.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,4 +110,43 @@ fn upkeep_does_not_wait_for_company() {
     // The end of the store writes out what no caller waited for.
     drop(store);
     assert_eq!(value(&open(&directory.0).expect("opens"), b"b"), Some(b"2".to_vec()));
+}
+
+#[test]
+fn upkeep_ends_the_wait_of_another_thread() {
+    let directory = Directory::new("upkeep-ends");
+    let store = grouped(&directory, FOREVER, usize::MAX);
+    let committed = set(&store, b"a", b"1");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.sync(committed));
+        // Long enough for the thread to begin its wait; the result is the same if it does not.
+        thread::sleep(Duration::from_millis(30));
+        store.write_out().expect("the disk takes it");
+        assert!(store.synced() >= committed);
+        waiting.join().expect("no panic").expect("the disk takes it");
+    });
+}
+
+#[test]
+fn upkeep_writes_everything_beside_limited_groups() {
+    let directory = Directory::new("upkeep-limited");
+    let store = grouped(&directory, Duration::ZERO, 1);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for key in [b"a", b"b", b"c", b"d"] {
+            let (store, over) = (&store, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    store.sync(set(store, key, b"1")).expect("the disk takes it");
+                }
+            });
+        }
+        let missed = (0..200).find(|_| {
+            let last = store.last();
+            store.write_out().expect("the disk takes it");
+            store.synced() < last
+        });
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(missed, None);
+    });
 }

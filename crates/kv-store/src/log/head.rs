@@ -23,6 +23,8 @@ pub(super) struct Head {
     pub(super) full: Vec<Arc<Segment>>,
     /// The commits that no turn has taken yet, oldest first, if the log has a [`Grouping`].
     pub(super) ends: VecDeque<End>,
+    /// Whether the next turn begins at once and takes all commits, as a thread needs everything on the disk.
+    pub(super) takes_all: bool,
 }
 
 /// The end of a commit.
@@ -52,7 +54,7 @@ pub(super) struct Group {
 impl Head {
     pub(super) fn new(active: Arc<Segment>, last: Sequence) -> Head {
         let (full, ends) = Default::default();
-        Head { active, last, appended: 0, grouped: 0, full, ends }
+        Head { active, last, appended: 0, grouped: 0, full, ends, takes_all: false }
     }
 
     /// Notes the end of a commit.
@@ -64,7 +66,8 @@ impl Head {
     /// Until when a turn waits for further commits; `None` if it waits for none.
     pub(super) fn dallies_until(&self, grouping: Grouping) -> Option<Instant> {
         let Grouping { dally, commits_max } = grouping;
-        let first = self.ends.front().filter(|_| self.ends.len() < commits_max)?;
+        let is_full = self.takes_all || self.ends.len() >= commits_max;
+        let first = self.ends.front().filter(|_| !is_full)?;
         let until = first.at + dally;
         (until > Instant::now()).then_some(until)
     }
@@ -72,7 +75,7 @@ impl Head {
     /// Takes all records that no turn has taken, or those of the oldest `commits_max` commits.
     pub(super) fn take_group(&mut self, commits_max: usize) -> Group {
         let grouped = self.grouped;
-        if self.ends.len() <= commits_max {
+        if std::mem::take(&mut self.takes_all) || self.ends.len() <= commits_max {
             self.ends.clear();
             self.grouped = self.appended;
             return Group {

@@ -112,6 +112,11 @@ impl Log {
     fn write_out_in_turn(&self, directory: &Directory, up_to: Sequence) -> Result<(), Unwritable> {
         let mut turns = lock(&self.turns);
         let own = if up_to <= turns.up_to { turns.turn } else { turns.turn + 1 };
+        if up_to == Sequence::MAX && self.grouping.get().is_some() {
+            // The turn `own` may be another thread's. It has not taken its group yet.
+            lock(&self.head).takes_all = true;
+            self.company.notify_one();
+        }
         while turns.taken && turns.turn <= own {
             turns = self.turn_over[own % 2].wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
@@ -124,15 +129,12 @@ impl Log {
                 _ => Ok(()),
             };
         }
-        let is_upkeep = up_to == Sequence::MAX;
-        if !is_upkeep {
-            turns = self.dally(turns, own);
-        }
+        turns = self.dally(turns, own);
         // Both locks are held while the group is taken. `turns`: each thread that waits for this turn has appended its
         // commit before, so the group has it; later threads see `up_to`. `handing`: no thread hands later records to
         // the system before those of the group.
         let handing = lock(&self.handing);
-        let commits_max = self.grouping.get().filter(|_| !is_upkeep).map(|one| one.commits_max);
+        let commits_max = self.grouping.get().map(|grouping| grouping.commits_max);
         let group = lock(&self.head).take_group(commits_max.unwrap_or(usize::MAX));
         *turns = Turns { taken: true, turn: own, up_to: group.last };
         drop(turns);
