@@ -5,9 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::Either;
+use futures_util::future::{Either, Fuse, FusedFuture};
+use http_body::{Body, Frame};
 use tokio::sync::watch;
+use tonic::Status;
 use tonic::codegen::{Future, Service, http};
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -21,6 +24,9 @@ use crate::messages::{Incoming, Outgoing};
 
 /// The paths of all services that gRPC itself defines begin with this.
 const STANDARD: &str = "/grpc.";
+
+/// The paths of both versions of reflection begin with this.
+const REFLECTION: &str = "/grpc.reflection.";
 
 /// The services of a port, and their description.
 #[derive(Debug)]
@@ -38,7 +44,7 @@ pub struct Interfaces<S> {
 
 impl<S> Interfaces<S> {
     /// Adds `grpc.health.v1` and `grpc.reflection` to the services.
-    pub(crate) fn with_standard(self) -> (Beside<S>, Health) {
+    pub(crate) fn with_standard(self, shutdown: watch::Receiver<bool>) -> (Beside<S>, Health) {
         let Interfaces { service, names, descriptors, meter } = self;
         let reporter = HealthReporter::new();
         let health = Health { reporter, names };
@@ -59,7 +65,8 @@ impl<S> Interfaces<S> {
         .add_service(reflected().build_v1().expect(decodes))
         // Older tools ask for this version.
         .add_service(reflected().build_v1alpha().expect(decodes));
-        (Beside { service, standard: Bounded::new(Standard(routes.prepare()), meter) }, health)
+        let standard = Bounded::new(Standard(routes.prepare()), meter);
+        (Beside { service, standard, shutdown }, health)
     }
 }
 
@@ -98,6 +105,7 @@ impl Health {
 pub(crate) struct Beside<S> {
     service: S,
     standard: Bounded<Standard>,
+    shutdown: watch::Receiver<bool>,
 }
 
 type Boxed<R> = Pin<Box<dyn Future<Output = Result<R, Infallible>> + Send>>;
@@ -119,6 +127,11 @@ where
         if !request.uri().path().starts_with(STANDARD) {
             return Either::Left(self.service.call(request));
         }
+        let request = if request.uri().path().starts_with(REFLECTION) {
+            request.map(|body| tonic::body::Body::new(Requests::new(body, self.shutdown.clone())))
+        } else {
+            request
+        };
         let answer = self.standard.call(request);
         Either::Right(Box::pin(answer.map(|answer| answer.map(|answer| answer.map(B::from)))))
     }
@@ -142,5 +155,36 @@ impl Service<http::Request<Incoming>> for Standard {
             share.metered();
         }
         Box::pin(self.0.call(request))
+    }
+}
+
+/// The requests of a reflection. They end when the shutdown begins: a client may leave them open.
+struct Requests {
+    body: tonic::body::Body,
+    shutdown: Fuse<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Requests {
+    fn new(body: tonic::body::Body, mut shutdown: watch::Receiver<bool>) -> Requests {
+        let begins: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            // An error means that no handle is left.
+            let _ = shutdown.wait_for(|begins| *begins).await;
+        });
+        Requests { body, shutdown: begins.fuse() }
+    }
+}
+
+impl Body for Requests {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.shutdown.is_terminated() || self.shutdown.poll_unpin(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_frame(context)
     }
 }

@@ -92,7 +92,7 @@ impl Running {
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<StdError>> + From<Outgoing> + Send + 'static,
     {
-        let (service, health) = interfaces.with_standard();
+        let (service, health) = interfaces.with_standard(shutdown.watch());
         runtime.spawn(health.until(shutdown.watch()));
         let mut asked = shutdown.watch();
         let ends = async move {

@@ -1,5 +1,6 @@
 //! Health checks and reflection on every gRPC port.
 
+use futures_util::{StreamExt, stream};
 use knee_testkit::free_address;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -46,7 +47,7 @@ fn asked(service: &str) -> HealthCheckRequest {
 
 async fn reflected(channel: Channel, asked: Asked) -> Answered {
     let request = ServerReflectionRequest { message_request: Some(asked), ..Default::default() };
-    let requests = futures_util::stream::iter([request]);
+    let requests = stream::iter([request]);
     let mut client = ServerReflectionClient::new(channel);
     let mut answers = client.server_reflection_info(requests).await.unwrap().into_inner();
     answers.message().await.unwrap().unwrap().message_response.unwrap()
@@ -72,6 +73,22 @@ async fn every_grpc_port_reports_its_health_until_it_shuts_down() {
         assert_eq!(status(&mut watch).await, None);
         // Health checks are no load.
         assert_eq!(server.end().summary()["ops"].as_object().unwrap().len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn open_reflection_ends_when_the_server_shuts_down() {
+    for (server, address, _) in servers() {
+        let asked = Some(Asked::ListServices(String::new()));
+        let request = ServerReflectionRequest { message_request: asked, ..Default::default() };
+        // The client asks no more, but does not end its requests.
+        let requests = stream::iter([request]).chain(stream::pending());
+        let mut client = ServerReflectionClient::new(connect(&address).await);
+        let mut answers = client.server_reflection_info(requests).await.unwrap().into_inner();
+        answers.message().await.unwrap().expect("an answer");
+        server.signal(libc::SIGTERM);
+        assert!(answers.message().await.expect("a good end").is_none());
+        server.end();
     }
 }
 
