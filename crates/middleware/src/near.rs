@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use knee_kv_cache::engine::{Change, Engine, Expiry, Second};
+use knee_kv_cache::engine::{Change, Engine, Expiry, Item, Second};
 use knee_kv_cache::{KeyHash, MemoryLimits, Stripes};
 use knee_proto::{Value, encode};
 
@@ -100,9 +100,13 @@ impl Near {
         }
     }
 
+    /// Milliseconds since the cache was made.
+    fn ms(&self, at: Instant) -> u128 {
+        at.saturating_duration_since(self.made).as_millis()
+    }
+
     fn tick(&self, at: Instant) -> Second {
-        let ms = at.saturating_duration_since(self.made).as_millis();
-        Second::try_from(ms / TICK_MS).unwrap_or(Second::MAX)
+        Second::try_from(self.ms(at) / TICK_MS).unwrap_or(Second::MAX)
     }
 
     fn place(&self, key: &[u8]) -> usize {
@@ -111,8 +115,12 @@ impl Near {
 
     /// Appends the value of `key` as an answer to `get` has it, without `END`. Returns whether it is there.
     pub(crate) fn get(&mut self, key: &[u8], now: Instant, out: &mut Vec<u8>) -> bool {
+        let now_ms = self.ms(now);
         let found = self.items.get(key, self.tick(now), |item| {
-            let item = item?;
+            let last_tick = |item: &Item<'_>| item.expiry.second().unwrap_or(Second::MAX) - 1;
+            let item = item.filter(|item| {
+                now_ms < u128::from(last_tick(item)) * TICK_MS + u128::from(item.marks)
+            })?;
             encode::value(key, item.flags, item.value, None, out);
             Some(())
         });
@@ -128,13 +136,16 @@ impl Near {
 
     /// Keeps a value that a server gave to a read begun at `begun`, unless a write has begun since `sight`.
     pub(crate) fn keep(&mut self, value: &Value<'_>, sight: Sight, begun: Instant) {
-        let expiry = Expiry::at(self.tick(begun + self.lifetime));
+        // The engine keeps the value for the whole tick in which it ends; its marks are the milliseconds in this tick.
+        let end = begun + self.lifetime;
+        let expiry = Expiry::at(self.tick(end).saturating_add(1));
+        let end_ms = (self.ms(end) % TICK_MS) as u8;
         let (now, place) = (self.tick(begun), self.place(value.key));
         let marks = Arc::clone(&self.marks);
         // The decision has the stripe's lock. A write that marks its key later removes the value that is put here.
         let (_too_large, ()) = self.items.update(value.key, now, |_| {
             let seen = Sight { key: marks.of_keys[place].now(), flush: marks.of_flushes.now() };
-            let put = Change::Put { flags: value.flags, expiry, marks: 0, value: value.value };
+            let put = Change::Put { flags: value.flags, expiry, marks: end_ms, value: value.value };
             (if seen == sight { put } else { Change::Keep }, ())
         });
     }
@@ -196,6 +207,22 @@ mod tests {
         assert_eq!(found(&mut near, b"a", early).as_deref(), Some("VALUE a 7 2\r\nxy\r\n"));
         // Reads do not prolong it.
         assert_eq!(found(&mut near, b"a", begun + SECOND), None);
+    }
+
+    #[test]
+    fn lifetime_below_a_tick_ends_on_time() {
+        for lifetime_ms in [1, 5, 15, 17] {
+            let lifetime = Duration::from_millis(lifetime_ms);
+            let mut near = Near::new(MIB, lifetime, MIB, 2);
+            for begun_ms in [0, 3, 33, 47] {
+                let begun = near.made + Duration::from_millis(begun_ms);
+                let sight = near.sight(b"a").expect("no write");
+                near.keep(&value(b"a", b"x"), sight, begun);
+                let last = begun + lifetime - Duration::from_millis(1);
+                assert!(found(&mut near, b"a", last).is_some(), "{lifetime_ms}, {begun_ms}");
+                assert_eq!(found(&mut near, b"a", begun + lifetime), None);
+            }
+        }
     }
 
     #[test]
