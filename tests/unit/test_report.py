@@ -21,8 +21,9 @@ from knee.data import csv
 from knee.data.hdr import Histogram
 from knee.fit.layered import layered_system
 from knee.report import is_report, verdict, write
+from knee.report import page as whole
 from knee.report.charts.vega import Axis
-from knee.report.page import _vega, html
+from knee.report.page import _vega
 from knee.report.sheet import Sheet
 from knee.report.tables import estimate_and_ends
 from knee.stats.intervals import Interval
@@ -37,6 +38,11 @@ LEVELS = (4, 16, 24, 48)
 FEW = (8, 16)
 """Client counts for pages without a model: two are too few to fit one, which takes seconds."""
 DATA = Path(__file__).resolve().parents[1] / "data"
+
+
+def html(findings: Findings) -> str:
+    """The page without the marks of its glossary."""
+    return re.sub(r"</?abbr[^>]*>", "", whole.html(findings))
 
 
 class Links(HTMLParser):

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
+from tests.unit.test_report import html
 from versioned import SECONDS, versioned_dataset
 
-from knee.report.page import html
 from knee.verdict import analyse
 
 pytestmark = pytest.mark.usefixtures("scriptless")

@@ -8,7 +8,7 @@ import polars as pl
 
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows, ends
-from knee.report.sheet import Sheet
+from knee.report.sheet import Place, Sheet
 from knee.report.tables import Cell, folded
 from knee.stats.intervals import Interval, counted, mean_interval, percent
 from knee.verdict import words
@@ -91,6 +91,10 @@ def section(sheet: Sheet) -> str:
     notes = {"throughput": words.note_on_throughput(failures), "response_ms": words.note_on_times(failures)}
     bound = sheet.findings.details.sync_bound if sheet.findings.details else None
     bounds = _bounds(sheet, bound) if bound and not bound.is_refuted else []
+    # The verdict draws the same curves of a single configuration.
+    verdicts = sheet.naming.verdicts
+    is_drawn = not named and len(verdicts) == 1 and len(verdicts[0].knee.levels) > 1 and not bounds
+    main = () if is_drawn else ("throughput", "response_ms")
     if bound and not sheet.axis.names:
         notes["throughput"] += words.note_on_syncs(bound)
     figures: list[str] = []
@@ -118,7 +122,8 @@ def section(sheet: Sheet) -> str:
                 "requests in flight" if sheet.naming.open_loop and sheet.axis.field == "clients" else sheet.axis.field
             )
             said = _AGAINST.get((over, column), caption) + notes.get(column, "")
-            figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said))
+            place: Place = "open" if column in main else "more"
+            figures.append(sheet.figure(f"{sheet.axis.field}-{column}", spec, said, place=place))
     shown = [(column, name) for column, name, _ in _QUANTITIES if column in means]
     missed = {name: found for column, name in _MISSES if column in columns and (found := _means(sheet, column))}
     rows: list[tuple[Cell, ...]] = [

@@ -39,6 +39,7 @@ def section(sheet: Sheet) -> str:
         percentile_lines(records(lines), sheet.axis, sheet.naming.labels),
         "Percentiles as the clients saw them, from merged histograms. The bars span the repetitions. "
         f"The axis is logarithmic.{note}",
+        place="open",
     ) + sheet.figure(
         "histogram",
         histogram(records(density), sheet.naming.points, sheet.naming.chosen, ops),

@@ -13,7 +13,7 @@ from knee.factorial.text import SHARE_MIN, is_small, term_label, unit_of
 from knee.report import tables
 from knee.report.charts import factorial as charts
 from knee.report.charts.vega import Rows, Spec, ends
-from knee.report.sheet import Sheet
+from knee.report.sheet import Place, Sheet
 from knee.verdict import words
 
 TERMS_MAX = 20
@@ -75,7 +75,13 @@ class _Part:
         yield from self._residuals()
 
     def _figure(self, name: str, spec: Spec, caption: str) -> str:
-        return self._sheet.figure(f"factorial-{self._findings.response}-{name}", spec, caption)
+        # On a page without other figures, those of a factor's levels and interactions are the results.
+        main = (
+            ("effects", "variation") if self._sheet.naming.load else ("effects", "variation", "interaction", "levels")
+        )
+        is_first = self._findings is self._sheet.findings.effects[0]
+        place: Place = "open" if is_first and name.startswith(main) else "more"
+        return self._sheet.figure(f"factorial-{self._findings.response}-{name}", spec, caption, place=place)
 
     def _effects(self) -> str:
         analysis = self._analysis

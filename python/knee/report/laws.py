@@ -73,6 +73,7 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
             law_residuals(of_both, across, laws.tolerance),
             f"Difference between the law's prediction and the measurement, for throughput and response time. {band}",
             wide=True,
+            place="open",
         )
     typed = [check for check in closed if check.request_type is not None][:CHECKS_MAX]
     views = {check.view for check in typed}

@@ -2,7 +2,8 @@
 {
   const refreshS = Number(document.currentScript.dataset.refreshS);
   setInterval(() => {
-    if (document.hidden) return; // An unseen page takes no processor time from the measurement.
+    // An unseen page takes no processor time from the measurement, and a page in use stays.
+    if (document.hidden || document.querySelector(".zoomed, select:focus")) return;
     const places = [...document.querySelectorAll("[data-chart]")];
     const heights = Object.fromEntries(places.map((place) => [place.dataset.chart, place.offsetHeight]));
     const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);

@@ -7,7 +7,7 @@ from html import escape
 from knee.fit import FittedSystem, Outlook, parameter_sentence, selection_sentence
 from knee.report.charts.model import model_band
 from knee.report.charts.vega import Rows, ends
-from knee.report.sheet import Sheet
+from knee.report.sheet import Place, Sheet
 from knee.report.tables import Cell, estimate_and_ends, folded, table
 from knee.stats.intervals import number
 from knee.verdict import words
@@ -78,7 +78,10 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
             for outlook in shown
             for one in outlook.measured
         ]
-        figures.append(sheet.figure(f"model-{quantity}", model_band(curve, measured, title, counts), said + whose))
+        spec, is_cut = model_band(curve, measured, title, counts)
+        place: Place = "open" if quantity == "throughput" or sheet.is_single else "more"
+        cut = " The axis follows the measurements and the model: it cuts wider bands and bars off." if is_cut else ""
+        figures.append(sheet.figure(f"model-{quantity}", spec, said + whose + cut, place=place))
     return figures
 
 
@@ -112,11 +115,11 @@ def _network(system: FittedSystem, level: float) -> str:
         "busy at the largest client count",
     )
     missing = f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
-    return (
+    diagram = (
         f'<figure class="wide"><div class="scroll">{_diagram(system)}</div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
-        + folded(f"Service demand of every stage{name}", table(header, rows) + missing)
     )
+    return folded(f"The model's stages and their service demands{name}", diagram + table(header, rows) + missing)
 
 
 def _diagram(system: FittedSystem) -> str:

@@ -38,18 +38,20 @@
     const width = place.clientWidth;
     if (!width) return; // within a closed <details>: drawn when it opens
     const isDark = dark.matches && !print.matches;
-    const key = width + (isDark ? "dark" : "light");
+    const zoomed = place.closest(".zoomed") !== null;
+    const key = width + (isDark ? "dark" : "light") + (zoomed ? window.innerHeight : "");
     if (drawn.get(place) === key) return;
     drawn.set(place, key);
     const colour = colours();
     const spec = JSON.parse(JSON.stringify(specs[place.dataset.chart]), (_, value) =>
-      typeof value === "string" && value.startsWith("@") ? colour(value.slice(1)) : value);
+      typeof value === "string" && value.startsWith("@") ? colour(value.slice(1)) || value : value);
     // Vega measures its own text, so a legend or a label that is too wide for a narrow place needs a limit to wrap or to end.
     const settings = config(colour, isDark);
     settings.axisY.labelLimit = 0.38 * width;
     if (width < 480) settings.legend = { ...settings.legend, columns: 2, titleOrient: "top" };
     const full = { $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container",
                    autosize: { type: "fit-x", contains: "padding" }, ...spec };
+    if (zoomed && full.height > 0) full.height = Math.max(full.height, 0.65 * window.innerHeight);
     const { view } = await window.vegaEmbed(place, full, { actions: false, renderer: "svg", config: settings });
     offer(place.closest("figure"), place.dataset.chart, () => view.toSVG(), () => dataOf(specs[place.dataset.chart]));
   }
@@ -60,6 +62,10 @@
     caption.querySelector(".save")?.remove();
     const place = caption.appendChild(document.createElement("span"));
     place.className = "save";
+    const wider = place.appendChild(document.createElement("button"));
+    wider.textContent = "⤢";
+    wider.title = "Enlarge or shrink this figure";
+    wider.addEventListener("click", () => zoom(figure));
     const paper = (text) => text.replace("<svg ", `<svg style="background: ${colours()("panel")}" `);
     for (const [format, type, text] of [
       ["SVG", "image/svg+xml", async () => paper(await svg())],
@@ -76,6 +82,12 @@
         setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
       });
     }
+  }
+
+  // A figure over the whole window, or in its place again.
+  function zoom(figure) {
+    figure.classList.toggle("zoomed");
+    drawAll();
   }
 
   function quoted(value) {
@@ -127,6 +139,14 @@
     for (const place of document.querySelectorAll("[data-chart]")) place.style.minHeight = `${heights[place.dataset.chart] ?? 0}px`;
     scrollTo(0, top);
   }
+
+  document.addEventListener("click", (event) => {
+    const figure = event.target.closest?.(".chart svg")?.closest("figure");
+    if (figure) zoom(figure);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") document.querySelectorAll(".zoomed").forEach(zoom);
+  });
 
   let pending;
   window.addEventListener("resize", () => { clearTimeout(pending); pending = setTimeout(drawAll, 150); });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -28,7 +29,9 @@ from knee.report import (
     verdict,
     views,
 )
+from knee.report.glossary import explained
 from knee.report.sheet import Sheet
+from knee.report.tables import folded
 from knee.verdict.findings import Findings
 
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
@@ -69,22 +72,30 @@ def is_report(path: Path) -> bool:
 
 def html(findings: Findings, live: Live | None = None) -> str:
     sheet = Sheet(findings)
-    sections = [
-        ("verdict", "Verdict", verdict.section(sheet)),
-        *((f"against-{part.axis.field}", clients.title(part), clients.section(part)) for part in sheet.parts),
-        ("views", "Throughput as server and clients see it", views.section(sheet)),
-        ("operations", "Response time of each operation", operations.section(sheet)),
-        ("outcomes", "Reads by outcome", outcomes.section(sheet)),
-        ("model", "What if there were more clients?", model.section(sheet.parts[0])),
-        ("factors", "Which factor matters?", factorial.section(sheet)),
-        ("laws", "Do the numbers obey the laws?", laws.section(sheet)),
-        ("percentiles", "Response-time distribution", distributions.section(sheet)),
-        ("stores", "Requests of each store", balance.section(sheet)),
-        ("resources", "Resources", resources.section(sheet)),
-        ("timeline", "Second by second", timeline.section(sheet)),
-        ("provenance", "Where the numbers come from", provenance.section(sheet)),
+    sections: list[tuple[str, str, Callable[[Sheet], str], Sheet]] = [
+        ("verdict", "Verdict", verdict.section, sheet),
+        *((f"against-{part.axis.field}", clients.title(part), clients.section, part) for part in sheet.parts),
+        ("views", "Throughput as server and clients see it", views.section, sheet),
+        ("operations", "Response time of each operation", operations.section, sheet),
+        ("outcomes", "Reads by outcome", outcomes.section, sheet),
+        ("model", "What if there were more clients?", model.section, sheet.parts[0]),
+        ("factors", "Which factor matters?", factorial.section, sheet),
+        ("laws", "Do the numbers obey the laws?", laws.section, sheet),
+        ("percentiles", "Response-time distribution", distributions.section, sheet),
+        ("stores", "Requests of each store", balance.section, sheet),
+        ("resources", "Resources", resources.section, sheet),
+        ("timeline", "Second by second", timeline.section, sheet),
     ]
-    present = [section for section in sections if section[2]]
+    present, further = [], ""
+    for key, title, section, part in sections:
+        before = len(sheet.more)
+        if content := section(part):
+            present.append((key, title, explained(content)))
+        if figures := sheet.more[before:]:
+            further += f'<h3>{escape(title)}</h3><div class="grid">{"".join(figures)}</div>'
+    if further:
+        present.append(("more", "More figures", folded(f"More figures ({len(sheet.more)})", explained(further))))
+    present.append(("provenance", "Where the numbers come from", provenance.section(sheet)))
     links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title, _ in present)
     body = "\n".join(_section(key, title, content) for key, title, content in present)
     question = findings.question
@@ -128,7 +139,7 @@ repetitions, unless a caption says otherwise.{cut_off}</footer>
 
 
 def _section(key: str, title: str, content: str) -> str:
-    heading = "" if key == "verdict" else f"<h2>{escape(title)}</h2>"
+    heading = "" if key in ("verdict", "more") else f"<h2>{escape(title)}</h2>"
     return f'<section id="{key}" aria-label="{escape(title)}">{heading}{content}</section>'
 
 

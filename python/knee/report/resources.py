@@ -41,6 +41,7 @@ def _of_part(sheet: Sheet) -> str:
         utilization_lines(records(means), sheet.axis, SATURATED, sheet.naming.labels),
         f"Utilisation of each resource{busiest}. The resource that first crosses the dashed line ({SATURATED:.0%}) is "
         "a candidate for the bottleneck.",
+        place="open",
     )
     shares = sheet.findings.cpu_shares.filter(points)
     if not shares.is_empty():

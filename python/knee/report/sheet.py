@@ -5,26 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
+from typing import Literal
 
 from knee.report.charts.vega import Axis, Spec
 from knee.report.tables import Cell, table
 from knee.verdict.findings import Findings
 from knee.verdict.naming import Naming
 
+Place = Literal["open", "folded", "more"]
+"""Where a figure stands: in its section, in a part of it that is closed, or below "More figures"."""
+
+OPEN_MAX = 8
+"""Largest number of figures that stand open; further ones join "More figures"."""
+
 
 class Sheet:
     """One page's findings, the names of the points that are drawn, and the charts that the sections add."""
 
-    def __init__(self, findings: Findings, naming: Naming | None = None, charts: dict[str, Spec] | None = None) -> None:
+    def __init__(self, findings: Findings, naming: Naming | None = None, whole: Sheet | None = None) -> None:
         self.findings = findings
         self.naming = findings.naming if naming is None else naming
-        self.charts: dict[str, Spec] = {} if charts is None else charts
+        self.charts: dict[str, Spec] = {} if whole is None else whole.charts
+        self.open: list[str] = [] if whole is None else whole.open
+        self.more: list[str] = [] if whole is None else whole.more
 
     @cached_property
     def parts(self) -> tuple[Sheet, ...]:
         """A sheet for each axis: this one, or one of the closed loop and one of the open loop."""
         parts = self.naming.parts
-        return (self,) if len(parts) == 1 else tuple(Sheet(self.findings, part, self.charts) for part in parts)
+        return (self,) if len(parts) == 1 else tuple(Sheet(self.findings, part, self) for part in parts)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one configuration; of several, fewer figures of the first one stand open."""
+        return len(self.findings.verdicts) == 1
 
     @cached_property
     def axis(self) -> Axis:
@@ -55,11 +69,19 @@ class Sheet:
             return table((title, *header), [(self.naming.short(str(row[0])), *row[1:]) for row in rows])
         return table(header, [row[1:] for row in rows])
 
-    def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False) -> str:
-        """The place of a chart, with its caption below. The page's script draws the chart of this name."""
+    def figure(self, name: str, spec: Spec, caption: str, *, wide: bool = False, place: Place = "more") -> str:
+        """The place of a chart, with its caption below. The page's script draws the chart of this name. Empty for a
+        figure that stands below "More figures"."""
         self.charts[name] = spec
         text = escape(caption)
-        return (
-            f'<figure class="{"wide" if wide else ""}"><div class="chart" data-chart="{name}" role="img" '
+        html = (
+            f'<figure class="{"wide" if wide else ""}"><div class="chart" data-chart="{escape(name)}" role="img" '
             f'aria-label="{text}"></div><figcaption>{text}</figcaption></figure>'
         )
+        if place == "folded":
+            return html
+        if place == "more" or len(self.open) == OPEN_MAX:
+            self.more.append(html)
+            return ""
+        self.open.append(name)
+        return html

@@ -45,6 +45,7 @@ def section(sheet: Sheet) -> str:
             f"timeline-{field}",
             timeline(values, shades, field, title, sheet.naming.points, sheet.naming.chosen),
             caption,
+            place="open" if field == "throughput" else "more",
         )
         for field, title, caption in (
             (

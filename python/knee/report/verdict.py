@@ -9,7 +9,8 @@ import polars as pl
 
 from knee import factorial
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
-from knee.report.sheet import Sheet
+from knee.report.sheet import Place, Sheet
+from knee.report.strip import strip
 from knee.report.tables import Cell, estimate_and_ends, folded, table
 from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number
 from knee.verdict import words
@@ -39,7 +40,7 @@ def section(sheet: Sheet) -> str:
         [_summary_row(sheet, verdict) for verdict in findings.verdicts],
     )
     rest = "".join(
-        folded(f"{verdict.label}: {words.knee(verdict.knee)}", _verdict(sheet, i + 1, verdict))
+        folded(f"{verdict.label}: {words.knee(verdict.knee)}", _verdict(sheet, i + 1, verdict, place="folded"))
         for i, verdict in enumerate(others)
     )
     before, after = _common(sheet, found=False)
@@ -128,7 +129,9 @@ def _summary_row(sheet: Sheet, verdict: Verdict) -> Sequence[str | Interval | No
     )
 
 
-def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str] = ("", "")) -> str:
+def _verdict(
+    sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str] = ("", ""), place: Place = "open"
+) -> str:
     """A configuration's knee and bottleneck, between the findings that are `common` to all."""
     knee, bottleneck = verdict.knee, verdict.bottleneck
     heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
@@ -137,12 +140,18 @@ def _verdict(sheet: Sheet, index: int, verdict: Verdict, common: tuple[str, str]
     of_bottleneck = _finding("Bottleneck", lines, confidence)
     said = common[0] + of_knee + of_bottleneck + common[1]
     figures = _figures(verdict) if knee.clients else ""
+    stations = heading + strip(verdict)
     if len(knee.levels) < 2:
-        return f'<div class="verdict alone"><div>{heading}{figures}{said}</div></div>'
-    drawing = sheet.figure(f"knee-{index}", knee_throughput(knee), _throughput_caption(knee)) + sheet.figure(
-        f"knee-response-{index}", knee_response(knee), _response_caption(knee)
+        return f'{stations}<div class="verdict alone"><div>{figures}{said}</div></div>'
+    drawing = sheet.figure(
+        f"knee-{index}", knee_throughput(knee), _throughput_caption(knee), place=place
+    ) + sheet.figure(
+        f"knee-response-{index}",
+        knee_response(knee),
+        _response_caption(knee),
+        place=place if sheet.is_single or place == "folded" else "more",
     )
-    return f'<div class="verdict"><div>{heading}{figures}{said}</div><div class="panel">{drawing}</div></div>'
+    return f'{stations}<div class="verdict"><div>{figures}{said}</div><div class="panel">{drawing}</div></div>'
 
 
 def _throughput_caption(knee: Knee) -> str:

@@ -69,6 +69,11 @@ class Limits:
         """The further limits above LIMITS."""
         return tuple(limit for limit in self.limits[1:] if limit.elasticity.estimate >= LIMITS)
 
+    def of(self, candidate: Candidate) -> Limit | None:
+        """The gain of a candidate; None if the model does not have the resource."""
+        pair = candidate.role, candidate.resource
+        return next((limit for limit in self.limits if _RESOURCES[limit.resource] == pair), None)
+
     def has(self, candidate: Candidate) -> bool:
         """Whether a candidate is one of the limits."""
         limits = (*self.first, *self.also)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, dots
 
 
-def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> Spec:
-    """Measured points with their intervals, the model's curve and its prediction band, for one series at a time.
+def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -> tuple[Spec, bool]:
+    """Measured points with their intervals, the model's curve and its prediction band, for one series at a time; and
+    whether the axis cuts a band or a bar off. The axis ends above the values: a wide band would flatten them.
 
     `curve`: `clients, series, value, low, high, beyond`; the part beyond the measured counts is lighter and dashed.
     `measured`: `clients, series, value, low, high`, the last two null without repetitions.
     """
-    # A very wide band would flatten the curve.
-    top = min(max(row["high"] for row in curve), 2.5 * max(row["value"] for row in [*curve, *measured]))
-    y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top], "nice": True}}
+    everything = [*curve, *measured]
+    widest = max(row["value"] if row["high"] is None else row["high"] for row in everything)
+    top = min(widest, 1.25 * max(row["value"] for row in everything))
+    y: Spec = {"type": "quantitative", "title": title, "scale": {"domain": [0, top]}}
     x = {"field": "clients", "type": "quantitative"}
     edge = [row for row in curve if not row["beyond"]]
     last = {row["series"]: row for row in edge}
@@ -40,4 +42,4 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
         seen | dots(y, [{"field": "clients", "title": "clients"}], color="@accent", clip=True),
     ]
     chart: Spec = {"height": 240, "encoding": {"x": clients_axis(counts)}, "layer": layers}
-    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve)))
+    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve))), top < widest

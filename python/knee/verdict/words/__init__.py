@@ -2,7 +2,7 @@
 
 from knee.verdict.words.arrivals import arrivals
 from knee.verdict.words.balance import balance
-from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence
+from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence, gain
 from knee.verdict.words.ceilings import note_on_syncs
 from knee.verdict.words.crossing import crossing
 from knee.verdict.words.drift import drift
@@ -36,6 +36,7 @@ __all__ = [
     "drift",
     "evidence",
     "factor_lines",
+    "gain",
     "knee",
     "knee_lines",
     "law_lines",

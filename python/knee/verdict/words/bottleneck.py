@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from knee.data.utilization import SATURATED
-from knee.fit.layered import LIMITS
+from knee.fit.layered import LIMITS, Limit
 from knee.laws import Demand
 from knee.stats.intervals import counted, number, quantity
 from knee.verdict.bottleneck import Bottleneck
@@ -103,6 +103,13 @@ def limits_sentence(found: Limits) -> str:
         f"({number(more.low or 0)} to {number(more.high or 0)}). Then {after} limit the throughput.{knee} "
         "Source: the layered model."
     )
+
+
+def gain(limit: Limit) -> str:
+    """What more of a resource gains, in the numbers of :func:`limits_sentence`."""
+    if limit.elasticity.estimate < LIMITS:
+        return "more of it gains nothing"
+    return f"10% more raises throughput by {10 * limit.elasticity.estimate:.1f}%"
 
 
 def confidence(verdict: Knee | Bottleneck) -> str:
