@@ -71,7 +71,14 @@ class Browser:
 
     def open(self, page: str, script: str) -> None:
         """Write a page, and open it."""
-        options = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions", f"--user-data-dir={self._folder / 'profile'}")
+        options = (
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-extensions",
+            f"--user-data-dir={self._folder / 'profile'}",
+        )
         argv = [str(CHROMIUM), *options, self.put(page, script).as_uri()]
         process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
         self._cleanup.callback(process.wait)

@@ -6,13 +6,11 @@ import json
 import re
 from dataclasses import replace
 from functools import cache
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from synthetic import System, synthetic_dataset
-from tests.browser import Browser, with_browser
 
 from knee.answers import diagnose
 from knee.data import csv
@@ -113,27 +111,7 @@ def test_wide_band_does_not_flatten_the_measurements() -> None:
     assert not is_cut and spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == [0, 110.0]
 
 
-SEEN = """
-document.querySelectorAll("details").forEach((details) => { details.open = true; });
-const drawn = setInterval(() => {
-  const places = [...document.querySelectorAll("[data-chart]")];
-  if (!places.every((place) => place.textContent || place.querySelector("svg"))) return;
-  clearInterval(drawn);
-  const figure = document.querySelector("figure:has(.chart)"), before = figure.clientWidth;
-  figure.querySelector("svg").dispatchEvent(new MouseEvent("click", { bubbles: true }));
-  const wide = figure.clientWidth;
-  document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
-  setTimeout(() => send({
-    title: document.title, images: document.images.length, scripts: document.scripts.length, before, wide,
-    window: innerWidth,
-    after: figure.clientWidth, text: document.body.innerText,
-  }), 500);
-}, 100);
-"""
-
-
-@with_browser
-def test_names_stay_text_and_figures_enlarge_in_a_browser(tmp_path: Path) -> None:
+def test_names_stay_text() -> None:
     rows = [
         f'"{EVIL.replace(chr(34), chr(34) * 2)}{kind}",{clients},{repetition},{x + repetition},{1000 * clients / x}'
         for kind, most in (("a", 400), ("b", 800))
@@ -143,10 +121,6 @@ def test_names_stay_text_and_figures_enlarge_in_a_browser(tmp_path: Path) -> Non
     name = EVIL.replace('"', '""')
     table = csv.parse("\n".join([f'"{name}",clients,repetition,throughput,response_ms', *rows]), f"{EVIL}.csv")
     page = html(replace(analyse(table), name=EVIL, question=EVIL))
-    with Browser(tmp_path) as browser:
-        browser.open(page, SEEN)
-        seen = browser.sent()
-    assert seen["title"].startswith("<script>") and seen["images"] == 0
-    assert seen["scripts"] == 4, "the charts, Vega, page.js and this test"
-    assert EVIL in seen["text"]
-    assert seen["before"] == seen["after"] < seen["wide"] and seen["wide"] > 0.95 * seen["window"]
+    assert EVIL not in page and "<img" not in page
+    assert page.count("<script") == 3, "the charts, Vega and page.js"
+    assert page.count(escape(EVIL)) > 3
