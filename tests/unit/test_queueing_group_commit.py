@@ -38,18 +38,17 @@ def simulated(model: GroupCommit, syncs: int = 15_000) -> tuple[float, float]:
     return commits / now, commits / syncs
 
 
-@pytest.mark.parametrize("clients", [1, 4, 24])
-@pytest.mark.parametrize(
-    ("dally", "batch_max", "error"),
-    [(0.0, None, 0.02), (0.2, None, 0.03), (1.0, None, 0.03), (3.0, None, 0.03), (0.0, 1, 0.02), (0.0, 4, 0.02)],
-)
+@pytest.mark.parametrize("clients", [1, 2, 24])
+@pytest.mark.parametrize("think", [0.05, 2.0])
+@pytest.mark.parametrize("dally", [0.0, 0.1, 0.3, 3.0])
+@pytest.mark.parametrize("batch_max", [None, 1, 4])
 def test_model_agrees_with_a_simulation_of_its_rules(
-    clients: int, dally: float, batch_max: int | None, error: float
+    clients: int, think: float, dally: float, batch_max: int | None
 ) -> None:
-    model = GroupCommit(clients=clients, think=2.0, sync=0.3, each=0.004, dally=dally, batch_max=batch_max)
-    throughput, batch = simulated(model)
-    assert model.throughput == pytest.approx(throughput, rel=error)
-    assert model.batch == pytest.approx(batch, rel=error)
+    model = GroupCommit(clients=clients, think=think, sync=0.3, each=0.004, dally=dally, batch_max=batch_max)
+    throughput, batch = simulated(model, 4_000)
+    assert model.throughput == pytest.approx(throughput, rel=0.025)
+    assert model.batch == pytest.approx(batch, rel=0.03)
 
 
 def test_one_client_waits_for_its_company_and_its_sync() -> None:
@@ -65,11 +64,13 @@ def test_syncs_of_one_commit_are_a_queue_with_constant_service() -> None:
 
 def test_dallying_turns_from_a_loss_to_a_gain_with_more_clients() -> None:
     def gain(clients: int) -> float:
-        plain = GroupCommit(clients=clients, think=0.05, sync=0.5)
-        return GroupCommit(clients=clients, think=0.05, sync=0.5, dally=0.2).throughput / plain.throughput
+        plain = GroupCommit(clients=clients, think=0.05, sync=0.27)
+        return GroupCommit(clients=clients, think=0.05, sync=0.27, dally=0.15).throughput / plain.throughput
 
     assert gain(1) < 0.8 < 1 < gain(2)
-    assert max(gain(clients) for clients in range(2, 40)) > 1.15
+    plain, dallies = (simulated(GroupCommit(2, think=0.05, sync=0.27, dally=dally))[0] for dally in (0.0, 0.15))
+    assert gain(2) == pytest.approx(dallies / plain, rel=0.02)
+    assert gain(2) > 1.1
 
 
 @pytest.mark.parametrize(

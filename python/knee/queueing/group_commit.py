@@ -14,6 +14,8 @@ from knee.queueing.errors import ArgumentError
 
 CLIENTS_MAX = 2_000
 Floats = NDArray[np.float64]
+# Gauss and Legendre's rule on the interval from 0 to 1.
+_NODES, _WEIGHTS = ((np.polynomial.legendre.leggauss(24)[0] + 1) / 2, np.polynomial.legendre.leggauss(24)[1] / 2)
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class GroupCommit:
 
     A sync takes all waiting commits, or the oldest ones up to a limit, and answers them at its end. Clients then think
     for an exponential time. A commit that finds no sync waits for company. The model counts the commits at the begin of
-    each sync, as a Markov chain. Two things are approximate. The oldest commit's wait during a sync has its mean if
-    arrivals are uniform. And a wait does not end early when a group is full.
+    each sync, as a Markov chain. One thing is approximate: if a limit leaves commits behind, the oldest of them has
+    waited for one sync.
 
     Parameters
     ----------
@@ -101,19 +103,16 @@ class GroupCommit:
         population, steps, times = self.clients, [], []
         for waiting, batch in enumerate(self._batches, 1):
             lasts, left = self.sync + self.each * batch, waiting - int(batch)
-            arrived = self._arrivals(population - waiting, lasts)
             step, time = np.zeros(population + 1), lasts
-            for arrivals, share in enumerate(arrived):
-                found, dally = left + arrivals, self._rest(lasts, arrivals) if left == 0 else 0.0
+            for arrivals, share in enumerate(self._arrivals(population - waiting, lasts)):
+                found = left + arrivals
                 if found == 0:
                     # The disk is idle until the first commit.
                     time += share * self.think / population
-                    found = 1
-                if self.batch_max is not None and found >= self.batch_max:
-                    dally = 0.0
-                time += share * dally
-                company = self._arrivals(population - found, dally)
-                step[found : found + len(company)] += share * company
+                for rest, part in self._rests(lasts, left, arrivals):
+                    company, wait = self._company(max(found, 1), rest)
+                    time += share * part * wait
+                    step[max(found, 1) :][: len(company)] += share * part * company
             steps.append(step[1:])
             times.append(time)
         return np.array(steps), np.array(times)
@@ -126,10 +125,29 @@ class GroupCommit:
         probabilities: Floats = np.diff(special.bdtr(arrivals, thinking, share), prepend=0.0)
         return probabilities
 
-    def _rest(self, lasts: float, arrivals: int) -> float:
-        """The mean of what is left of the wait of the oldest of the commits that arrived during a sync."""
-        if arrivals == 0 or self.dally == 0:
-            return self.dally
-        if self.dally >= lasts:
-            return self.dally - lasts + lasts / (arrivals + 1)
-        return lasts / (arrivals + 1) * (self.dally / lasts) ** (arrivals + 1)
+    def _rests(self, lasts: float, left: int, arrivals: int) -> list[tuple[float, float]]:
+        """What is left of the oldest commit's wait after a sync, and the probability of each such time."""
+        if self.dally == 0 or left + arrivals == 0:
+            return [(self.dally, 1.0)]
+        if left > 0:
+            # It arrived before the sync; how long before is unknown.
+            return [(max(0.0, self.dally - lasts), 1.0)]
+        # The first of the arrivals, each exponential within the sync, at quantiles of those whose wait is not over.
+        within = -np.expm1(-lasts / self.think)
+        over = 1 - (1 + np.expm1(-max(0.0, lasts - self.dally) / self.think) / within) ** arrivals
+        quantiles = over + (1 - over) * _NODES
+        first = -self.think * np.log1p(-within * (1 - (1 - quantiles) ** (1 / arrivals)))
+        rests = np.maximum(0.0, self.dally - lasts + first)
+        return [(0.0, over), *zip(rests, (1 - over) * _WEIGHTS, strict=True)]
+
+    def _company(self, found: int, rest: float) -> tuple[Floats, float]:
+        """Probabilities of 0, …, further commits until a sync begins, and the mean time until then, at most `rest`."""
+        thinking, lacking = self.clients - found, self.clients if self.batch_max is None else self.batch_max - found
+        if lacking <= 0 or rest == 0:
+            return np.ones(1), 0.0
+        company = self._arrivals(thinking, rest)
+        if lacking > thinking:
+            return company, rest
+        # The wait ends when the group is full: ∫ P(fewer have come by t) dt.
+        fewer = special.bdtr(lacking - 1, thinking, -np.expm1(-rest * _NODES / self.think))
+        return np.append(company[:lacking], company[lacking:].sum()), float(rest * (_WEIGHTS @ fewer))
