@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -94,3 +95,8 @@ def dom_of(page: str, folder: Path) -> str:
     with Browser(folder) as browser:
         browser.open(page, DRAWN)
         return str(browser.sent())
+
+
+def unmarked(page: str) -> str:
+    """A page without the marks of explained terms, which stand within its sentences."""
+    return re.sub(r"</?abbr[^>]*>", "", page)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
+from tests.browser import unmarked
 from tests.unit.test_layered import runs, setup
 
 from knee.data import csv
@@ -42,7 +43,7 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 
 def html(findings: Findings) -> str:
     """The page without the marks of its glossary."""
-    return re.sub(r"</?abbr[^>]*>", "", whole.html(findings))
+    return unmarked(whole.html(findings))
 
 
 class Links(HTMLParser):
