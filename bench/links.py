@@ -90,7 +90,7 @@ def memcached(both: EmulatedHosts | None, port: int) -> Iterator[Program]:
 def knee_load(both: EmulatedHosts | None, address: str, clients: int, bytes_: int, *more: str) -> float:
     """Answers per second."""
     program = find_program("knee-load", None)
-    flags = ["--server", address, "--keys", str(KEYS), "--value-bytes", str(bytes_), "--key-prefix", "memtier-", *more]
+    flags = ["--server", address, "--keys", str(KEYS), "--value-bytes", str(bytes_), *more]
     if "--populate" not in more:
         flags += ["--clients", str(clients), "--seconds", str(SECONDS), "--set-get", "0:1"]
     lines = output(at(both, "near", [program, "memcached", *flags])).splitlines()
@@ -102,15 +102,18 @@ def knee_load(both: EmulatedHosts | None, address: str, clients: int, bytes_: in
     return float(get["count"]) / SECONDS
 
 
-def memtier(program: str, both: EmulatedHosts, address: str, clients: int) -> float:
-    """Answers per second."""
+def memtier(program: str, both: EmulatedHosts, address: str, clients: int, bytes_: int = 0) -> float:
+    """Answers per second. With a size, it stores its own keys first, and answers 0."""
     host, port = address.split(":")
-    flags = ["-s", host, "-p", port, "-P", "memcache_text", "--threads", "1", "--clients", str(clients)]
-    keys = ["--key-minimum", "0", "--key-maximum", str(KEYS - 1), "--key-pattern", "R:R", "--ratio", "0:1"]
-    text = output(at(both, "near", [program, *flags, *keys, "--test-time", str(SECONDS), "--hide-histogram"]))
-    hits = found(r"Gets\s+[\d.]+\s+([\d.]+)", text)
-    total = found(r"Gets\s+([\d.]+)", text)
-    assert hits > 0.99 * total, text[-800:]
+    flags = ["-s", host, "-p", port, "-P", "memcache_text", "--threads", "1", "--hide-histogram"]
+    flags += ["--key-minimum", "1", "--key-maximum", str(KEYS)]
+    if bytes_:
+        flags += ["--clients", "1", "--ratio", "1:0", "--key-pattern", "S:S", "-n", "allkeys", "-d", str(bytes_)]
+    else:
+        flags += ["--clients", str(clients), "--ratio", "0:1", "--key-pattern", "R:R", "--test-time", str(SECONDS)]
+    text = output(at(both, "near", [program, *flags]))
+    total, hits = (found(rf"Gets\s+{which}", text) for which in (r"([\d.]+)", r"[\d.]+\s+([\d.]+)"))
+    assert bytes_ or hits > 0.99 * total, text[-800:]
     return total
 
 
@@ -165,6 +168,7 @@ def main() -> None:
             with hosts(Link(), far) as both, memcached(both, 11_500):
                 address = address_of(both, 11_500)
                 knee_load(both, address, 1, size, "--populate", "1")
+                memtier(program, both, address, 1, size)
 
                 def ours(
                     both: EmulatedHosts = both, address: str = address, clients: int = clients, size: int = size
