@@ -44,12 +44,13 @@ def test_predicted_workers_are_measured(tmp_path: Path) -> None:
     file.write_text(EXPERIMENT)
     knee("run", str(file), "--runs-dir", str(tmp_path), "--no-report")
     (folder,) = (tmp_path / "predicted").iterdir()
-    answer = answered("predict", knee("predict", "--json", str(folder), "--set", "workers=3", "--measure"))
-    printed = "\n".join(answer["text"])
+    printed = knee("predict", str(folder), "--set", "workers=3", "--measure")
     assert "At 48 clients, " in printed and "3 worker" in printed, printed
     measured = re.search(r"^Measured throughput: (\S+) requests/s .*; predicted (\S+), ", printed, re.MULTILINE)
     assert measured, printed
     assert all(float(value.replace(",", "")) > 0 for value in measured.groups())
+    again = Path(printed.splitlines()[-1].removeprefix("run folder: "))
+    assert 'workers": 3' in (again / "manifest.json").read_text()
+    answer = answered("predict", knee("predict", "--json", str(folder), "--set", "workers=3", "--measure"))
     assert len(answer["predictions"]) == 1 and answer["measured"]["throughput"][0] > 0
-    assert answer["text"][-1] == f"run folder: {answer['measured']['run']}"
     assert 'workers": 3' in (Path(answer["measured"]["run"]) / "manifest.json").read_text()
