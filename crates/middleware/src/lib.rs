@@ -20,8 +20,8 @@
 //! Pure logic, without sockets:
 //!
 //! * `route`: the servers for a request. `form`, `opaque`: whether an answer belongs to a request.
-//! * `trail`: what a flight has begun at the near cache. `shard`: splits and joins multi-gets. `verdict`, `gather`: one answer out of many. `cas`: tokens over several
-//!   servers.
+//! * `trail`: what a flight has begun at the near cache. `shard`: splits and joins multi-gets. `verdict`, `gather`: one
+//!   answer out of many. `cas`: tokens over several servers.
 //!
 //! The state of a thread:
 //!

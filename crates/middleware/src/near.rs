@@ -8,8 +8,8 @@
 //! a server. So each value ends some time after the beginning of its read (`lifetime`), however often it is read.
 //!
 //! Items and eviction are those of `knee-kv` in memory: CLOCK, or FIFO with reinsertion, by segments. Its stripes have
-//! locks, which only this switch pays for. A free lock costs some 20 ns. Passing a request to a thread that owns its key
-//! would cost two wake-ups of some microseconds.
+//! locks, which only this switch pays for. Without locks, each request would pass to the thread that owns its key, which
+//! may have to wake up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
