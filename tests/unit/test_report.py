@@ -73,9 +73,20 @@ def two_factors() -> Findings:
     return analyse(dataset)
 
 
+def test_script_is_kept_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = _vega.__wrapped__()
+    (kept,) = (tmp_path / "knee").iterdir()
+    assert kept.read_text(encoding="utf-8") == script
+    kept.write_text("kept")
+    assert _vega.__wrapped__() == "kept"
+
+
 @modelless
 def test_whole_page_is_small_and_fetches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("knee.report.page._vega", _vega)
+    monkeypatch.setattr("knee.report.page._vega", _vega.__wrapped__)
+    # No cache.
+    monkeypatch.setenv("XDG_CACHE_HOME", __file__)
     page, links = html(two_factors()), Links()
     links.feed(page)
     assert links.fetched == []

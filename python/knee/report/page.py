@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from html import escape
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-
-import vl_convert
 
 from knee import __version__
 from knee.data.recording import write_atomically
@@ -155,6 +156,18 @@ def _inline_json(value: object) -> str:
 @cache
 def _vega() -> str:
     """The bundled script. Each `</script` in it is escaped, so that it does not end the script element; in code it
-    occurs only in strings. Cached because bundling takes seconds.
+    occurs only in strings. Bundling takes seconds, so the user's cache keeps the script of each version.
     """
-    return vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "knee"
+    kept = folder / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    import vl_convert
+
+    script = vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        own = folder / f"{os.getpid()}.js"
+        write_atomically(own, script.encode())
+        own.replace(kept)
+    return script
