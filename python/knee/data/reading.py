@@ -172,6 +172,8 @@ class Dataset:
             needed = {"point", "repetition", "status", *self.factors} & set(schema)
             if missing := needed - set(frame.columns):
                 raise DatasetError(f"{part}: not a part of this run's tables: it lacks column {min(missing)}")
+            if frame.schema == schema:
+                return frame
             # Older versions wrote fewer columns; the missing ones are null.
             absent = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
             return frame.with_columns(absent).select(list(schema)).cast(schema)

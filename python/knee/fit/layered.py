@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
-from scipy.optimize import nnls
+from scipy import special
 
 from knee.data.utilization import OUTSIDERS_MAX
 from knee.errors import FitError
@@ -198,8 +197,7 @@ def fit_layered(data: Demands, threads: _Threads | None = None, rng: np.random.G
         gap = np.maximum(threads.speed - threads.used * queues * others[:, np.newaxis], _LEAST_GAP)
         work = np.array([shares.get(tier, 0.0) for tier in data.tiers]) * data.cpu
         each = np.stack([ones, (work / gap).sum(axis=1)], axis=1) / times[:, np.newaxis]
-        delay, stretch = nnls(each, 1 - on_links / times)[0]
-        return float(delay), float(stretch)
+        return _not_negative(each, 1 - on_links / times)
 
     inside, outside = _shares(data.tiers, share_out)
     on_links = link_times(data)
@@ -212,6 +210,17 @@ def fit_layered(data: Demands, threads: _Threads | None = None, rng: np.random.G
         share_out,
         data.wire,
     )
+
+
+def _not_negative(columns: Floats, wanted: Floats) -> tuple[float, float]:
+    """The two factors of `columns`, (runs, 2), with the least squares of errors among those that are not negative."""
+    free = np.linalg.lstsq(columns, wanted)[0]
+    if (free >= 0).all():
+        return float(free[0]), float(free[1])
+    # The sum of squares is convex, so that its minimum is on an edge.
+    first, second = (max(0.0, float(column @ wanted / (column @ column))) for column in columns.T)
+    edges = ((first, 0.0), (0.0, second))
+    return min(edges, key=lambda factors: float(np.sum((columns @ factors - wanted) ** 2)))
 
 
 def _law(cpu: Floats, asleep: Floats, rng: np.random.Generator | None = None) -> Floats:
@@ -291,7 +300,7 @@ class LayeredSystem:
         times = self._solve("draws", setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
         # Sixty draws are too few for a quantile of 2.5 %.
-        half = float(stats.t.ppf((1 + self.level) / 2, len(self.data))) * float(np.sqrt(np.mean(logs**2)))
+        half = float(special.stdtrit(len(self.data), (1 + self.level) / 2)) * float(np.sqrt(np.mean(logs**2)))
         low, high = response * np.exp(-half), response * np.exp(half)
 
         def rate(time: float) -> float:
@@ -412,9 +421,14 @@ def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats 
     drawn = [np.concatenate([rng.choice(rows, size=rows.size) for rows in points]) for _ in range(RESAMPLES)]
     draws = tuple(fit_layered(data.take(rows), threads.take(rows), rng) for rows in drawn)
     predicted = np.empty((len(data), 2))
-    for rows in points:
-        solution = solve_layered(fit.network(setup_of(data, rows)), float(data.customers[rows[0]]))
-        predicted[rows] = solution.throughput[0], solution.response_time[0]
+    networks = [fit.network(setup_of(data, rows)) for rows in points]
+    systems: dict[tuple[object, ...], list[int]] = {}
+    for i, network in enumerate(networks):
+        systems.setdefault(network.structure, []).append(i)
+    for alike in systems.values():
+        solution = solve_layered([networks[i] for i in alike], [float(data.customers[points[i][0]]) for i in alike])
+        for i, x, r in zip(alike, solution.throughput, solution.response_time, strict=True):
+            predicted[points[i]] = x, r
     errors = np.array(
         [
             (data.throughput[rows].mean() / predicted[rows[0], 0], data.response[rows].mean() / predicted[rows[0], 1])
