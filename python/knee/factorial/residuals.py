@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from knee.factorial.transform import Floats
 
@@ -70,8 +70,10 @@ class Residuals:
     @cached_property
     def normal_quantiles(self) -> Floats:
         """Normal scores of the residuals (Blom 1958), in the order of `values`."""
-        ranks = stats.rankdata(self.values)
-        return np.asarray(stats.norm.ppf((ranks - 0.375) / (ranks.size + 0.25)), dtype=np.float64)
+        from scipy.stats import rankdata
+
+        ranks = rankdata(self.values)
+        return np.asarray(special.ndtri((ranks - 0.375) / (ranks.size + 0.25)), dtype=np.float64)
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
@@ -100,12 +102,14 @@ def _tested(question: Question, probability: float, kept: str, doubtful: str) ->
 
 def _normality(values: Floats, per_cell: int) -> Check:
     """Shapiro & Wilk's W (1965; probabilities by Royston 1995)."""
+    from scipy.stats import shapiro
+
     if per_cell < 3:
         reason = "Normality of the errors was not tested: the test needs three repetitions of every cell."
         return _untested("normality", reason)
     if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
         return _untested("normality", f"Normality of the errors cannot be judged from {values.size:,} residuals.")
-    statistic, probability = map(float, stats.shapiro(values))
+    statistic, probability = map(float, shapiro(values))
     evidence = f"Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)}"
     return _tested(
         "normality",
@@ -121,6 +125,8 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     Residuals of a cell are dependent (two have equal size), so tables of probabilities do not apply. Instead, the test
     simulates homoscedastic normal errors for the same design.
     """
+    from scipy.stats import rankdata, spearmanr
+
     counts = np.bincount(cells)[cells]
     # A cell with one measurement has no residual. Other residuals have 1 − 1/n of the errors' variance.
     chosen = counts > 1
@@ -132,7 +138,7 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     )
     if not _OBSERVATIONS_MIN <= sizes.size <= _OBSERVATIONS_MAX or np.ptp(at) == 0 or np.ptp(sizes) == 0:
         return _untested("spread", "Cannot tell whether the errors grow with the response.")
-    ranks = stats.rankdata(at) - (sizes.size + 1) / 2
+    ranks = rankdata(at) - (sizes.size + 1) / 2
     repetitions = np.bincount(of_cell)
 
     by_cell = np.argsort(of_cell, kind="stable")
@@ -141,10 +147,10 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     def draw(rng: np.random.Generator, rounds: int) -> Floats:
         errors = rng.standard_normal((rounds, sizes.size))
         errors -= (np.add.reduceat(errors[:, by_cell], firsts, axis=1) / repetitions)[:, of_cell]
-        return np.asarray(stats.rankdata(np.abs(errors) * scale, axis=1) @ ranks)
+        return np.asarray(rankdata(np.abs(errors) * scale, axis=1) @ ranks)
 
-    probability, _ = _judge(float(ranks @ stats.rankdata(sizes)), draw, sizes.size)
-    statistic = float(stats.spearmanr(sizes, at).statistic)
+    probability, _ = _judge(float(ranks @ rankdata(sizes)), draw, sizes.size)
+    statistic = float(spearmanr(sizes, at).statistic)
     evidence = f"rank correlation of their size with the prediction {statistic:+.2f}, p {p_value(probability)}"
     return _tested(
         "spread",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from knee.fit.curve import Curve
 from knee.fit.scenario import Scenario, as_curve, outside_of
@@ -222,7 +222,7 @@ def _stretch(curve: Curve, parameters: int, level: float) -> float:
     """Ratio of an interval of this level to the interval between the resamples' _TAIL quantiles. The tails beyond are
     assumed normal, and Student's t replaces z, because the residuals' spread is itself uncertain."""
     spare = max(1, curve.facts_a_point * np.unique(curve.point).size - parameters)
-    return float(stats.t.ppf((1 + level) / 2, spare) / stats.norm.ppf(1 - _TAIL))
+    return float(special.stdtrit(spare, (1 + level) / 2) / special.ndtri(1 - _TAIL))
 
 
 def network_of(fit: Fit, scenario: Scenario) -> Network | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from knee.data.hdr import Histogram
 from knee.data.trim import RUN, trimmed
@@ -163,7 +163,7 @@ def _half_width(errors: Floats, level: float) -> float:
     """Of the interval of one further error."""
     if (count := len(errors)) < 2:
         return 0.0
-    return float(stats.t.ppf((1 + level) / 2, count - 1) * errors.std(ddof=1) * np.sqrt(1 + 1 / count))
+    return float(special.stdtrit(count - 1, (1 + level) / 2) * errors.std(ddof=1) * np.sqrt(1 + 1 / count))
 
 
 def _quantile(mean: Interval, relative: float, half_width: float) -> Interval:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scipy.optimize import brentq
-
 from knee.errors import FitError
 from knee.fit.forecast import FittedSystem, network_of
 from knee.fit.scenario import Scenario, as_curve
@@ -280,6 +278,8 @@ def _simulated(system: FittedSystem, scenario: Scenario) -> tuple[Trial, Network
 def _slots_of(network: Network, flow: LoadDependent, slots: int, customers: int) -> tuple[Network, float]:
     """The network with equal servers in place of the flow-equivalent station, and their service time in ms. Both
     networks have the same throughput for `customers`."""
+    from scipy.optimize import brentq
+
     wanted = solve_closed(network, customers).throughput[-1]
 
     def with_slots(each_ms: float) -> Network:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats
@@ -40,7 +40,7 @@ class Estimates:
         mean = replications.mean(axis=0)
         half_width = np.full(mean.shape, math.nan)
         if count > 1:
-            student = float(stats.t.ppf((1 + level) / 2, count - 1))
+            student = float(special.stdtrit(count - 1, (1 + level) / 2))
             half_width = student * replications.std(axis=0, ddof=1) / math.sqrt(count)
         return cls(mean if estimate is None else estimate, half_width, replications, level)
 

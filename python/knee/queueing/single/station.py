@@ -13,8 +13,6 @@ from collections.abc import Callable
 from fractions import Fraction
 from sys import float_info
 
-from scipy.optimize import brentq
-
 from knee.queueing.errors import UnstableError
 from knee.queueing.single.arguments import check_arrivals, check_rate, check_share
 
@@ -154,6 +152,8 @@ class SolvedStation(SingleStation):
 
 def inverted(tail: Callable[[float], float], share: float, scale: float) -> float:
     """The time at which a falling tail reaches 1 − share, to the last digits of a float."""
+    from scipy.optimize import brentq
+
     excess = 1 - share
     if tail(0.0) <= excess:
         return 0.0
