@@ -24,6 +24,7 @@ from knee.fit import (
     fit_model,
     fit_systems,
     outlooks,
+    parameter_sentence,
     render_text,
     select,
     stage_demands,
@@ -286,6 +287,12 @@ def test_models_that_miss_hidden_counts_are_named() -> None:
     assert system.selection.is_unfit
     assert "No model describes these measurements: the best one, the " in render_text(system, None)
     assert not fitted(rows).selection.is_unfit and "No model" not in render_text(fitted(rows), None)
+
+
+def test_parameter_below_a_nanosecond_is_zero() -> None:
+    """The search cannot reach zero: its parameters are logarithms."""
+    rows = table(ClosedNetwork(slots=False), (1e-12, 0.4)).with_columns(think_ms=pl.lit(2.0))
+    assert "are: delay outside the queues 0 ms; service time" in parameter_sentence(fitted(rows))
 
 
 def test_scattered_think_times_are_one() -> None:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from knee.data import csv
-from knee.fit import Curve, Model, candidates, curve_of, fit_model, fit_systems, select
+from knee.fit import Curve, Model, candidates, curve_of, fit_model, fit_systems, select, selection_sentence
 from knee.fit.models import ClosedNetwork, CollapsingNetwork, LoadDependentNetwork, OpenMM1, ScalabilityLaw
 
 DATA = Path(__file__).parents[1] / "data"
@@ -135,6 +135,8 @@ def test_falling_models_are_chosen_only_after_a_measured_fall() -> None:
     before, after = select(saturating(*throughput[:6])), select(saturating(*throughput))
     assert min(before.trials, key=lambda trial: trial.score).model.name == "universal scalability law"
     assert not before.chosen.falls and not before.best.falls
+    assert "The universal scalability law is off by " in selection_sentence(before)
+    assert before.passed_over is not None and after.passed_over is None
     assert after.chosen.model.name == "universal scalability law"
 
 

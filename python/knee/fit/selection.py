@@ -124,6 +124,12 @@ class Selection:
         return min(_choosable(self.curve, self.trials), key=lambda trial: trial.score)
 
     @property
+    def passed_over(self) -> Trial | None:
+        """The trial with the smallest error, if that model may not be chosen: it falls, and no fall was measured."""
+        nearest = min(self.trials, key=lambda trial: trial.score)
+        return None if self.chosen.is_as_good_as(nearest.score) or nearest is self.best else nearest
+
+    @property
     def near(self) -> list[Trial]:
         """The chosen trial, and those of models that may describe the system as well (NEAR, FALLS_NEAR). Models that
         fall belong to them even if no fall was measured.

@@ -28,6 +28,9 @@ _SHOWN = ("clients", "workers", "connections")
 UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
+_LEAST_MS = 1e-6
+"""A nanosecond. The search keeps parameters above zero; it ends at shorter times only for want of a zero."""
+
 _BEYOND = 1.05
 """Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
 
@@ -316,6 +319,12 @@ def selection_sentence(selection: Selection) -> str:
             f"{chosen.score:.0%} (root mean square) at client counts that it had not seen. Measure more client counts "
             "where throughput bends or falls."
         )
+    passed = selection.passed_over
+    if passed is not None:
+        head += (
+            f" The {passed.model.name} is off by {passed.score:.0%}, but predicts that throughput falls, and no "
+            "measurement shows a fall."
+        )
     return (
         f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
         f"throughput and {r:.1%} for response time. From the smaller counts, the predicted throughput at the largest "
@@ -403,6 +412,8 @@ _PARAMETERS = {
 def _parameter(name: str, interval: Interval) -> str:
     _, ms, _ = name.partition("_ms")
     stem = _PARAMETERS.get(name, name)
+    if ms and interval.estimate < _LEAST_MS and (interval.high is None or interval.high < _LEAST_MS):
+        return f"{stem} 0 ms"
     if interval.low is not None and interval.high is not None and interval.high > UNDETERMINED * interval.low:
         return f"{stem} unknown (many values fit these measurements equally well)"
     return f"{stem} {quantity_between(interval, ms[1:])}"
