@@ -436,7 +436,7 @@ def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
     assert "misses throughput" in unmarked((lab.folder / answer["report"]).read_text())
     code, printed, _ = knee(lab.folder, "diagnose", str(lab.folder / answer["run"]))
     assert code == 0
-    assert "The only point misses throughput ≥ 1,000,000,000: 4 clients (" in printed
+    assert "The only point misses throughput ≥ 1,000,000,000 requests/s: 4 clients (" in printed
     assert "Every measured point keeps response_ms ≤ 1,000 and error_share ≤ 0." in printed
 
 

@@ -78,11 +78,11 @@ def test_point_without_an_answer_misses_limits_of_times() -> None:
 
 @pytest.mark.usefixtures("modelless")
 def test_text_names_points_and_kept_limits() -> None:
-    findings = verdict.analyse(limited({"response_ms": 5, "error_share": 0.01, "service_ms": 3}))
+    findings = verdict.analyse(limited({"response_ms": 5, "error_share": 0.01, "throughput": 10}))
     assert findings.misses
     text = verdict.render_text(findings)
     assert "Thresholds  1 of 2 points misses response_ms ≤ 5: 48 clients (5.979 ± 0.096)." in text
-    assert "Every measured point keeps service_ms ≤ 3 and error_share ≤ 0.01." in text
+    assert "Every measured point keeps throughput ≥ 10 requests/s and error_share ≤ 0.01." in text
     assert not verdict.analyse(limited({"response_ms": 20})).misses
 
 

@@ -37,7 +37,8 @@ def _of(some: Sequence[Judged], total: int) -> str:
 
 
 def _limit(one: Threshold) -> str:
-    return f"{one.quantity} {'≥' if one.at_least else '≤'} {one.bound:,.15g}"
+    unit = " requests/s" if one.quantity == "throughput" else ""  # other names have their unit
+    return f"{one.quantity} {'≥' if one.at_least else '≤'} {one.bound:,.15g}{unit}"
 
 
 def _points(one: Threshold, points: Sequence[Judged], names: Mapping[int, str]) -> str:
