@@ -182,6 +182,7 @@ def test_a_knee_that_was_not_reached_is_a_lower_bound() -> None:
     assert verdict.knee.status == "not reached"
     assert verdict.knee.clients is not None and verdict.knee.clients.estimate < System().knee
     assert verdict.knee.level is not None and verdict.knee.level.clients == 12
+    assert "one level on the plateau" not in [doubt.kind for doubt in verdict.knee.doubts], "it has no plateau"
     assert verdict.bottleneck.status == "cannot tell"
 
 

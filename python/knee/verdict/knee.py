@@ -355,7 +355,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     # The plateau's tolerance has a cap; a fall of throughput must exceed the uncapped noise.
     fallen = max(curve.tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
-    confidence, doubts = _confidence(curve, plateau, clients, throughputs)
+    confidence, doubts = _confidence(curve, status, plateau, clients, throughputs)
     powers = {found.clients: found.power for found in levels if found.power is not None}
     return Knee(
         status=status,
@@ -415,7 +415,7 @@ def _status(curve: _Curve, plateau: slice, excess: float, surely: float) -> tupl
 
 
 def _confidence(
-    curve: _Curve, plateau: slice, clients: Interval, throughputs: Floats
+    curve: _Curve, status: KneeStatus, plateau: slice, clients: Interval, throughputs: Floats
 ) -> tuple[Confidence, tuple[Doubt, ...]]:
     doubts: list[Doubt] = []
     repetitions = min(sample.shape[0] for sample in curve.samples)
@@ -428,7 +428,7 @@ def _confidence(
         doubts.append(Doubt("unknown interval"))
     elif width > 0.1:
         doubts.append(Doubt("wide interval", width))
-    if plateau.stop - plateau.start < 2:
+    if status != "not reached" and plateau.stop - plateau.start < 2:
         doubts.append(Doubt("one level on the plateau"))
     light = float(throughputs[0] / throughputs.max())
     if light > 0.5:
