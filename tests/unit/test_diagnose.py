@@ -350,7 +350,7 @@ def test_connections_with_waiting_slots_are_the_bottleneck() -> None:
         verdict.bottleneck
     )
     assert verdict.bottleneck.confidence == "high", verdict.bottleneck.doubts
-    parts = {part.name: part.at_most_ms.estimate for part in verdict.bottleneck.components}
+    parts = {part.name: part.to_ms.estimate for part in verdict.bottleneck.components}
     # 8 more slots than connections, which are taken 8,000 times a second.
     assert parts["waiting for a connection"] == pytest.approx(1.0, rel=0.02)
     assert parts["service beyond the middleware"] == pytest.approx(2.0, rel=0.02)

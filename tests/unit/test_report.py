@@ -217,6 +217,15 @@ def test_page_has_what_the_layered_model_gains() -> None:
     assert all(line in page for line in said)
 
 
+def test_parts_of_the_response_time_name_their_client_counts() -> None:
+    """Without a knee, the parts grow from the fewest clients, and there is no utilisation at a knee."""
+    page = html(analyse(synthetic_dataset(System(), (2, 4, 8))))
+    section = page.split('<section id="resources"')[1].split("</section>")[0]
+    parts = section.split("part of the response time")[1].split("</tr>")
+    assert all(re.search(r"<td>2</td><td>[^<]*</td><td>8</td>", row) for row in parts[1:5])
+    assert "utilisation at most clients" in section and "utilisation at the knee" not in section
+
+
 def test_captions_claim_no_knee_where_none_was_found() -> None:
     rising, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert captions(rising)["knee-0"] == (

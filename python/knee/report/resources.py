@@ -57,21 +57,46 @@ def _of_part(sheet: Sheet) -> str:
 
 
 def _candidates(sheet: Sheet) -> str:
-    header = ("configuration", "resource", "busiest process", "utilisation")
-    over_clients = ("utilisation at the knee", "at most clients", "saturated from (clients)")
-    rows: list[tuple[Cell, ...]] = []
-    has_knee = len(sheet.naming.counts) > 1 and not sheet.naming.open_loop
-    for verdict in sheet.naming.verdicts:
-        for c in verdict.bottleneck.candidates:
-            at_knee = (_share(c.at_knee), _share(c.at_most), c.first_saturated)
-            rows.append((verdict.label, c.name, c.process, *(at_knee if has_knee else at_knee[1:2])))
-    return sheet.of_configurations((*header[:3], *over_clients) if has_knee else header, rows)
+    """Utilisation at the largest client count, and at the knee of the configurations with a knee below it."""
+    over = len(sheet.naming.counts) > 1 and not sheet.naming.open_loop
+    verdicts = sheet.naming.verdicts
+    kneed = [one for one in verdicts if one.bottleneck.at_knee_clients not in (None, one.bottleneck.to_clients)]
+    rows = [(verdict, candidate) for verdict in verdicts for candidate in verdict.bottleneck.candidates]
+    columns: dict[str, list[Cell]] = {
+        "configuration": [verdict.label for verdict, _ in rows],
+        "resource": [found.name for _, found in rows],
+        "busiest process": [found.process for _, found in rows],
+    }
+    if over and kneed:
+        columns["utilisation at the knee"] = [
+            _share(found.at_knee) if verdict in kneed else None for verdict, found in rows
+        ]
+    columns["utilisation at most clients" if over else "utilisation"] = [_share(found.at_most) for _, found in rows]
+    if over:
+        columns["saturated from (clients)"] = [found.first_saturated for _, found in rows]
+    return sheet.of_configurations(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
 def _components(sheet: Sheet) -> str:
-    header = ("configuration", "part of the response time", "at the knee (ms)", "at most clients (ms)", "growth (ms)")
+    header = (
+        "configuration",
+        "part of the response time",
+        "clients",
+        "ms there",
+        "most clients",
+        "ms there",
+        "growth (ms)",
+    )
     rows: list[tuple[Cell, ...]] = [
-        (verdict.label, c.name, c.at_knee_ms, c.at_most_ms, c.growth_ms)
+        (
+            verdict.label,
+            c.name,
+            verdict.bottleneck.from_clients,
+            c.from_ms,
+            verdict.bottleneck.to_clients,
+            c.to_ms,
+            c.growth_ms,
+        )
         for verdict in sheet.naming.verdicts
         for c in verdict.bottleneck.components
     ]

@@ -11,11 +11,11 @@ from knee.stats.intervals import Interval, difference_interval, mean_interval
 
 @dataclass(frozen=True)
 class Component:
-    """A part of the response time, at the knee and at the largest client count. `share` is of the whole growth."""
+    """A part of the response time, at two client counts. `share` is of the whole growth."""
 
     name: str
-    at_knee_ms: Interval
-    at_most_ms: Interval
+    from_ms: Interval
+    to_ms: Interval
     growth_ms: Interval
     share: float
 

@@ -212,7 +212,7 @@ def _growth(found: Bottleneck) -> str:
         return ""
     return (
         f"From {found.from_clients} to {found.to_clients} clients, {min(top.share, 1.0):.0%} of the added response "
-        f"time is {top.name}, which grows from {number(top.at_knee_ms.estimate)} to {number(top.at_most_ms.estimate)} "
+        f"time is {top.name}, which grows from {number(top.from_ms.estimate)} to {number(top.to_ms.estimate)} "
         "ms."
     )
 
