@@ -226,6 +226,17 @@ def test_parts_of_the_response_time_name_their_client_counts() -> None:
     assert "utilisation at most clients" in section and "utilisation at the knee" not in section
 
 
+def test_figures_have_the_digits_of_their_sentence() -> None:
+    rows = [
+        f"{n},{r},{x},{1000 * n / x}"
+        for n, top in ((1, 100), (2, 200), (4, 203), (8, 204))
+        for r, x in enumerate((top, top + 13.7), 1)
+    ]
+    page, _ = verdict_of("\n".join(["clients,repetition,throughput,response_ms", *rows]))
+    estimate, width = re.findall(r"<dt>Requests/s</dt><dd>(.*?)<small>(.*?) at ", page)[0]
+    assert f"throughput is {estimate} {width} requests/s" in page
+
+
 def test_captions_claim_no_knee_where_none_was_found() -> None:
     rising, _ = verdict_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
     assert captions(rising)["knee-0"] == (

@@ -12,7 +12,7 @@ from knee.report.charts.knee import band, has_knee, knee_response, knee_throughp
 from knee.report.sheet import Place, Sheet
 from knee.report.strip import strip
 from knee.report.tables import Cell, estimate_and_ends, folded, table
-from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number
+from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number, quantity
 from knee.verdict import words
 from knee.verdict.configuration import Verdict
 from knee.verdict.knee import Knee
@@ -264,14 +264,10 @@ def _figures(verdict: Verdict) -> str:
     cells = [("Knee (clients)", estimate, note)]
     if (level := verdict.knee.level) is not None:
         for name, interval, unit in (("Requests/s", level.throughput, ""), ("Response time", level.response_ms, "ms")):
-            spread = "one repetition" if interval.half_width is None else f"± {number(interval.half_width, 2)} {unit}"
-            cells.append(
-                (
-                    name,
-                    f"{number(interval.estimate)} {unit}".strip(),
-                    f"{spread.strip()} at {counted(level.clients, 'client')}",
-                )
-            )
+            # The digits of the sentence below.
+            estimate, _, width = quantity(interval).partition(" ± ")
+            spread = f"± {width} {unit}".strip() if width else "one repetition"
+            cells.append((name, f"{estimate} {unit}".strip(), f"{spread} at {counted(level.clients, 'client')}"))
     inner = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(small)}</small></dd></div>"
         for name, value, small in cells
