@@ -217,6 +217,13 @@ def test_page_has_what_the_layered_model_gains() -> None:
     assert all(line in page for line in said)
 
 
+def test_section_of_numbers_alone_shows_them() -> None:
+    """The verdict draws the only curve, so this section has no open figure."""
+    page = page_of("clients,throughput,response_ms\n1,100,10\n2,200,10\n4,400,10\n")
+    section = page.split('<section id="against-clients"')[1].split("</section>")[0]
+    assert "<table>" in section and "<details>" not in section and 'class="grid"' not in section
+
+
 def test_parts_of_the_response_time_name_their_client_counts() -> None:
     """Without a knee, the parts grow from the fewest clients, and there is no utilisation at a knee."""
     page = html(analyse(synthetic_dataset(System(), (2, 4, 8))))

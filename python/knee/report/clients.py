@@ -9,7 +9,7 @@ import polars as pl
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Place, Sheet
-from knee.report.tables import Cell, folded
+from knee.report.tables import Cell, grid, numbers
 from knee.stats.intervals import Interval, counted, mean_interval, percent
 from knee.verdict import words
 from knee.verdict.ceilings import SyncBound
@@ -135,10 +135,10 @@ def section(sheet: Sheet) -> str:
         )
         for point, _ in sheet.naming.points
     ]
-    numbers = sheet.of_lines([*(name for _, name in shown), *missed], rows)
+    table = sheet.of_lines([*(name for _, name in shown), *missed], rows)
     crossing = words.crossing(sheet.findings.crossing)
     said = f"<p>{escape(crossing)}</p>" if crossing else ""
-    return f'{said}<div class="grid">{"".join(figures)}</div>' + folded("The numbers", numbers) if figures else numbers
+    return numbers(said + grid(*figures), table)
 
 
 def _bounds(sheet: Sheet, bound: SyncBound) -> Rows:

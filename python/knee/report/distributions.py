@@ -7,7 +7,7 @@ import polars as pl
 from knee.report.charts.distributions import histogram, percentile_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.report.tables import folded, table
+from knee.report.tables import grid, numbers, table
 from knee.verdict import words
 from knee.verdict.distributions import ALL
 
@@ -58,4 +58,4 @@ def section(sheet: Sheet) -> str:
             values = dict(group.select("name", "value_ms").iter_rows())
             rows.append((label, _VIEWS[str(role)], str(op), *map(values.get, names)))
     header = ("point", "view", "operation", *(f"{name} ms" for name in names))
-    return f'<div class="grid">{figures}</div>' + folded("The numbers", table(header, rows))
+    return numbers(grid(figures), table(header, rows))

@@ -9,7 +9,7 @@ from html import escape
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded
+from knee.report.tables import Cell, grid, numbers
 from knee.stats.intervals import percent
 from knee.verdict import words
 from knee.verdict.operations import Operation
@@ -31,7 +31,7 @@ def section(sheet: Sheet) -> str:
     times = words.response_times_of_failed(details.failures)
     figures = _figures(sheet, found, {name: f" {times}" if name in failed else "" for name in names})
     note = f'<p class="doubt">Requests/s counts requests that did not fail. {escape(times)}</p>' if failed else ""
-    return text + figures + folded("The numbers", _table(sheet, found, details.items) + note)
+    return numbers(text + figures, _table(sheet, found, details.items) + note)
 
 
 def _table(sheet: Sheet, found: Found, items: str) -> str:
@@ -81,4 +81,4 @@ def _figures(sheet: Sheet, found: Found, notes: dict[str, str]) -> str:
         )
         caption = f"Mean response time of {name}, as the clients saw it, while the other operations run.{note}"
         figures += sheet.figure(f"operation-{name}", spec, caption)
-    return f'<div class="grid">{figures}</div>'
+    return grid(figures)

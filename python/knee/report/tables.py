@@ -47,6 +47,17 @@ def estimate_and_ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
     return interval.estimate, interval.low, interval.high
 
 
+def numbers(shown: str, content: str) -> str:
+    """What a section shows, and then its table: closed below figures or sentences, and open if it is all there is."""
+    return shown + (folded("The numbers", content) if shown else content)
+
+
+def grid(*figures: str) -> str:
+    """Figures side by side; empty if all of them stand below "More figures"."""
+    inner = "".join(figures)
+    return f'<div class="grid">{inner}</div>' if inner else ""
+
+
 def folded(summary: str, content: str) -> str:
     """Content that opens on a click."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
