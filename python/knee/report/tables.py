@@ -10,6 +10,9 @@ from knee.stats.intervals import Interval, cannot_tell, is_vague, number, quanti
 
 _NAME_CHARACTERS = 24
 
+_DIGITS = 5
+"""Significant digits of a measured number in a mapping."""
+
 Cell = str | int | float | None | Interval
 
 
@@ -77,6 +80,8 @@ def _flat(prefix: str, value: object) -> list[tuple[str, str]]:
         if any(isinstance(inner, Mapping) for inner in value):
             return [row for i, inner in enumerate(value) for row in _flat(f"{prefix}[{i}]", inner)]
         return [(prefix, " ".join(str(inner) for inner in value))]
+    if isinstance(value, float):  # The manifest in the run folder has all digits.
+        return [(prefix, number(value, _DIGITS))]
     return [(prefix, "–" if value is None else str(value))]
 
 
