@@ -19,7 +19,7 @@ from knee.fit.demands import Demands, demands_of, with_demands
 from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, fit_layered, layered_system
 from knee.fit.setups import _setup
 from knee.queueing import ArgumentError, Delay, Network, Queue, layered, solve_closed
-from knee.queueing.layered import Layered, Stage, Tier, solve_layered
+from knee.queueing.layered import Layered, Stage, Tier, settle, solve_layered
 
 LITTLE = 1e-9
 """Processor time of a tier that stands for none."""
@@ -429,3 +429,13 @@ def test_writes_go_to_all_stores(folder: Dataset, set_get: str, spread: bool) ->
     )
     table = with_demands(changed, observations(folder))
     assert table["spread"].to_list() == [spread] * table.height
+
+
+def test_activity_of_dear_wakeups_satisfies_its_equation() -> None:
+    # A wake-up costs four times a request's work, and the two cores are nearly full.
+    threads, hosts, cores = np.array([1, 2, 3]), ["one"] * 3, np.full(3, 2.0)
+    used = np.array([[0.6, 0.35, 0.2], [0.7, 0.4, 0.2]])
+    wakeups = 4 * used
+    active, speed = settle(used, threads, hosts, cores, wakeups)
+    needed = np.minimum((used + wakeups * (1 - active)) / speed, 0.999)
+    assert np.abs(needed - active).max() < 1e-4

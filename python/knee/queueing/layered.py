@@ -351,13 +351,13 @@ def settle(
     active = np.minimum(used, _FULL)
     speed = np.ones_like(used)
     rows = np.arange(len(used))
+    extra = np.zeros_like(used) if wakeups is None else wakeups
     for _ in range(_ROUNDS):
         own = active[rows]
         speed[rows] = _speed(own, threads, hosts, cores)
-        need = used[rows] if wakeups is None else used[rows] + wakeups[rows] * (1 - own)
-        now = np.minimum(need / speed[rows], _FULL)
-        active[rows] = (own + now) / 2
-        rows = rows[np.abs(now - own).max(axis=1) > _SETTLED]
+        # active · speed = used + extra · (1 − active), solved for active. From below, it rises to the fixed point.
+        active[rows] = np.minimum((used[rows] + extra[rows]) / (speed[rows] + extra[rows]), _FULL)
+        rows = rows[np.abs(active[rows] - own).max(axis=1) > _SETTLED]
         if not rows.size:
             break
     return active, speed
