@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class SyncBound:
     """The throughput at which the busiest store would sync the disk as often as it can be synced.
 
-    syncs_per_s    appends of 4 KiB, each synced, before the runs: the median, the smallest and the largest value
+    syncs_per_s    writes of 4 KiB, each synced, before the runs: the median, the smallest and the largest value
     commits_per_s  the most commits of a store
-    throughput     by point, as a mean over its repetitions, if a commit holds as many writes as it did
+    throughput     by point, at the most syncs, as a mean over repetitions, if a commit holds as many writes as it did
     """
 
     syncs_per_s: tuple[float, float, float]
@@ -36,7 +36,8 @@ class SyncBound:
 def sync_bound(dataset: Dataset, observations: pl.DataFrame) -> SyncBound | None:
     """The bound at each point whose stores sync every commit; None without such a point or the disk's measurement.
 
-    With U = (commits/s) / (syncs/s) at the busiest store, the bound is X / U: one commit syncs once.
+    With U = (commits/s) / (syncs/s) at the busiest store, the bound is X / U: one commit syncs once. The
+    syncs/s are the most that the disk has shown: a bound by their median could be below throughputs that were reached.
     """
     measured = dataset.manifest.get("machine", {}).get("disk_sync_per_s")
     if measured is None:
@@ -61,4 +62,4 @@ def sync_bound(dataset: Dataset, observations: pl.DataFrame) -> SyncBound | None
     if each.is_empty():
         return None
     most = float(commits["per_s"].to_numpy().max())
-    return SyncBound(syncs, most, {point: syncs[0] * requests for point, requests in each.iter_rows()})
+    return SyncBound(syncs, most, {point: syncs[2] * requests for point, requests in each.iter_rows()})

@@ -9,10 +9,10 @@ from knee.verdict.ceilings import SyncBound
 def note_on_syncs(bound: SyncBound) -> str:
     """What the dashed lines of the throughput are, or why there are none, with a space before it."""
     median, low, high = map(number, bound.syncs_per_s)
-    synced = f"Before the runs, the disk took {median} synced appends a second ({low} to {high})"
+    synced = f"Before the runs, the disk took {median} synced writes a second ({low} to {high})"
     if bound.is_refuted:
         return (
             f" {synced}. A store made {number(bound.commits_per_s)} commits a second: the disk was busier before the "
             "runs, so its bound is not drawn."
         )
-    return f" Dashed: the bound by the disk's syncs, if a commit takes as many writes as it did. {synced}."
+    return f" Dashed: the bound by the disk's fastest syncs, if a commit takes as many writes as it did. {synced}."
