@@ -201,6 +201,9 @@ def file_transfers_per_s(
         EINVAL if the file is shorter than a block, or its file system takes no direct transfers.
     """
 
+def file_takes_direct(file: int) -> bool:
+    """Whether direct transfers (O_DIRECT) of an open file of a page or more pass by the page cache."""
+
 def file_scan_mapped(file: int, bytes: int, from_disk: bool) -> list[tuple[float, int, int]]:  # noqa: A002
     """Scans the first bytes of an open file twice through one mapping: bytes per second, minor and major page faults.
 

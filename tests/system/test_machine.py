@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,20 +35,39 @@ def test_machine_prints_json_and_leaves_nothing_on_the_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("mount", "reason"),
+    ("options", "filled", "reason"),
     [
-        (("-o", "size=64k"), "No space left on device; make room, or choose another place with --disk"),
-        (("-o", "ro"), "Read-only file system; choose a writable place with --disk"),
+        ("size=64k", "", "No space left on device; make room, or choose another place with --disk"),
+        ("size=64k", "4k", "No space left on device; make room, or choose another place with --disk"),
+        ("ro", "", "Read-only file system; choose a writable place with --disk"),
     ],
+    ids=["small", "full", "read-only"],
 )
-def test_machine_reports_a_disk_that_takes_no_file(tmp_path: Path, mount: tuple[str, str], reason: str) -> None:
+def test_machine_reports_a_disk_that_takes_no_file(tmp_path: Path, options: str, filled: str, reason: str) -> None:
     mounted = [*IN_NAMESPACE, "mount", "-t", "tmpfs", "none", str(tmp_path)]
     if subprocess.run(mounted, check=False, capture_output=True).returncode:
         pytest.skip("mounts are not permitted here")
-    script = f'mount -t tmpfs {" ".join(mount)} none {tmp_path} && exec "$@"'
+    fill = f"! dd if=/dev/zero of={tmp_path}/file bs={filled} 2> /dev/null &&" if filled else ""
+    script = f'mount -t tmpfs -o {options} none {tmp_path} && {fill} exec "$@"'
     done = knee_machine("--disk", tmp_path, within=(*IN_NAMESPACE, "sh", "-c", script, "sh"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"knee: {tmp_path}: cannot be written: {reason}\n"
+
+
+@pytest.mark.parametrize(("options", "is_noted"), [("loop", False), ("loop,data=journal", True)])
+def test_machine_notes_direct_transfers_that_use_the_page_cache(tmp_path: Path, options: str, is_noted: bool) -> None:
+    # With its data in the journal, ext4 takes direct transfers, and makes them through the page cache.
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(40 << 20)
+    within = ("unshare", "--mount", "sh", "-c", f'mount -o {options} {image} {disk} && exec "$@"', "sh")
+    made = shutil.which("mkfs.ext4") and subprocess.run(["mkfs.ext4", "-q", image], check=False).returncode == 0
+    if not made or subprocess.run([*within, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mounts are not permitted here")
+    done = knee_machine("--disk", disk, within=within)
+    assert done.returncode == 0, done.stderr
+    assert ("direct transfers use the page cache on this file system" in done.stdout) == is_noted
 
 
 def test_machine_on_a_disk_in_memory_says_so(memory_path: Path) -> None:

@@ -24,6 +24,7 @@ fn _kernels(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machine::file_fill, module)?)?;
     module.add_function(wrap_pyfunction!(machine::file_transfers_per_s, module)?)?;
     module.add_function(wrap_pyfunction!(machine::file_scan_mapped, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::file_takes_direct, module)?)?;
     module.add_function(wrap_pyfunction!(machine::loopback_bytes_per_s, module)?)?;
     module.add_function(wrap_pyfunction!(machine::loopback_round_trip_us, module)?)?;
     module.add_function(wrap_pyfunction!(machine::clock, module)?)?;

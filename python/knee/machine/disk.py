@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from knee.machine.sizes import MIB
 
 BLOCK_BYTES, PAGE_BYTES = MIB, 4096
 SYNC = "disk_sync_per_s"
-"""The figure of a log's way to the disk: an append through the page cache, and a sync."""
+"""The figure of a log's way to the disk: through the page cache into blocks that were written before, and a sync."""
 
 _SHARE_OF_FREE = 1 / 8
 _FILL_S = 2.0
@@ -40,9 +39,9 @@ class DiskFile:
     Attributes
     ----------
     size_bytes
-        At most an eighth of the free space, and what the disk takes within two seconds.
+        At most an eighth of the free space, but a block at least, and what the disk takes within two seconds.
     is_direct
-        Whether its file system takes transfers that pass by the page cache.
+        Whether transfers can pass by the page cache.
     """
 
     def __init__(self, folder: Path, number: int, most_bytes: int, seed: int) -> None:
@@ -50,9 +49,9 @@ class DiskFile:
         self._folder, self._number = folder, number
         with _on(folder):
             space = os.fstatvfs(number)
-            size_bytes = min(most_bytes, int(space.f_bavail * space.f_frsize * _SHARE_OF_FREE))
+            size_bytes = min(most_bytes, max(BLOCK_BYTES, int(space.f_bavail * space.f_frsize * _SHARE_OF_FREE)))
             self.size_bytes = _kernels.file_fill(number, size_bytes, _FILL_S, seed)
-            self.is_direct = _takes_direct(number, self.size_bytes)
+            self.is_direct = _kernels.file_takes_direct(number)
 
     def transfers(self, seconds: float, seed: int) -> Iterator[tuple[str, float]]:
         """Every kind of transfer for some seconds: its figure's name and value."""
@@ -101,15 +100,3 @@ def _on(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(folder, error, "--disk") from error
-
-
-def _takes_direct(number: int, size_bytes: int) -> bool:
-    try:
-        _kernels.file_transfers_per_s(
-            number, size_bytes, 0, 0, block_bytes=PAGE_BYTES, writes=False, random=False, direct=True, synced=False
-        )
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        return False
-    return True

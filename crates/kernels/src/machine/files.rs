@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use knee_random::Random;
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 /// Bytes that one write of [`fill`] takes.
 const FILL_BYTES: usize = 1 << 20;
@@ -67,6 +67,45 @@ pub fn fill(file: &File, bytes: u64, seconds: f64, seed: u64) -> io::Result<u64>
     Ok(written)
 }
 
+/// Whether direct transfers pass by the page cache. Some file systems refuse them; others take them, and use the cache.
+///
+/// # Errors
+///
+/// The disk fails, or the file is shorter than a page.
+pub fn takes_direct(file: &File) -> io::Result<bool> {
+    set_direct(file, false)?;
+    drop_pages(file)?;
+    // Some pages cannot be dropped. They show nothing.
+    let was_cached = is_cached(file)?;
+    let mut page = random_pages(PAGE_BYTES, 0);
+    let read = set_direct(file, true).and_then(|()| file.read_exact_at(bytes_of(&mut page), 0));
+    set_direct(file, false)?;
+    match read {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => Ok(was_cached || !is_cached(file)?),
+    }
+}
+
+/// Whether the page cache has the first page of a file.
+fn is_cached(file: &File) -> io::Result<bool> {
+    // SAFETY: nothing reads the mapping, so a shorter file does no harm.
+    let mapped = unsafe { MmapOptions::new().len(PAGE_BYTES).map(file)? };
+    let mut found = 0_u8;
+    // SAFETY: the mapping has one page, for which the call writes one byte.
+    let code = unsafe { libc::mincore(mapped.as_ptr().cast_mut().cast(), 1, &raw mut found) };
+    if code == 0 { Ok(found & 1 == 1) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Drops a file from the page cache, as far as it can be dropped.
+fn drop_pages(file: &File) -> io::Result<()> {
+    // Only clean pages are dropped.
+    file.sync_data()?;
+    // SAFETY: the call takes numbers only.
+    let code = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
 /// The transfers per second, within the first `bytes` of a file.
 ///
 /// # Errors
@@ -114,14 +153,7 @@ pub fn transfers_per_s(
 pub fn scan_mapped(file: &File, bytes: usize, from_disk: bool) -> io::Result<[Scan; 2]> {
     set_direct(file, false)?;
     if from_disk {
-        // Only clean pages are dropped.
-        file.sync_data()?;
-        // SAFETY: the call takes numbers only.
-        let code =
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if code != 0 {
-            return Err(io::Error::from_raw_os_error(code));
-        }
+        drop_pages(file)?;
     } else {
         let mut block = vec![0; FILL_BYTES];
         for place in (0..bytes).step_by(FILL_BYTES) {

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
 use crate::machine::clock::{Timer, timer};
-use crate::machine::files::{Transfer, fill, scan_mapped, transfers_per_s};
+use crate::machine::files::{Transfer, fill, scan_mapped, takes_direct, transfers_per_s};
 use crate::machine::memory::{Memory, measure};
 use crate::machine::network;
 
@@ -60,6 +60,12 @@ pub(super) fn file_transfers_per_s(
         is_synced: synced,
     };
     py.detach(|| transfers_per_s(&file, bytes, transfer, seconds, seed)).map_err(raised)
+}
+
+#[pyfunction]
+pub(super) fn file_takes_direct(py: Python<'_>, file: i32) -> PyResult<bool> {
+    let file = opened(file).map_err(raised)?;
+    py.detach(|| takes_direct(&file)).map_err(raised)
 }
 
 #[pyfunction]
