@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from knee.errors import SpecError
 from knee.machine import FIGURES, Machine, Plan, brief, measure, read_media, render_media, render_text, sizes
 from knee.machine.sizes import GIB, KIB, MIB, cache_bytes, size_text, working_sets
 from knee.report.machine import svg
+from knee.stats.intervals import number
 
 SAMPLE = Path(__file__).resolve().parents[2] / "docs" / "storage-2012.toml"
 
@@ -34,10 +36,10 @@ def test_working_sets_of_a_gibibyte_have_19_powers_of_two() -> None:
 
 
 def test_caches_are_read_without_those_of_instructions(tmp_path: Path) -> None:
-    for number, (kind, level, size) in enumerate(
+    for index, (kind, level, size) in enumerate(
         [("Data", "1", "48K"), ("Instruction", "1", "32K"), ("Unified", "2", "2048K")]
     ):
-        folder = tmp_path / f"index{number}"
+        folder = tmp_path / f"index{index}"
         folder.mkdir()
         for name, text in (("type", kind), ("level", level), ("size", size)):
             (folder / name).write_text(f"{text}\n")
@@ -45,16 +47,38 @@ def test_caches_are_read_without_those_of_instructions(tmp_path: Path) -> None:
     assert cache_bytes(tmp_path / "absent") == {}
 
 
-def test_available_memory_stays_within_the_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("own", "folder", "files"),
+    [
+        ("0::/a/b", "a", ("memory.max", "memory.current", "inactive_file")),
+        ("0::/elsewhere", ".", ("memory.max", "memory.current", "inactive_file")),
+        (
+            "5:cpu,memory:/a/b\n0::/",
+            "memory/a/b",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    ],
+    ids=["group above", "container", "version 1"],
+)
+def test_available_memory_stays_within_the_control_groups(
+    own: str, folder: str, files: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, own_groups = tmp_path / "groups", tmp_path / "own"
+    group = groups / folder
+    group.mkdir(parents=True)
+    own_groups.write_text(f"{own}\n")
+    monkeypatch.setattr(sizes, "_GROUPS", groups)
+    monkeypatch.setattr(sizes, "_OWN_GROUPS", own_groups)
     free = sizes.available_bytes()
-    limit, used = tmp_path / "memory.max", tmp_path / "memory.current"
-    monkeypatch.setattr(sizes, "_LIMIT", limit)
-    monkeypatch.setattr(sizes, "_USED", used)
-    limit.write_text("max\n")
+    assert free > 1_000_000
+    limit, used, cached = files
+    (group / limit).write_text("max\n")
     assert sizes.available_bytes() > free / 2
-    limit.write_text("1000000\n")
-    used.write_text("400000\n")
+    (group / limit).write_text("1000000\n")
+    (group / used).write_text("400000\n")
     assert sizes.available_bytes() == 600_000
+    (group / "memory.stat").write_text(f"active_file 7\n{cached} 100000\n")
+    assert sizes.available_bytes() == 700_000
 
 
 @pytest.mark.parametrize(
@@ -121,6 +145,17 @@ def test_memory_is_bounded_by_what_is_free(tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
+def test_sets_within_a_cache_give_no_figure_of_memory(machine: Machine) -> None:
+    small = replace(machine, caches={"L1": 32 * KIB})
+    assert small.beyond_caches is small.memory[-1] and small.memory[-1].size_bytes == 64 * KIB
+    large = replace(machine, caches={"L1": 32 * KIB, "L2": MIB})
+    assert large.beyond_caches is None
+    shown = [
+        render_media(read_media(SAMPLE), each, (250.0, 25.0)).splitlines()[2].split()[-1] for each in (small, large)
+    ]
+    assert shown == [number(small.memory[-1].latency_ns.estimate / 1000), "–"]
+
+
 def test_short_form_has_the_reason_for_what_is_refused(tmp_path: Path) -> None:
     found = brief(tmp_path)
     assert found["memory_copy_bytes_per_s"]["low"] > 0 < found["disk_sync_per_s"]["low"]
@@ -131,7 +166,15 @@ def test_short_form_has_the_reason_for_what_is_refused(tmp_path: Path) -> None:
     assert reason.startswith(f"{tmp_path}/absent: no such folder")
 
 
+def test_short_form_has_no_memory_that_fits_into_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("knee.machine.rounds.available_bytes", lambda: 100 * KIB)
+    found = brief(tmp_path)
+    assert "memory_latency_ns" not in found and "loopback_round_trip_us" in found and "disk_sync_per_s" in found
+    assert found["refused"] == ["memory: a quarter of what is available may fit into a cache"]
+
+
 def test_media_stand_beside_the_measured_ones_with_their_sources(machine: Machine) -> None:
+    machine = replace(machine, caches={})
     lines = render_media(read_media(SAMPLE), machine, (250.0, 25.0)).splitlines()
     assert lines[1].split() == ["hard", "disk", "SSD", "main", "memory", "this", "disk", "this", "memory"]
     cells = {line[:25].strip(): line[25:].split() for line in lines[2:13]}

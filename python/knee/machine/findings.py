@@ -41,7 +41,7 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
         Figure("disk_random_read_per_s", "random reads of 4 KiB", "1/s"),
         Figure("disk_random_write_per_s", "random writes of 4 KiB", "1/s"),
         Figure("disk_random_synced_write_per_s", "random writes of 4 KiB, each synced", "1/s"),
-        Figure("disk_sync_per_s", "appends of 4 KiB, each synced", "1/s"),
+        Figure("disk_sync_per_s", "writes of 4 KiB in order, each synced", "1/s"),
         Figure("disk_read_bytes_per_s", "sequential reads of 1 MiB", "MB/s", 1e-6),
         Figure("disk_write_bytes_per_s", "sequential writes of 1 MiB", "MB/s", 1e-6),
         Figure("disk_synced_write_bytes_per_s", "sequential writes of 1 MiB, each synced", "MB/s", 1e-6),
@@ -76,6 +76,11 @@ class Machine:
     figures: Mapping[str, Interval]
     rounds: int
     notes: tuple[str, ...]
+
+    @property
+    def beyond_caches(self) -> WorkingSet | None:
+        """The largest working set; None if it may fit into a cache."""
+        return self.memory[-1] if self.memory[-1].size_bytes >= 2 * max(self.caches.values(), default=0) else None
 
     def content(self) -> dict[str, Any]:
         """The result for JSON, in base units."""

@@ -61,7 +61,7 @@ def read_media(file: Path) -> Media:
 
 def render_media(media: Media, machine: Machine, capacities_gb: tuple[float, float]) -> str:
     """The media side by side, then this machine's disk and memory with their capacities, and the sources."""
-    disk, memory = capacities_gb
+    (disk, memory), beyond = capacities_gb, machine.beyond_caches
     measured = [
         Medium(
             name="this disk",
@@ -73,7 +73,7 @@ def render_media(media: Media, machine: Machine, capacities_gb: tuple[float, flo
         Medium(
             name="this memory",
             sources=["measured: dependent random reads over the largest working set"],
-            read_access_us=machine.memory[-1].latency_ns.estimate / 1000,
+            read_access_us=None if beyond is None else beyond.latency_ns.estimate / 1000,
             capacity_gb=memory,
         ),
     ]

@@ -6,7 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def measure(folder: Path, plan: Plan, on_round: Callable[[int], None] = lambda _
     begun, rounds = time.monotonic(), 0
     with disk_file(folder, plan.file_bytes_max, seed=0) as file:
         if not file.is_direct:
-            notes.append("the file system takes no direct transfers: the disk's figures are those of the page cache")
+            notes.append(
+                "direct transfers use the page cache on this file system: the disk's figures are those of the cache"
+            )
         while rounds < plan.rounds and (
             rounds < ROUNDS_MIN or (time.monotonic() - begun) * (rounds + 1) / rounds < plan.budget_s
         ):
@@ -78,9 +81,14 @@ def measure(folder: Path, plan: Plan, on_round: Callable[[int], None] = lambda _
     if rounds < plan.rounds:
         notes.append(f"the time ended after {rounds} of {plan.rounds} rounds")
     medians = {key: median_interval(values) for key, values in seen.items()}
-    memory = (WorkingSet(size, *(medians[size, name] for name in _WORKING_SET)) for size in sizes)
+    memory = tuple(WorkingSet(size, *(medians[size, name] for name in _WORKING_SET)) for size in sizes)
     figures = {name: value for (size, name), value in medians.items() if not size}
-    return Machine(caches, tuple(memory), figures, rounds, tuple(notes))
+    found = Machine(caches, memory, figures, rounds, tuple(notes))
+    if found.beyond_caches is None:
+        return replace(
+            found, notes=(*notes, "all working sets may fit into a cache: no figure is of memory beyond them")
+        )
+    return found
 
 
 def _round(sizes: Sequence[int], file: DiskFile, plan: Plan, seed: int) -> Iterator[tuple[_Key, float]]:
@@ -114,20 +122,23 @@ def brief(folder: Path) -> dict[str, Any]:
     """A short form for a run's manifest, in less than a second: memory beyond the caches, loopback, and syncs of the
     disk below the folder. A part that the system refuses has its reason under `refused`.
     """
-    caches = cache_bytes()
-    size = max(_BRIEF_BYTES, 2 * max(caches.values(), default=0))
-    size = min(size, int(available_bytes() * SHARE_OF_AVAILABLE))
+    least = 2 * max(cache_bytes().values(), default=0) or _BRIEF_BYTES
+    size = min(max(_BRIEF_BYTES, least), int(available_bytes() * SHARE_OF_AVAILABLE))
     seen: dict[str, list[float]] = defaultdict(list)
     refused = []
-    try:
-        for seed in range(_BRIEF_ROUNDS):
-            found = _kernels.memory(size, _BRIEF_S, seed)
-            seen["memory_latency_ns"].append(found[0])
-            seen["memory_copy_bytes_per_s"].append(found[3])
-            seen["loopback_bytes_per_s"].append(_kernels.loopback_bytes_per_s(_BRIEF_S))
-            seen["loopback_round_trip_us"].append(_kernels.loopback_round_trip_us(_BRIEF_S))
-    except OSError as error:
-        refused.append(error.strerror or str(error))
+    parts: list[Callable[[int], dict[str, float]]] = [_brief_loopback]
+    if size >= least:
+        parts.append(partial(_brief_memory, size))
+    else:
+        refused.append("memory: a quarter of what is available may fit into a cache")
+    for part in parts:
+        try:
+            each = [part(seed) for seed in range(_BRIEF_ROUNDS)]
+        except OSError as error:
+            refused.append(error.strerror or str(error))
+            continue
+        for name in each[0]:
+            seen[name] += [found[name] for found in each]
     try:
         with disk_file(folder, MIB, seed=0) as file:
             seen[SYNC] += [file.transfer(SYNC, 5 * _BRIEF_S, seed) for seed in range(_BRIEF_ROUNDS)]
@@ -135,3 +146,13 @@ def brief(folder: Path) -> dict[str, Any]:
         refused.append(str(error))
     figures = {name: ends(median_interval(values)) for name, values in seen.items()}
     return {"working_set_bytes": size, "rounds": _BRIEF_ROUNDS, **figures, **({"refused": refused} if refused else {})}
+
+
+def _brief_memory(size_bytes: int, seed: int) -> dict[str, float]:
+    latency_ns, _, _, copy_bytes_per_s = _kernels.memory(size_bytes, _BRIEF_S, seed)
+    return {"memory_latency_ns": latency_ns, "memory_copy_bytes_per_s": copy_bytes_per_s}
+
+
+def _brief_loopback(_: int) -> dict[str, float]:
+    bytes_per_s, round_trip_us = _kernels.loopback_bytes_per_s(_BRIEF_S), _kernels.loopback_round_trip_us(_BRIEF_S)
+    return {"loopback_bytes_per_s": bytes_per_s, "loopback_round_trip_us": round_trip_us}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from pathlib import Path
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -11,7 +12,12 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LEAST_BYTES = 4 * KIB
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_MEMORY_FILES = (
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+"""Of both versions of control groups: the folder, the limit, the use, and pages that the kernel drops first."""
 
 
 def working_sets(most_bytes: int, caches: Collection[int]) -> list[int]:
@@ -31,12 +37,22 @@ def cache_bytes(folder: Path = _CACHES) -> dict[str, int]:
 
 
 def available_bytes() -> int:
-    """The memory that programs can have without swapping, within the limit of this control group."""
-    available = psutil.virtual_memory().available
-    limit = _text(_LIMIT)
-    if limit.isdigit():
-        available = min(available, int(limit) - int(_text(_USED) or 0))
-    return max(0, available)
+    """The memory that programs can have without swapping, within the limits of this control group and those above."""
+    return max(0, min([psutil.virtual_memory().available, *_left_in_groups()]))
+
+
+def _left_in_groups() -> Iterator[int]:
+    """What each group with a limit has left. In a container, the root may stand for a group that has another path."""
+    for line in _text(_OWN_GROUPS).splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller, limit_file, used_file, droppable in _MEMORY_FILES:
+            if controller not in controllers.split(","):
+                continue
+            own = PurePosixPath(path.lstrip("/"))
+            for group in (_GROUPS / controller / each for each in (own, *own.parents)):
+                if (limit := _text(group / limit_file)).isdigit():
+                    cached = re.search(rf"^{droppable} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+                    yield int(limit) - int(_text(group / used_file) or 0) + (int(cached[1]) if cached else 0)
 
 
 def size_text(size: int) -> str:
