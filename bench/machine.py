@@ -118,7 +118,7 @@ def matches(file: DiskFile, path: Path) -> list[Match]:
         ("random reads of 4 KiB", "disk_random_read_per_s", "randread", True, False),
         ("random writes of 4 KiB", "disk_random_write_per_s", "randwrite", True, False),
         ("random writes of 4 KiB, synced", "disk_random_synced_write_per_s", "randwrite", True, True),
-        ("appends of 4 KiB, synced", "disk_sync_per_s", "write", False, True),
+        ("writes of 4 KiB in order, synced", "disk_sync_per_s", "write", False, True),
         ("reads of 1 MiB", "disk_read_bytes_per_s", "read", True, False),
         ("writes of 1 MiB", "disk_write_bytes_per_s", "write", True, False),
         ("writes of 1 MiB, synced", "disk_synced_write_bytes_per_s", "write", True, True),
