@@ -173,6 +173,16 @@ def test_rounded_numbers_are_not_accused() -> None:
     assert [check.verdict for check in laws("clients,throughput,response_ms\n8,2105,3.80\n").interactive] == ["holds"]
 
 
+def test_response_times_computed_by_the_law_cannot_test_it() -> None:
+    header = "clients,throughput,think_ms,response_ms\n"
+    rows = [f"{n},{x},2,{1000 * n / x - 2!r}\n" for n, x in ((1, 93.7), (2, 171.3), (4, 288.1))]
+    computed = laws(header + "".join(rows))
+    assert computed.derived and not computed.interactive and not computed.pooled
+    assert "The interactive law was not checked: every response time is N / X - Z" in " ".join(sentences(computed))
+    assert not laws("clients,throughput,response_ms\n1,100,10\n2,200,10\n").derived, "few digits may agree by chance"
+    assert not laws(header + "".join(rows[:2]) + "4,288.1,2,11.9").derived, "a measured time"
+
+
 def test_a_response_time_of_zero_is_no_share_of_anything() -> None:
     report = laws("clients,throughput,response_ms\n1,1000.0,0\n8,1000.0,8.000\n")
     assert [check.verdict for check in report.interactive] == ["cannot tell", "holds"]

@@ -27,6 +27,7 @@ class LawReport:
     clients    client count by point, if known
     labels     name by point: the levels of its factors other than the clients; empty if only the clients varied
     open_loop  whether no point has a think time, so that the interactive law does not apply
+    derived    whether the response times were computed by the interactive law, which they so cannot violate
     notes      sentences on assumptions
     pooled     each law over all points together
     """
@@ -41,6 +42,7 @@ class LawReport:
     labels: Mapping[int, str]
     tolerance: float
     open_loop: bool
+    derived: bool = False
     notes: tuple[str, ...] = ()
     pooled: tuple[PooledCheck, ...] = ()
 
@@ -66,6 +68,7 @@ def check_laws(
     stations: pl.DataFrame | None = None,
     steadiness: pl.DataFrame | None = None,
     by: Sequence[str] = (),
+    derived: bool = False,
     tolerance: float = TOLERANCE,
     level: float = LEVEL,
 ) -> LawReport:
@@ -82,6 +85,8 @@ def check_laws(
         Result of :func:`knee.data.trim.steady_state`, as evidence on violations.
     by
         Factors other than the clients: columns of `observations` that distinguish configurations.
+    derived
+        Whether the response times were computed by the interactive law, which is then not checked.
     """
     runs = observations
     if steadiness is not None:
@@ -96,7 +101,7 @@ def check_laws(
     firsts = runs.unique("point", keep="first", maintain_order=True).select("point", *by)
     labels = {point: label_of(dict(zip(by, levels, strict=True))) for point, *levels in firsts.iter_rows()}
     rule = Rule(tolerance, level, _tests(runs, types, stations))
-    interactive = interactive_law(runs, types, rule)
+    interactive = [] if derived else interactive_law(runs, types, rule)
     of_stations = [] if stations is None else station_laws(runs, stations, rule)
     return LawReport(
         interactive=tuple(interactive),
@@ -111,6 +116,7 @@ def check_laws(
         labels=labels,
         tolerance=tolerance,
         open_loop="think_ms" in runs.columns and is_open_loop(runs),
+        derived=derived,
         pooled=tuple(pooled_checks(interactive, of_stations, rule)),
     )
 

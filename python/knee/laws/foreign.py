@@ -10,6 +10,7 @@ from knee.data.measurements import ROUNDING, STATION_QUANTITIES, Measurements, c
 from knee.data.trim import RUN
 from knee.errors import MeasurementsError
 from knee.laws.findings import LawReport, check_laws
+from knee.laws.interactive import USABLE
 from knee.laws.residual import TOLERANCE
 from knee.laws.stations import STATIONS
 from knee.stats.intervals import LEVEL
@@ -19,6 +20,12 @@ ALL = frozenset({"all", "total"})
 
 _QUEUE = "the queue"
 _FLOWS = ("throughput", "middleware_throughput")
+_EXACT = 1e-9
+"""Largest relative difference between equal numbers of a file."""
+
+_SHORT_DIGITS = 6
+"""Of numbers with so few digits, N, X and R may agree exactly by chance."""
+
 _TIMES = (("throughput", "response_ms"), ("middleware_throughput", "middleware_response_ms"))
 
 
@@ -44,8 +51,23 @@ def laws_of_measurements(found: Measurements, *, tolerance: float = TOLERANCE, l
         types = types.drop("clients", "think_ms", strict=False)
     stations, notes = _stations(found, table)
     notes = [*_single_type(found), *notes]
-    report = check_laws(table, types=types, stations=stations, by=by, tolerance=tolerance, level=level)
+    derived = types is None and _derived(table)
+    report = check_laws(table, types=types, stations=stations, by=by, derived=derived, tolerance=tolerance, level=level)
     return replace(report, notes=tuple(notes))
+
+
+def _derived(table: pl.DataFrame) -> bool:
+    """Whether every response time of the clients is N / X − Z to the last digit, in a closed loop."""
+    if not {"clients", "throughput", "response_ms"} <= set(table.columns) or "middleware_throughput" in table.columns:
+        return False
+    if "rate" in table.columns and table["rate"].count():
+        return False
+    rows = table.filter(USABLE & pl.col("clients").is_not_null())
+    think_ms = rows["think_ms"].fill_null(0.0).to_numpy() if "think_ms" in rows.columns else 0.0
+    response_ms = rows["response_ms"].to_numpy()
+    cycle_ms = 1000 * rows["clients"].to_numpy() / rows["throughput"].to_numpy()
+    long = [float(f"{each:.{_SHORT_DIGITS - 1}e}") != each for each in response_ms.tolist()]
+    return any(long) and bool((abs(cycle_ms - think_ms - response_ms) <= _EXACT * cycle_ms).all())
 
 
 def _single_type(found: Measurements) -> list[str]:

@@ -120,6 +120,11 @@ def _in_open_loop(report: LawReport) -> str:
 
 def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
     checks = [check for check in checks if check.request_type is None]
+    if report.derived:
+        return [
+            "The interactive law was not checked: every response time is N / X - Z to the last digit, so it was "
+            "computed from the throughput."
+        ]
     if not checks:
         return [
             "The interactive law was not checked: the check needs rows in which clients, throughput and response_ms "
