@@ -6,7 +6,7 @@
     if (document.hidden || document.querySelector(".zoomed, select:focus")) return;
     const places = [...document.querySelectorAll("[data-chart]")];
     const heights = Object.fromEntries(places.map((place) => [place.dataset.chart, place.offsetHeight]));
-    const open = [...document.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent);
+    const open = [...window.folds()].filter(([, details]) => details.open).map(([name]) => name);
     history.replaceState({ top: scrollY, heights, open }, "");
     history.scrollRestoration = "manual";
     location.reload();

@@ -130,11 +130,22 @@
     });
   }
 
+  // All <details> by name. Several have the same summary.
+  window.folds = () => {
+    const named = new Map();
+    for (const summary of document.querySelectorAll("summary")) {
+      let name = summary.closest("section").id + summary.textContent;
+      while (named.has(name)) name += "+";
+      named.set(name, summary.parentElement);
+    }
+    return named;
+  };
+
   // The reader's place before live.js read the page again.
   function restore({ top, heights, open }) {
     history.replaceState(null, "");
     history.scrollRestoration = "auto";
-    for (const summary of document.querySelectorAll("summary")) summary.parentElement.open = open.includes(summary.textContent);
+    for (const [name, details] of window.folds()) details.open = open.includes(name);
     // The charts are drawn later: without their heights, the place would move.
     for (const place of document.querySelectorAll("[data-chart]")) place.style.minHeight = `${heights[place.dataset.chart] ?? 0}px`;
     scrollTo(0, top);
