@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from knee.data import Dataset, csv, measurements, writing
 from knee.data.measurements import Measurements, StationKind
-from knee.data.search_folder import page_of, table_of
+from knee.data.search_folder import name_of, page_of, table_of
 from knee.errors import DatasetError, MeasurementsError, StorageError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def print_report(
     usual = source.report_path if isinstance(source, Dataset) else page_of(path)
     page = out or usual or Path(path.with_suffix(".html").name)
     findings = verdict.analyse(source)
+    if (name := name_of(path)) is not None:
+        findings = replace(findings, name=name)
     write_report(findings, page)
     if as_json:
         from knee.answers import diagnose, form

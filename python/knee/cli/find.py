@@ -6,7 +6,7 @@ import random
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,11 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     def so_far() -> tuple[verdict.Findings, str] | None:
         found = check.check(generator.results).verdict
         runs = counted(len(generator.results), "run")
-        return None if found is None else (found, f"{runs} in {duration(generator.elapsed_s)} of {options.budget}")
+        return (
+            None
+            if found is None
+            else (replace(found, name=command), f"{runs} in {duration(generator.elapsed_s)} of {options.budget}")
+        )
 
     live = LivePage(folder.report_path, so_far, options.seconds)
     search = Search(target, measure, _report, random.Random(options.seed), options.least, options.most)
@@ -123,11 +127,11 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     if not generator.results:
         raise SpecError(f"--budget {options.budget}: ended before the first run; add --budget, or shorten --seconds")
     found = check.check(generator.results)
-    page = _conclude(found, folder, as_json=as_json)
+    page = _conclude(found, command, folder, as_json=as_json)
     return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
 
 
-def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | None:
+def _conclude(found: Findings, command: str, folder: SearchFolder, *, as_json: bool) -> str | None:
     """Print the findings, and write the report. Returns the path of the report, if there is one."""
     from knee import check
     from knee.cli.analyse import write_report
@@ -136,7 +140,7 @@ def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | 
         print(check.render_text(found), flush=True)
     if found.verdict is None:
         return None
-    write_report(found.verdict, folder.report_path)
+    write_report(replace(found.verdict, name=command), folder.report_path)
     print(f"report: {folder.report_path}")
     return str(folder.report_path)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from knee.data.recording import new_folder, write_atomically, writing
+from knee.errors import StorageError
 
 _SETTINGS = "find.json"
 _TABLE = "table.csv"
@@ -92,6 +93,16 @@ def table_of(path: Path) -> Path:
 def page_of(path: Path) -> Path | None:
     """The page of a search; None for another path."""
     return path / _REPORT if is_search(path) else None
+
+
+def name_of(path: Path) -> str | None:
+    """The command of a search, which names its page; None for another path. Raises StorageError."""
+    if not is_search(path):
+        return None
+    try:
+        return str(json.loads((path / _SETTINGS).read_text(encoding="utf-8"))["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{path / _SETTINGS}: cannot be read: {error}; run the search again") from error
 
 
 def outputs_of(path: Path) -> Path:
