@@ -80,7 +80,7 @@ def _parse_arguments() -> argparse.Namespace:
         description="Compares the CPU time of a request: knee-proxy with nutcracker, knee-kv with memcached, "
         "knee-load with memaslap, most beside a floor that only moves bytes, in one interleaved run; and of knee-kv "
         "durable puts with Redis, puts during scans with puts alone, and the memory that keys take; and knee-queue "
-        "with pgbench on the same functions and with pgmq; and knee-space with nbdkit.",
+        "with pgbench on the same functions and with pgmq; and knee-space with nbdkit and nbd-server.",
     )
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each contestant in each cell (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement (1)")

@@ -28,6 +28,7 @@ DEBIAN_PACKAGES = {
     "redis-server": "redis-server",
     "fio": "fio",
     "nbdkit": "nbdkit",
+    "nbd-server": "nbd-server",
 }
 READY_S = 10.0
 # The niceness of started programs, and the addition that puts a program behind ordinary ones.
