@@ -73,7 +73,9 @@ def round_trip(delay_ms: float) -> float:
     """Milliseconds, by ping."""
     with hosts(Link(delay_ms=delay_ms), Link(delay_ms=delay_ms)) as both:
         host = both.placed("far").address
-        text = output(at(both, "near", ["ping", "-q", "-c", "50", "-i", "0.02", host]))
+        # The first packet waits until both addresses are resolved.
+        output(at(both, "near", ["ping", "-q", "-c", "1", host]))
+        text = output(at(both, "near", ["ping", "-q", "-c", "200", "-i", "0.01", host]))
     return found(r"= [\d.]+/([\d.]+)/", text)
 
 
