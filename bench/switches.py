@@ -2,8 +2,8 @@
 
     python -m bench.switches FOLDER [EXPERIMENT…]
 
-Each experiment runs shortened, all of them in about 14 minutes. FOLDER keeps the runs; an experiment that it has does
-not run again. The program writes switches.md, switches.csv and switches.svg in docs/reproductions.
+Each experiment runs shortened, all of them in about 14 minutes. FOLDER keeps the runs: after an interruption, the same
+command continues. The program writes switches.md, switches.csv and switches.svg in docs/reproductions.
 """
 
 from __future__ import annotations
@@ -235,18 +235,24 @@ def chart(rows: list[Row]) -> Spec:
 
 
 def measure(folder: Path, name: str) -> Dataset:
-    """The experiment's runs, measured if the folder lacks them."""
-    if not (folder / name).is_dir():
-        flags = [f"--set={key}={json.dumps(value)}" for key, value in {**SHORT, **SWITCHES[name].overrides}.items()]
-        command = [sys.executable, "-m", "knee", "run", f"experiments/{name}.toml", "--no-report", *flags]
-        subprocess.run([*command, "--runs-dir", str(folder.resolve())], check=True, cwd=ROOT)
-    (run,) = (folder / name).iterdir()
+    """The experiment's runs. Those that the folder lacks are measured."""
+    flags = [f"--set={key}={json.dumps(value)}" for key, value in {**SHORT, **SWITCHES[name].overrides}.items()]
+    begun = list((folder / name).glob("2*"))
+    given = ["--resume", str(begun[0])] if begun else [f"experiments/{name}.toml", f"--runs-dir={folder}", *flags]
+    subprocess.run([sys.executable, "-m", "knee", "run", "--no-report", *given], check=True, cwd=ROOT)
+    (run,) = (folder / name).glob("2*")
     return Dataset.open(run)
 
 
 def main(arguments: list[str]) -> None:
     """Measure, and write the three files."""
-    folder, every, parts, charts, noise = Path(arguments[0]), list[Row](), list[str](), list[Spec](), list[bool]()
+    folder, every, parts, charts, noise = (
+        Path(arguments[0]).resolve(),
+        list[Row](),
+        list[str](),
+        list[Spec](),
+        list[bool](),
+    )
     for name in arguments[1:] or SWITCHES:
         dataset = measure(folder, name)
         noise += with_demands(dataset, observations(dataset))["disturbed"].to_list()
