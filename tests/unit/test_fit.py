@@ -289,6 +289,20 @@ def test_models_that_miss_hidden_counts_are_named() -> None:
     assert not fitted(rows).selection.is_unfit and "No model" not in render_text(fitted(rows), None)
 
 
+def test_labels_of_think_times_are_short_and_name_no_unknown_slots() -> None:
+    rows = table(ClosedNetwork(slots=False), (5.0, 0.4)).drop("workers", "middlewares")
+    short, long = (
+        rows.with_columns(
+            pl.col("point") + first,
+            think_ms=think,
+            throughput=1000 * pl.col("clients") / (pl.col("response_ms") + think),
+        )
+        for first, think in ((0, 0.99630880293), (100, 7.98234567891))
+    )
+    found = outlooks(pl.concat([short, long]), [], configurations_max=8)
+    assert [one.label for one in found.shown] == ["think_ms = 0.9963", "think_ms = 7.982"]
+
+
 def test_parameter_below_a_nanosecond_is_zero() -> None:
     """The search cannot reach zero: its parameters are logarithms."""
     rows = table(ClosedNetwork(slots=False), (1e-12, 0.4)).with_columns(think_ms=pl.lit(2.0))

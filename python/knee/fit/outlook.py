@@ -3,6 +3,7 @@ chart."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,12 +16,15 @@ from knee.fit.forecast import FittedSystem, Forecast
 from knee.fit.scenario import Scenario
 from knee.fit.systems import fit_systems
 from knee.queueing import POPULATION_MAX
-from knee.stats.intervals import LEVEL, Interval, counted, mean_interval
+from knee.stats.intervals import LEVEL, Interval, counted, mean_interval, number
 
 BEYOND = 2
 """Predictions extend to this multiple of the largest measured client count."""
 
 _STEPS = 40
+
+_DIGITS = 4
+"""Significant digits of a mean think time in a label."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,10 @@ def _outlooks(system: FittedSystem, level: float, seed: int) -> list[Outlook]:
     for think_ms, slots, rows in curve.alike:
         own = curve.where(rows)
         facts = [
-            f"{name} = {value:,.10g}"
+            f"{name} = {value}"
             for name, value, values in (
-                (curve.servers, slots, {slots for _, slots, _ in curve.alike}),
-                ("think_ms", think_ms, {think_ms for think_ms, _, _ in curve.alike}),
+                (curve.servers, f"{slots:,.10g}", {slots for _, slots, _ in curve.alike if not math.isnan(slots)}),
+                ("think_ms", number(think_ms, _DIGITS), {think_ms for think_ms, _, _ in curve.alike}),
             )
             if len(values) > 1
         ]
