@@ -17,7 +17,8 @@ Level = int | float | str | bool | None
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource with the utilisation of its busiest process, at the knee and at the largest number of clients.
+    """A resource with the utilisation of its busiest process, at the knee and at the largest number of clients. Both
+    are at the largest number if the knee was not reached.
     `first_saturated` is the smallest number of clients at which it was saturated."""
 
     name: str

@@ -393,7 +393,7 @@ def _widened(clients: Interval, heights: Floats, most: float, light: float) -> I
     if clients.low is None or clients.high is None:
         return clients
     low = min(clients.low, clients.estimate * float(heights.min())) * light
-    high = max(clients.high, clients.estimate * float(heights.max())) * most
+    high = max(clients.high, clients.estimate * float(heights.max())) * float(most)
     return replace(clients, low=low, high=high)
 
 
