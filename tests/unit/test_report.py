@@ -26,7 +26,7 @@ from knee.report import page as whole
 from knee.report.charts.vega import Axis
 from knee.report.page import _vega
 from knee.report.sheet import Sheet
-from knee.report.tables import estimate_and_ends, mapping
+from knee.report.tables import estimate_and_ends, mapping, table
 from knee.stats.intervals import Interval
 from knee.verdict import Findings, analyse, words
 from knee.verdict.distributions import densities, merged, percentiles
@@ -242,6 +242,11 @@ def test_figures_have_the_digits_of_their_sentence() -> None:
     page, _ = verdict_of("\n".join(["clients,repetition,throughput,response_ms", *rows]))
     estimate, width = re.findall(r"<dt>Requests/s</dt><dd>(.*?)<small>(.*?) at ", page)[0]
     assert f"throughput is {estimate} {width} requests/s" in page
+
+
+def test_shares_stand_right_like_numbers() -> None:
+    page = table(("station", "busy"), [("a", "94.2% ± 7.4%"), ("b", None), ("c", "more than 99.9%")])
+    assert "<td>94.2% ± 7.4%</td>" in page and "<td>–</td>" in page and '<td class="text">c</td>' in page
 
 
 def test_measured_numbers_of_the_manifest_are_rounded() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from knee.stats.intervals import Interval, cannot_tell, is_vague, number, quantity
 
 _NAME_CHARACTERS = 24
+
+_PERCENT = re.compile(r"(more than )?-?[\d.,]+%( ± [\d.,]+%)?|–")
 
 _DIGITS = 5
 """Significant digits of a measured number in a mapping."""
@@ -17,13 +20,16 @@ Cell = str | int | float | None | Interval
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool = False) -> str:
-    """A table. Text is left-aligned; numbers are right-aligned with three significant digits; a missing value is a
-    dash.
+    """A table. Text is left-aligned. Numbers, with three significant digits, and shares are right-aligned. A missing
+    value is a dash.
 
     With `wrap`, text may break over lines.
     """
     body = [list(row) for row in rows]
-    texts = [[row[column] for row in body if isinstance(row[column], str)] for column in range(len(header))]
+    texts = [
+        [row[column] for row in body if isinstance(row[column], str) and not _PERCENT.fullmatch(str(row[column]))]
+        for column in range(len(header))
+    ]
     is_text = [bool(column) for column in texts]
     # Only long names may break.
     long = bool(texts[0]) and max(len(str(name)) for name in texts[0]) > _NAME_CHARACTERS
