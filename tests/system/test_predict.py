@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from json_schema import answered
+from labs import knee
 
 EXPERIMENT = """\
 [experiment]
@@ -19,10 +17,10 @@ store = { memory_mb = 64 }
 [workload]
 value_bytes = 100
 keys = 500
-think_ms = 4
+think_ms = 40
 think = "exponential"
 [factors]
-"load.clients" = [4, 16, 48]
+"load.clients" = [4, 16, 32]
 [measure]
 repetitions = 1
 seconds = 2
@@ -31,26 +29,26 @@ cooldown_s = 0
 """
 
 
-def knee(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "knee", *arguments], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def printed(folder: Path, *arguments: str) -> str:
+    code, said, complaints = knee(folder, *arguments)
+    assert code == 0, said + complaints
+    return said
 
 
-# Beside others the model may not explain the run, and refuses.
-@pytest.mark.alone
+# The model explains clients that mostly think, even beside other tests.
 def test_predicted_workers_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "predicted.toml"
     file.write_text(EXPERIMENT)
-    knee("run", str(file), "--runs-dir", str(tmp_path), "--no-report")
+    printed(tmp_path, "run", str(file), "--runs-dir", str(tmp_path), "--no-report")
     (folder,) = (tmp_path / "predicted").iterdir()
-    printed = knee("predict", str(folder), "--set", "workers=3", "--measure")
-    assert "At 48 clients, " in printed and "3 worker" in printed, printed
-    measured = re.search(r"^Measured throughput: (\S+) requests/s .*; predicted (\S+), ", printed, re.MULTILINE)
-    assert measured, printed
+    asked = (str(folder), "--set", "workers=3", "--set", "think_ms=40", "--measure")
+    text = printed(tmp_path, "predict", *asked)
+    assert "At 32 clients, " in text and "3 worker" in text, text
+    measured = re.search(r"^Measured throughput: (\S+) requests/s .*; predicted (\S+), ", text, re.MULTILINE)
+    assert measured, text
     assert all(float(value.replace(",", "")) > 0 for value in measured.groups())
-    again = Path(printed.splitlines()[-1].removeprefix("run folder: "))
+    again = Path(text.splitlines()[-1].removeprefix("run folder: "))
     assert 'workers": 3' in (again / "manifest.json").read_text()
-    answer = answered("predict", knee("predict", "--json", str(folder), "--set", "workers=3", "--measure"))
+    answer = answered("predict", printed(tmp_path, "predict", "--json", *asked))
     assert len(answer["predictions"]) == 1 and answer["measured"]["throughput"][0] > 0
     assert 'workers": 3' in (Path(answer["measured"]["run"]) / "manifest.json").read_text()
