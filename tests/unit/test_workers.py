@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from knee import spec
-from knee.errors import ProcessError, SpecError
+from knee.errors import ProcessError, SpecError, StorageError
 from knee.lab import programs
 from knee.lab.command import Command, life, tied
 from knee.lab.hosts.agent import Agent, _Child
@@ -201,3 +201,19 @@ def test_scratch_directory_of_a_killed_agent_is_removed(tmp_path: Path) -> None:
     child._popen.kill()
     child.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_agent_without_room_names_the_place_of_a_workers_files(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    child = _Child("127.0.0.1", tmp_path / "file" / "agent")
+    try:
+        answer = child.call("introduce", ())
+    finally:
+        child.close()
+    assert isinstance(answer, StorageError)
+    assert str(answer).endswith("Not a directory; choose another place with `dask worker --local-directory`")
+
+
+def test_password_is_absent_from_what_dask_logs_of_a_command(tmp_path: Path) -> None:
+    room = Scratch(tmp_path)
+    assert room.password.text not in repr(Command("x", "store", ("x",), files=(room.password, room.pgpass)))

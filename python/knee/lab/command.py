@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from knee.lab import programs
@@ -22,10 +22,10 @@ START_PASSED = 75
 
 @dataclass(frozen=True)
 class File:
-    """A small text file that a program reads."""
+    """A small text file that a program reads. Its text may be a password, which no log may show."""
 
     path: Path
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True)

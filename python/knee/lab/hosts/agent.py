@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from knee import __version__
-from knee.errors import KneeError, ProcessError
+from knee.errors import KneeError, ProcessError, StorageError, WorkerError
 from knee.lab import programs
 from knee.lab.command import Command, File
 from knee.lab.hosts.local import LocalHost, LocalProcess
@@ -209,24 +209,41 @@ def main(interface: str, folder: str) -> None:
     # The programs' output has pipes of its own; whatever else is printed must not disturb the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with scratch(Path(folder)) as room:
-        agent = Agent(interface, room)
-        try:
-            while select.select([sys.stdin], [], [], _LEASE_S)[0]:
-                method, arguments = pickle.load(sys.stdin.buffer)
-                answer: Any
-                try:
-                    answer = getattr(agent, method)(*arguments)
-                except KneeError as error:
-                    answer = error
-                except Exception as error:
-                    answer = ProcessError(f"{method}: {error!r}")
-                pickle.dump(answer, answers)
-                answers.flush()
-        except (EOFError, BrokenPipeError):
-            pass
-        finally:
-            agent.close(0)
+    try:
+        with scratch(Path(folder)) as room:
+            agent = Agent(interface, room)
+            try:
+                while select.select([sys.stdin], [], [], _LEASE_S)[0]:
+                    method, arguments = pickle.load(sys.stdin.buffer)
+                    pickle.dump(_answer(agent, method, arguments), answers)
+                    answers.flush()
+            finally:
+                agent.close(0)
+    except (EOFError, BrokenPipeError):
+        pass
+    except StorageError as error:
+        # Without its directory, the agent answers the first call only.
+        with suppress(EOFError, BrokenPipeError):
+            pickle.load(sys.stdin.buffer)
+            pickle.dump(_placed(error), answers)
+            answers.flush()
+
+
+def _answer(agent: Agent, method: str, arguments: tuple[Any, ...]) -> Any:
+    """What a method returns or raises."""
+    try:
+        return getattr(agent, method)(*arguments)
+    except StorageError as error:
+        return _placed(error)
+    except KneeError as error:
+        return error
+    except Exception as error:
+        return ProcessError(f"{method}: {error!r}")
+
+
+def _placed(error: StorageError) -> StorageError:
+    """An error whose remedy names the place of a worker's files."""
+    return StorageError(str(error).replace("--runs-dir", "`dask worker --local-directory`"))
 
 
 class _Child:
