@@ -64,8 +64,10 @@ class Machines:
             self._hosts.place(name, Link())
         self.scheduler = "tcp://" + self._hosts.free_address("scheduler")
         host, port = self._interface("scheduler"), self.scheduler.rpartition(":")[2]
-        self._start("scheduler", "scheduler", "--host", host, "--port", port)
+        self._arguments = ("scheduler", "scheduler", "--host", host, "--port", port)
+        self._scheduler = self._start(*self._arguments)
         self.workers: dict[str, LocalProcess] = {}
+        self._fixed: dict[str, tuple[str, ...]] = {}
         self.start_workers()
 
     def start_workers(self, *others: str) -> None:
@@ -77,6 +79,7 @@ class Machines:
                 # Without a nanny, a worker is one process: it costs half, but nothing replaces it.
                 more = () if name == "store-0" else ("--no-nanny",)
                 more += ("--resources", "load=3") if name == "clients" else ()
+                more += self._fixed.get(name, ())
                 (self._logs / f"{name}.log").unlink(missing_ok=True)
                 place = ("--host", self._interface(name), "--name", name, "--local-directory", str(self._disk(name)))
                 self.workers[name] = self._start(name, "worker", self.scheduler, *place, *more)
@@ -123,9 +126,10 @@ class Machines:
         resume: Path | None = None,
         experiment: str = "baseline-one-middleware",
         short: tuple[str, ...] = SHORT,
+        address: str | None = None,
     ) -> subprocess.Popen[str]:
         argv = [sys.executable, "-c", f"{before}from knee.__main__ import main; main()", "run", "--no-report"]
-        argv += ["--cluster", self.scheduler]
+        argv += ["--cluster", address or self.scheduler]
         if resume is None:
             argv.append(str(REPOSITORY / "experiments" / f"{experiment}.toml"))
             argv += [part for setting in (*short, *settings) for part in ("--set", setting)]
@@ -143,6 +147,26 @@ class Machines:
         )
         self._labs.append(lab)
         return lab
+
+    def kill_scheduler(self) -> None:
+        self._scheduler.kill()
+
+    def restart_scheduler(self) -> None:
+        """Start a scheduler in place of the killed one, without whose connection the workers have ended."""
+        wait_until(lambda: all(each.poll() is not None for each in self.workers.values()), "workers end", PATIENCE_S)
+        self._scheduler = self._start(*self._arguments)
+
+    def worker_address(self, name: str) -> str:
+        log = (self._logs / f"{name}.log").read_text()
+        return log.rpartition("Start worker at:")[2].split()[0]
+
+    def fix_port(self, name: str) -> str:
+        """Restart a worker at a port that its successors keep; return the port."""
+        port = self._hosts.free_address(name).rpartition(":")[2]
+        self.workers.pop(name).stop(PATIENCE_S)
+        self._fixed[name] = ("--worker-port", port)
+        self.start_workers()
+        return port
 
     def wait_for_load(self) -> None:
         """Wait until the clients have printed a second."""
@@ -392,6 +416,65 @@ def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
     wait_until(lambda: all(map(is_gone, ended)), "all programs have ended", PATIENCE_S)
 
 
+def test_worker_that_returns_at_its_address_takes_its_host(machines: Machines) -> None:
+    port = machines.fix_port("store-0")
+    running = machines.lab("measure.seconds=6")
+    machines.wait_for_load()
+    (store,) = machines.programs("store-0")
+    worker = psutil.Process(store.pid).parents()[1]
+    assert worker.pid != machines.workers["store-0"].pid, "a nanny is above the worker"
+    worker.kill()
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, said
+    cluster = machines.dataset().manifest["cluster"]
+    assert cluster["workers"]["store-0"]["address"].endswith(f":{port}")
+    assert len(cluster["lost"]) == 1
+    assert_nothing_left(machines)
+
+
+STEPPING = (
+    "import time, types; from knee.lab.hosts import cluster; begun, start = [], cluster.ClusterHost.start; "
+    "cluster.time = types.SimpleNamespace(**vars(time)); "
+    "cluster.time.time = lambda: time.time() + (1 if begun else 0); "
+    "cluster.ClusterHost.start = lambda *a: (begun.append(a), start(*a))[1]; "
+)
+"""The lab's clock steps by a second after the first program has started."""
+
+
+def test_clock_that_steps_between_runs_ends_the_lab(machines: Machines) -> None:
+    running = machines.lab("measure.repetitions=2", "measure.seconds=3", before=STEPPING)
+    _, said = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1, said
+    assert "worker clients: its clock differs from this machine's clock by -1.0" in said
+    assert machines.dataset().points["status"].to_list() == ["done", "failed"]
+
+
+def test_second_lab_on_a_worker_is_refused(machines: Machines) -> None:
+    first = machines.lab("measure.seconds=60")
+    machines.wait_for_load()
+    _, said = machines.lab().communicate(timeout=PATIENCE_S)
+    assert "worker clients: another `knee run` uses it; wait for its end" in said
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=PATIENCE_S)
+    assert first.returncode == 130, said
+
+
+def test_address_without_a_scheduler_is_refused(machines: Machines) -> None:
+    wrong = {
+        "http://127.0.0.1:8786": "unknown address scheme",
+        "127.0.0.1": "missing port number",
+        "tls://127.0.0.1:8786": "TLS",
+        machines.worker_address("store-0"): "is a Dask worker; give the address that `dask scheduler` prints",
+    }
+    labs = [machines.lab(address=address) for address in wrong]
+    for lab, (address, reason) in zip(labs, wrong.items(), strict=True):
+        # Dask's client alone would wait for a minute, and then print a traceback.
+        _, said = lab.communicate(timeout=30)
+        assert lab.returncode == 1, said
+        assert said.startswith(f"knee: {address}: ")
+        assert reason in said
+
+
 def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> None:
     running = machines.lab("measure.seconds=60")
     machines.wait_for_load()
@@ -435,3 +518,18 @@ def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machin
     assert running.returncode == 1, said
     assert "middleware-1: no worker of the cluster takes it" in said
     assert not list(machines.folder.glob("runs/*/*"))
+
+
+def test_lost_scheduler_ends_the_programs_and_the_lab(machines: Machines) -> None:
+    running = machines.lab("measure.seconds=60")
+    machines.wait_for_load()
+    programs = [each for name in machines.workers for each in machines.programs(name)]
+    machines.kill_scheduler()
+    _, said = running.communicate(timeout=PATIENCE_S)
+    machines.restart_scheduler()
+    assert running.returncode == 1, said
+    lost = f"{machines.scheduler}: the scheduler is lost; start it and its workers again"
+    assert f"knee: {lost}\nfinished measurements are kept; continue with `knee run --resume " in said
+    assert "Traceback" not in said
+    assert machines.dataset().points["reason"].to_list() == [lost]
+    assert all(map(is_gone, programs))

@@ -268,6 +268,10 @@ class _Child:
             self._popen.stdin.flush()
             return pickle.load(self._popen.stdout)
 
+    def is_running(self) -> bool:
+        """Whether the agent has not ended."""
+        return self._popen.poll() is None
+
     def close(self) -> None:
         """End the agent."""
         assert self._popen.stdin is not None and self._popen.stdout is not None
@@ -282,12 +286,18 @@ _CHILDREN: dict[str, _Child] = {}
 """The agents of a worker, by lab."""
 
 
-async def begin(lab: str, dask_worker: Worker) -> None:
-    """Start the agent of a lab, on the interface that the worker uses. Dask calls this on the worker."""
+async def begin(lab: str, dask_worker: Worker) -> WorkerError | None:
+    """Start the agent of a lab, on the interface that the worker uses. Dask calls this on the worker. Returns an error
+    if another lab uses the worker: its programs would disturb the measurement."""
     await end(lab)
+    if any(child.is_running() for child in _CHILDREN.values()):
+        return WorkerError(
+            f"another `knee run` uses it; wait for its end, or for {_LEASE_S} s if it was killed and is not resumed"
+        )
     interface = urlsplit(dask_worker.address).hostname
     assert interface is not None
     _CHILDREN[lab] = _Child(interface, Path(dask_worker.local_directory) / f"knee-{lab}")
+    return None
 
 
 async def call(lab: str, method: str, *arguments: Any) -> Any:

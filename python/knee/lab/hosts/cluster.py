@@ -2,7 +2,7 @@
 
     place   "store-0" takes the worker of that name; otherwise one with the resource "store", or of the name "store".
             The worker starts an agent (:mod:`knee.lab.hosts.agent`). Its programs are compared with those of the other
-            workers, its clock with this machine's.
+            workers; before each run, its clock is compared with this machine's.
     start   the agent of the command's host starts it, with its own paths of the programs and its scratch directory.
     pull    at most twice a second, every agent reports on its processes. Their output goes to the run folder.
     close   the agents stop their processes and remove the stores' data. The next run places its hosts anew.
@@ -32,6 +32,9 @@ from knee.lab.hosts.remote import Files, RemoteProbe, RemoteProcess, Worker, cho
 
 try:
     from distributed import Client
+    from distributed.comm.addressing import resolve_address
+    from distributed.core import rpc
+    from distributed.security import Security
 except ImportError as error:
     raise ProgramError("--cluster: Dask is not installed; install it with `pip install 'knee[cluster]'`") from error
 
@@ -58,9 +61,17 @@ class ClusterHost:
         self._address = address
         self._needed = needed
         try:
+            kind = asyncio.run(_kind(address))
+            if kind != "Scheduler":
+                raise WorkerError(f"{address}: is a Dask {kind.lower()}; give the address that `dask scheduler` prints")
             self._client = Client(address, timeout=_ANSWER_S, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise WorkerError(f"{address}: no scheduler answers: {error}; start one with `dask scheduler`") from error
+        except (OSError, TypeError, ValueError) as error:
+            # Dask has a TypeError for a `tls://` address without certificates.
+            said = str(error) or f"no answer within {_ANSWER_S} s"
+            raise WorkerError(
+                f"{address}: no scheduler answers: {said}; start one with `dask scheduler`, and give the address that "
+                "it prints"
+            ) from error
         self._workers: dict[str, Worker] = {}
         """Those with an agent, by Dask's address."""
         self._met: dict[str, Worker] = {}
@@ -72,8 +83,10 @@ class ClusterHost:
         self._pulled_s = 0.0
         self.lost: list[str] = []
         """Why each lost worker was lost."""
-        self._lost_workers: dict[str, str] = {}
-        """Names of the lost workers, by Dask's address. Their agents may still run."""
+        self._silent: dict[str, str] = {}
+        """Names of the workers that gave no answer, by Dask's address. Their agents may still run."""
+        self._begun_at: dict[str, str] = {}
+        """Names of all workers that this lab has asked for an agent, by Dask's address."""
 
     @property
     def processors(self) -> int:
@@ -97,7 +110,7 @@ class ClusterHost:
         while True:
             known = self._known()
             taken = {host: worker.address for host, worker in self._placed.items()}
-            left = {one: known[one] for one in known if one not in self._lost_workers}
+            left = {one: known[one] for one in known if one not in self._silent}
             address = chosen(name, left, taken, self._recorded.get(name))
             if address is not None:
                 break
@@ -114,6 +127,9 @@ class ClusterHost:
             worker = self._begun(str(known[address]["name"]), address)
             self._workers[address] = self._met[address] = worker
         worker = self._workers[address]
+        if address not in taken.values():
+            # Anew in each run: clocks drift apart.
+            worker.clock_ahead_s, worker.clock_error_s = self._clock(worker.name, address)
         self._placed[name] = worker
         self._recorded[name] = worker.name
         wanted = set(self._needed[name.rpartition("-")[0]]) - set(worker.programs)
@@ -133,12 +149,16 @@ class ClusterHost:
 
         try:
             found: Mapping[str, Mapping[str, Any]] = self._client.sync(identity, callback_timeout=_ANSWER_S)["workers"]
-        except (OSError, TimeoutError) as error:
+        except (OSError, RuntimeError) as error:
+            # Dask's client ends after 20 seconds without a scheduler: a RuntimeError.
             raise WorkerError(f"{self._address}: the scheduler is lost; start it and its workers again") from error
+        # A worker that comes back at the same address is another process.
+        self._silent = {address: name for address, name in self._silent.items() if address in found}
         return {address: {**worker, "name": str(worker["name"])} for address, worker in found.items()}
 
     def _begun(self, name: str, address: str) -> Worker:
-        """A worker with a new agent. Raises WorkerError if it has another Knee, or a wrong clock."""
+        """A worker with a new agent. Raises WorkerError if it has another Knee, or another lab's agent."""
+        self._begun_at[address] = name
         try:
             self._run([name], [address], agents.begin, self._lab)
             met = self._run([name], [address], agents.call, self._lab, "introduce")[0]
@@ -150,6 +170,11 @@ class ClusterHost:
             raise WorkerError(
                 f"worker {name}: has Knee {met['knee']}, and this machine {__version__}; install the same version"
             )
+        machine = next((each.machine for each in self._met.values() if each.boot == met["boot"]), name)
+        return Worker(name, address, met["boot"], machine, met["host"], met["processors"], met["scratch"])
+
+    def _clock(self, name: str, address: str) -> tuple[float, float]:
+        """Seconds by which a worker's clock is ahead, and their error. Raises WorkerError if they are too many."""
         readings = []
         for _ in range(_CLOCK_READINGS):
             before_s = time.time()
@@ -162,10 +187,7 @@ class ClusterHost:
                 f"worker {name}: its clock differs from this machine's clock by {ahead_s:+.3f} s, so that seconds "
                 "cannot be compared; synchronise the clocks, for example with chrony"
             )
-        machine = next((each.machine for each in self._met.values() if each.boot == met["boot"]), name)
-        return Worker(
-            name, address, met["boot"], machine, met["host"], met["processors"], met["scratch"], ahead_s, error_s
-        )
+        return ahead_s, error_s
 
     def _compare(self, worker: Worker, names: Iterable[str]) -> None:
         """Raise WorkerError if another worker has another version of a program."""
@@ -230,13 +252,14 @@ class ClusterHost:
             if worker.address not in known:
                 self._lose(worker.name, worker.address, "its connection to the scheduler has ended")
 
-    def _lose(self, name: str, address: str, reason: str, *, only_agent: bool = False) -> NoReturn:
-        self._workers.pop(address, None)
+    def _lose(self, name: str, address: str, reason: str, *, is_silent: bool = False) -> NoReturn:
+        """A worker that has ended may get a successor at its address; a silent one is not asked again."""
+        was_in_use = self._workers.pop(address, None) is not None
         said = f"worker {name} ({address}) was lost: {reason}"
-        if address not in self._lost_workers and said not in self.lost:
+        if (was_in_use or address not in self._met) and said not in self.lost:
             self.lost.append(said)
-        if not only_agent:
-            self._lost_workers[address] = name
+        if is_silent:
+            self._silent[address] = name
         raise LostWorkerError(said)
 
     def _run(
@@ -255,8 +278,10 @@ class ClusterHost:
             run = self._client.run(function, *arguments, workers=[address], on_error="return")
             try:
                 return (await asyncio.wait_for(run, timeout_s))[address]
-            except (OSError, TimeoutError) as error:
+            except OSError as error:
                 return error
+            except RuntimeError as error:
+                return OSError(str(error))
 
         async def on_all() -> list[Any]:
             return await asyncio.gather(*map(on, addresses))
@@ -267,7 +292,7 @@ class ClusterHost:
                 raise type(answer)(f"worker {name}: {answer}")
             if isinstance(answer, OSError | EOFError):
                 reason = str(answer) or f"no answer within {timeout_s:.0f} s"
-                self._lose(name, address, reason, only_agent=isinstance(answer, EOFError))
+                self._lose(name, address, reason, is_silent=not isinstance(answer, EOFError))
             if isinstance(answer, Exception):
                 raise answer
         return answers
@@ -316,6 +341,8 @@ class ClusterHost:
     def close(self, grace_s: float) -> None:
         """See Host. What a lost worker ran ends with it."""
         failures = []
+        # No second wait for a lost worker.
+        self._processes = {name: each for name, each in self._processes.items() if each.worker.address in self._workers}
         if self._processes:
             with suppress(KneeError):
                 self.pull(0)
@@ -328,24 +355,32 @@ class ClusterHost:
                 continue
             except (ProcessError, StorageError) as error:
                 failures.append(str(error))
-        self._end_lost()
+        self._end_silent()
         if failures:
             raise ProcessError("; ".join(failures))
 
-    def _end_lost(self) -> None:
-        """End agents of lost workers that are still connected: their programs would disturb a repeat."""
+    def _end_silent(self) -> None:
+        """End agents of silent workers that are still connected: their programs would disturb a repeat."""
         with suppress(KneeError):
-            for address in self._known().keys() & self._lost_workers.keys():
+            for address in self._known().keys() & self._silent.keys():
                 with suppress(Exception):
-                    name = self._lost_workers[address]
+                    name = self._silent[address]
                     self._run([name], [address], agents.end, self._lab, timeout_s=_ENDED_S)
 
     def leave(self) -> None:
         """End the agents, and the connection to the cluster."""
         try:
-            for worker in list(self._workers.values()):
-                with suppress(WorkerError):
-                    self._run([worker.name], [worker.address], agents.end, self._lab)
-            self._end_lost()
+            with suppress(KneeError):
+                left = [one for one in self._begun_at if one in self._known() and one not in self._silent]
+                self._run([self._begun_at[one] for one in left], left, agents.end, self._lab)
+            self._end_silent()
         finally:
             self._client.close()
+
+
+async def _kind(address: str) -> Any:
+    """What answers at an address: "Scheduler", "Worker" or "Nanny". Dask's client would wait for others for minutes."""
+    resolve_address(address)
+    secured = Security().get_connection_args("client")
+    async with rpc(address, timeout=_ANSWER_S, connection_args=secured) as server:
+        return (await asyncio.wait_for(server.identity(), _ANSWER_S))["type"]

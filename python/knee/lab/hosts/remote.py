@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -37,8 +38,8 @@ class Worker:
     host: dict[str, Any]
     processors: int
     scratch: dict[str, str | None]
-    clock_ahead_s: float
-    clock_error_s: float
+    clock_ahead_s: float = math.nan
+    clock_error_s: float = math.nan
     programs: dict[str, dict[str, str | None]] = field(default_factory=dict)
 
 
