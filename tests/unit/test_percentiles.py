@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -71,6 +72,7 @@ def test_impossible_simulation_is_refused() -> None:
         simulate_layered(network, 8, rounds=10**30)
 
 
+@cache
 def scattered(work: HyperExponential) -> LayeredSystem:
     """A system fitted to runs whose quantiles come from a simulation with these processor times."""
     data = runs(CALIBRATION, repetitions=2)
