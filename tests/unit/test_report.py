@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import vl_convert
 from synthetic import System, closed_system, elsewhere, open_loop, synthetic_dataset
 from tests.browser import unmarked
 from tests.unit.test_layered import runs, setup
@@ -73,6 +74,16 @@ def two_factors() -> Findings:
     return analyse(dataset)
 
 
+bundle = cache(vl_convert.javascript_bundle)
+
+
+@pytest.fixture
+def bundled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle of Vega, made once for all tests: it takes two seconds."""
+    monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
+
+
+@pytest.mark.usefixtures("bundled_once")
 def test_script_is_kept_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script = _vega.__wrapped__()
@@ -83,6 +94,7 @@ def test_script_is_kept_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch
 
 
 @modelless
+@pytest.mark.usefixtures("bundled_once")
 def test_whole_page_is_small_and_fetches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("knee.report.page._vega", _vega.__wrapped__)
     # No cache.
