@@ -66,7 +66,7 @@ class Probe:
             before, totals = now, totals_now
 
     def _totals(self) -> dict[str, Sample]:
-        totals = {"host": _host_totals()}
+        totals = {"host": host_totals()}
         for name, process in list(self._totals_of.items()):
             try:
                 totals[name] = process()
@@ -104,7 +104,8 @@ def _network_totals(pid: int) -> Sample:
     return {"net_rx_bytes": received, "net_tx_bytes": sent}
 
 
-def _host_totals() -> Sample:
+def host_totals() -> Sample:
+    """Counters and levels of the host."""
     cpu = psutil.cpu_times()
     totals: Sample = {
         "cpu_user_s": cpu.user + cpu.nice,
@@ -130,40 +131,43 @@ def _host_totals() -> Sample:
 
 
 @dataclass(frozen=True)
-class _Thread:
+class Thread:
     """Resource use of a thread: CPU time, voluntary context switches, and time that it waited for a CPU."""
 
     cpu_s: float
     wakeups: float
     wait_s: float
 
-    def since(self, before: _Thread | None) -> _Thread:
+    def since(self, before: Thread | None) -> Thread:
         if before is None:
             return self
-        return _Thread(self.cpu_s - before.cpu_s, self.wakeups - before.wakeups, self.wait_s - before.wait_s)
+        return Thread(self.cpu_s - before.cpu_s, self.wakeups - before.wakeups, self.wait_s - before.wait_s)
 
 
-def _threads(process: psutil.Process) -> dict[int, _Thread]:
+def threads_of(process: psutil.Process) -> dict[int, Thread]:
     """By number, every thread that still lives."""
     found = {}
     for thread in process.threads():
         with suppress(OSError):
-            wakeups, wait_s = _scheduled(Path(f"/proc/{process.pid}/task/{thread.id}"))
-            found[thread.id] = _Thread(thread.user_time + thread.system_time, wakeups, wait_s)
+            wakeups, ran_s, wait_s = _scheduled(Path(f"/proc/{process.pid}/task/{thread.id}"))
+            # The kernel rounds user and system time down to ticks.
+            found[thread.id] = Thread(max(ran_s, thread.user_time + thread.system_time), wakeups, wait_s)
     return found
 
 
-def _scheduled(task: Path) -> tuple[float, float]:
-    """Voluntary context switches and run-queue wait of a thread (proc(5)); NaN if the kernel does not count them.
+def _scheduled(task: Path) -> tuple[float, float, float]:
+    """Voluntary context switches, CPU time and run-queue wait of a thread (proc(5)). If the kernel does not count them,
+    the CPU time is 0, and the others are NaN.
 
     Raises OSError if the thread has ended.
     """
     status = (task / "status").read_text(encoding="ascii", errors="replace")
     found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)
-    wait_s = math.nan
-    with suppress(FileNotFoundError, IndexError):
-        wait_s = int((task / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    return float(found[1]) if found else math.nan, wait_s
+    ran_s, wait_s = 0.0, math.nan
+    with suppress(FileNotFoundError, ValueError):
+        ran, waited, *_ = (task / "schedstat").read_text(encoding="ascii").split()
+        ran_s, wait_s = int(ran) / 1e9, int(waited) / 1e9
+    return float(found[1]) if found else math.nan, ran_s, wait_s
 
 
 class _Family:
@@ -201,7 +205,7 @@ def _process_totals(process: psutil.Process) -> Sample:
     with process.oneshot():
         cpu = process.cpu_times()
         disk = process.io_counters()
-        threads = _threads(process)
+        threads = threads_of(process)
         return {
             "cpu_user_s": cpu.user,
             "cpu_system_s": cpu.system,
