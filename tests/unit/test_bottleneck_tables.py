@@ -65,6 +65,13 @@ def test_station_below_full_near_the_knee_needs_more_clients() -> None:
     assert "Measure at 2 times the clients of the knee" in words.bottleneck(found)
 
 
+def test_station_that_is_idle_in_some_runs_limits_nothing() -> None:
+    throughput = [repairman(count, 1, 1.0, 10.0)[0] for count in CLIENTS]
+    busy = [x * 0.99 for x in throughput]
+    for idle in ([0.0] * 8, [0.1, 0.2, 0.3, 0.4, 0.0, 0.5, 0.0, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5, 0.0, 0.0, 0.0]):
+        assert diagnosis(written(CLIENTS, throughput, {"disk": busy, "log": idle})).names == ("station disk",)
+
+
 def test_scattered_station_needs_repetitions() -> None:
     rows = beside_limit(disk=0.95).replace("0.95\n", "0.99\n").splitlines()
     scattered = [

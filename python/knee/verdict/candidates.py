@@ -203,10 +203,10 @@ def _plateau(own: pl.DataFrame, most: int, knee: float | None, level: float) -> 
         .agg(pl.col("utilization").mean())
         .filter((pl.col("utilization") > 0) & (pl.col("utilization") <= _FILLING_MAX))
     )
-    follows = None
-    if filling.height:
+    follows, after = None, rows.filter(pl.col("utilization") > 0)
+    if filling.height and after.height:
         before = own.filter((pl.col("clients") == filling["clients"].max()) & (pl.col("utilization") > 0))
-        follows = _elasticity(before, rows, level)
+        follows = _elasticity(before, after, level)
     return Plateau(share, int(rows["clients"].min()), beyond, follows)  # type: ignore[arg-type]
 
 
