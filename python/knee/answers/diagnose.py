@@ -135,7 +135,6 @@ def of(findings: Findings, run: str | None = None, report: str | None = None) ->
 
 
 def _configuration(verdict: Verdict) -> Configuration:
-    found = verdict.bottleneck
     knee_text = (*words.knee_lines(verdict), words.confidence(verdict.knee))
     return Configuration(
         label=verdict.label,
@@ -144,14 +143,20 @@ def _configuration(verdict: Verdict) -> Configuration:
         open_loop=verdict.open_loop,
         knee=verdict.knee,
         knee_text=tuple(filter(None, knee_text)),
-        bottleneck=Bottleneck(
-            status=found.status,
-            names=found.names,
-            confidence=found.confidence,
-            resources=tuple(
-                Resource(each.name, each.process, each.at_knee, each.at_most, each.first_saturated)
-                for each in found.candidates
-            ),
-            text=tuple(filter(None, words.bottleneck_lines(found, verdict.limits))),
+        bottleneck=bottleneck_of(verdict),
+    )
+
+
+def bottleneck_of(verdict: Verdict) -> Bottleneck:
+    """The bottleneck of a configuration."""
+    found = verdict.bottleneck
+    return Bottleneck(
+        status=found.status,
+        names=found.names,
+        confidence=found.confidence,
+        resources=tuple(
+            Resource(each.name, each.process, each.at_knee, each.at_most, each.first_saturated)
+            for each in found.candidates
         ),
+        text=tuple(filter(None, words.bottleneck_lines(found, verdict.limits))),
     )

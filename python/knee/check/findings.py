@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,6 +11,7 @@ import polars as pl
 from knee import fit, verdict
 from knee.check.rules import Finding, findings_of
 from knee.check.sets import law_of_set
+from knee.check.stations import stations_of
 from knee.data import csv
 from knee.data.foreign import Result
 from knee.data.measurements import configuration
@@ -80,16 +81,19 @@ def table(results: Sequence[Result]) -> str:
     """The results as a CSV for the other commands; empty if no result has clients or a rate.
 
     A mean that the tool computed or corrected is replaced by N / X, which is the mean of the requests that it sent.
+    Processor times become stations, see :func:`stations_of`.
     """
-    rows = [row for result in results if (row := _row(result))]
+    rows = [row for result, own in zip(results, stations_of(results), strict=True) if (row := _row(result, own))]
     columns = [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
     columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
     columns += ["think_ms"] * any(row["think_ms"] for row in rows)
     columns += ["throughput", "response_ms"]
-    return pl.DataFrame(rows, infer_schema_length=None).select(columns).write_csv() if rows else ""
+    if not rows:
+        return ""
+    return pl.DataFrame(rows, infer_schema_length=None).select(*columns, "^(utilization|servers)_.*$").write_csv()
 
 
-def _row(result: Result) -> dict[str, object] | None:
+def _row(result: Result, stations: Mapping[str, object]) -> dict[str, object] | None:
     if result.is_open:
         # Rates that a tool measured differ in their last digits between repetitions.
         rate = result.rate or result.sent_rate
@@ -102,7 +106,7 @@ def _row(result: Result) -> dict[str, object] | None:
     if result.clients and (result.computed or result.corrected):
         response_ms = 1000 * result.clients / result.throughput
     named = {"tool": result.tool, "operation": result.operation or "all"}
-    return {**named, **load, "throughput": result.throughput, "response_ms": response_ms}
+    return {**named, **load, "throughput": result.throughput, "response_ms": response_ms, **stations}
 
 
 def _missing(closed: Sequence[Result]) -> list[Finding]:

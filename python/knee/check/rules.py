@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from knee.data.foreign import Result
+from knee.data.utilization import OUTSIDERS_MAX, SATURATED
 from knee.laws.causes import wrong_unit
 from knee.stats.intervals import counted, number
 
@@ -36,6 +37,7 @@ _ERRORS = 0.01
 _REACHED = 0.95
 _BUSY = 0.9
 _SECONDS_MIN = 10.0
+_SHARED = 0.05
 _REST = 0.1
 
 _REMEDIES = {
@@ -276,6 +278,22 @@ def _generator(result: Result) -> Iterator[Finding]:
         yield Finding("rest", "doubt", result.rest_ms / result.response_ms, what, cause)
 
 
+def _processors(result: Result) -> Iterator[Finding]:
+    """Full processors that the system shares with the load generator, or with programs that are not watched."""
+    usage = result.usage
+    if usage is None or usage.host_busy < SATURATED:
+        return
+    what = f"the processors were {usage.host_busy:.0%} busy"
+    if usage.generator >= _SHARED:
+        cause = f"{result.tool} took {usage.generator:.0%} of them"
+        yield Finding("shared", "doubt", usage.generator, what, cause, "run it on another machine")
+    if usage.others > OUTSIDERS_MAX:
+        cause = f"programs that are not watched took {usage.others:.0%} of them"
+        yield Finding(
+            "others", "doubt", usage.others, what, cause, "add --watch if they are the system's, or stop them"
+        )
+
+
 def _warm_up(result: Result) -> Iterator[Finding]:
     """The first fifth of a run differs from the rest, by more than the rest scatters."""
     first = len(result.counts) // 5
@@ -301,4 +319,4 @@ def _short(result: Result) -> Iterator[Finding]:
         )
 
 
-_OTHERS = (_pause, _errors, _generator, _warm_up, _short)
+_OTHERS = (_pause, _errors, _generator, _processors, _warm_up, _short)

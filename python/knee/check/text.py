@@ -19,6 +19,7 @@ def render_text(found: Findings) -> str:
     for state, label in _LABELS.items():
         lines += _labelled(label, _worst([each for each in found.checks if each.state == state]))
     lines += _labelled("Knee", _knee(found))
+    lines += _labelled("Why", _bottleneck(found))
     lines += _labelled("What if", found.predictions)
     files = {each.source for each in found.results}
     lines.append("")
@@ -53,6 +54,17 @@ def _knee(found: Findings) -> list[str]:
         f"{verdict.label}: {line}" if verdict.label else line
         for verdict in found.verdict.verdicts
         for line in (*words.knee_lines(verdict), words.confidence(verdict.knee))
+        if line
+    ]
+
+
+def _bottleneck(found: Findings) -> list[str]:
+    """The bottleneck of each verdict that has measured utilisations."""
+    return [
+        f"{verdict.label}: {line}" if verdict.label else line
+        for verdict in (found.verdict.verdicts if found.verdict else ())
+        if verdict.bottleneck.candidates
+        for line in words.bottleneck_lines(verdict.bottleneck)
         if line
     ]
 

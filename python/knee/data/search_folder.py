@@ -4,6 +4,8 @@ runs/find/UTC-TIME/
     find.json             the command, the options, the versions and the machine
     table.csv             all finished measurements, for the commands that take a CSV
     outputs/cN-rREP.txt   what the load generator printed in each measurement, for `knee check`
+    outputs/cN-rREP.cpu.json
+                          the processor times of the measurement
     scouts/cN.txt         the same of short runs, which only choose the loads
     unfinished/           the output of a run that failed or was interrupted
     system.log, system.txt
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from knee.data.recording import new_folder, write_atomically, writing
+from knee.data.usage import SUFFIX, Usage
 from knee.errors import StorageError
 
 _SETTINGS = "find.json"
@@ -63,12 +66,14 @@ class SearchFolder:
         folder = self.path / _UNFINISHED
         return folder / f"c{clients}.txt", folder / f"c{clients}.log", folder / f"c{clients}-file.txt"
 
-    def keep(self, output: Path, clients: int, repetition: int) -> Path:
-        """Move a whole output to its place; repetition 0 is a scout. Returns the path."""
+    def keep(self, output: Path, clients: int, repetition: int, usage: Usage | None = None) -> Path:
+        """Move a whole output to its place, beside its processor times; repetition 0 is a scout. Returns the path."""
         kept = self.path / _SCOUTS / f"c{clients}.txt"
         if repetition:
             kept = self.outputs_path / f"c{clients}-r{repetition}.txt"
         with writing(kept):
+            if usage is not None:
+                write_atomically(kept.with_suffix(SUFFIX), usage.to_json().encode())
             output.replace(kept)
             for rest in self.unfinished_paths(clients):
                 rest.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from knee.data.csv import text_of
 from knee.data.foreign import http, models, stores, table
 from knee.data.foreign.result import ForeignError, Result
+from knee.data.usage import SUFFIX, usage_beside
 from knee.errors import MeasurementsError
 
 __all__ = ["TOOLS", "Result", "read"]
@@ -88,7 +89,8 @@ def read(
     for path, text, name in _runs(_files(paths), tool):
         named = re.search(_CLIENTS, path.stem.lower())
         try:
-            of_file = [replace(each, source=str(path)) for each in TOOLS[name].read(text)]
+            usage = usage_beside(path)
+            of_file = [replace(each, source=str(path), usage=usage) for each in TOOLS[name].read(text)]
             if not of_file:
                 raise ForeignError("no result")
             for number, result in enumerate(of_file):
@@ -128,7 +130,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         below = [each for each in sorted(path.rglob("*")) if each.is_file()] if path.is_dir() else [path]
-        shown = [each for each in below if not each.name.startswith(".")]
+        shown = [each for each in below if not each.name.startswith(".") and not each.name.endswith(SUFFIX)]
         if not shown:
             raise MeasurementsError(f"{path}: holds no file; expected results of a load generator")
         found += shown

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from knee.data.usage import Usage
+
 _MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6}
 
 
 _NUMBER_MAX = 1e15
-_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts")
+_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts", "usage")
 
 
 class ForeignError(Exception):
@@ -41,6 +43,7 @@ class Result:
     generator_busy busy share of a thread of the load generator
     counts         answers in equal parts of the run, in the order of time
     dropped        due requests that the tool left out, for lack of clients
+    usage          processor times of the run, if `knee find` made it
     """
 
     tool: str
@@ -66,6 +69,7 @@ class Result:
     generator_busy: float | None = None
     dropped: int = 0
     counts: tuple[int, ...] = ()
+    usage: Usage | None = None
 
     def __post_init__(self) -> None:
         """Raise ForeignError for a value that is no number from 0 to _NUMBER_MAX."""
