@@ -20,6 +20,7 @@ import pytest
 from json_schema import answered
 from systems import free_port, is_gone, wait_until
 
+from knee.check import check
 from knee.cli.commands import main
 from knee.data.search_folder import SearchFolder, outputs_of
 from knee.errors import KneeError, MeasurementsError, ProcessError, ProgramError
@@ -27,6 +28,8 @@ from knee.find.generator import Generator, System
 from knee.find.template import Template
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
+from knee.lab.watch import Tree, listening
+from knee.verdict.bottleneck import Bottleneck
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
@@ -89,11 +92,21 @@ def test_find_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: in
     folder = folder_of(tmp_path)
     assert "X · R" in done.stdout and "Knee" in done.stdout and f"report: {folder.relative_to(tmp_path)}" in done.stdout
     assert "<title>wrk -t2 " in (folder / "report.html").read_text()
-    runs = len(list(outputs_of(folder).iterdir()))
+    runs = len(list(outputs_of(folder).glob("*.txt")))
     assert json.loads((folder / "find.json").read_text())["options"]["budget"] == "30s"
     checked = knee("check", "--json", str(folder), cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
-    assert len(json.loads(checked.stdout)["results"]) == runs > 3
+    answer = answered("check", checked.stdout)
+    assert len(answer["results"]) == runs > 3
+    # The slots only sleep.
+    (found,) = answer["bottlenecks"]
+    assert (found["status"], found["names"]) == ("cannot tell", [])
+    assert {each["name"] for each in found["resources"]} - {"station host CPU"} == {
+        "station load generator thread",
+        f"station {Path(sys.executable).name} thread",
+    }
+    diagnosed = answered("diagnose", knee("diagnose", "--json", str(folder), cwd=tmp_path).stdout)
+    assert [each["bottleneck"]["names"] for each in diagnosed["configurations"]] == [found["names"]]
     (folder / "report.html").unlink()
     page = knee("report", str(folder), cwd=tmp_path)
     assert Path(page.stdout.strip()) == folder / "report.html"
@@ -113,7 +126,7 @@ def test_find_of_nginx_that_refuses_requests_answers_below_in_json(tmp_path: Pat
     assert "without an interval: more than 1 client failed" in answer["text"][-1]
     assert answer["folder"] == str(folder_of(tmp_path).relative_to(tmp_path)) and answer["scouts"] == [1]
     assert sorted(each.name for each in outputs_of(folder_of(tmp_path)).iterdir()) == [
-        f"c1-r{n}.txt" for n in (1, 2, 3)
+        f"c1-r{n}.{kind}" for n in (1, 2, 3) for kind in ("cpu.json", "txt")
     ]
 
 
@@ -188,7 +201,7 @@ def test_generator_drops_the_run_in_which_the_system_ended(tmp_path: Path, host:
     runs.system.wait(30)
     with pytest.raises(KneeError, match="the system ended: exit code 7"):
         runs.run(1, is_scout=False)
-    assert len(runs.results) == len(list(outputs_of(runs.folder.path).iterdir())) == 1
+    assert len(runs.results) == len(list(outputs_of(runs.folder.path).glob("*.txt"))) == 1
 
 
 def test_generator_with_fewer_clients_than_asked_names_least(tmp_path: Path, host: LocalHost) -> None:
@@ -204,11 +217,83 @@ def test_generator_that_hangs_ends_with_the_budget(tmp_path: Path, host: LocalHo
     assert runs.elapsed_s < 10
 
 
+LOOP = """\
+import asyncio, sys, time
+MS, PORT, CLIENTS, SECONDS = map(int, sys.argv[1:])
+def compute():
+    end_s = time.thread_time() + MS / 1000
+    while time.thread_time() < end_s: pass
+"""
+"""The start of a program whose only thread computes for MS per request."""
+
+BUSY_SERVER = f"""{LOOP}
+async def serve(reader, writer):
+    while await reader.readuntil(b"\\r\\n\\r\\n"):
+        await asyncio.sleep(0.002)
+        compute()
+        writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+async def main():
+    await (await asyncio.start_server(serve, "127.0.0.1", PORT)).serve_forever()
+asyncio.run(main())
+"""
+
+BUSY_CLIENTS = f"""{LOOP}
+async def client(end_s):
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+    times = []
+    while (begun_s := time.time()) < end_s:
+        writer.write(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        await reader.readuntil(b"ok\\n")
+        compute()
+        times.append(time.time() - begun_s)
+    return times
+async def main():
+    begun_s = time.time()
+    runs = [client(begun_s + SECONDS) for _ in range(CLIENTS)]
+    times = sum(await asyncio.gather(*runs), [])
+    print("clients,throughput,response_ms")
+    print(CLIENTS, len(times) / (time.time() - begun_s), 1000 * sum(times) / len(times), sep=",")
+asyncio.run(main())
+"""
+
+
+def _measured(runs: Generator, server: str, port: int) -> Bottleneck:
+    """The bottleneck after two runs at each of three loads; two of them keep a queue."""
+    system = System.parse(server, f"127.0.0.1:{port}").start(runs.host, runs.folder)
+    try:
+        runs.system = system
+        runs.watched["system"] = Tree(listening(port))
+        for clients in (1, 1, 12, 12, 48, 48):
+            runs.run(clients, is_scout=False)
+    finally:
+        system.stop(5)
+    found = check(runs.results).verdict
+    assert found is not None
+    return found.verdicts[0].bottleneck
+
+
+def test_system_that_computes_on_one_thread_is_named(tmp_path: Path, host: LocalHost, port: int) -> None:
+    url = f"http://127.0.0.1:{port}/"
+    words = Template.parse(["wrk", "-t1", "-c{clients}", "-d{seconds}s", url])
+    runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 1, 60)
+    server = shlex.join([sys.executable, "-c", BUSY_SERVER, "5", str(port), "0", "0"])
+    found = _measured(runs, server, port)
+    assert (found.status, found.names) == ("found", (f"station {Path(sys.executable).name} thread",))
+
+
+def test_load_generator_that_computes_on_one_thread_is_named(tmp_path: Path, host: LocalHost, port: int) -> None:
+    words = Template.parse([sys.executable, "-c", BUSY_CLIENTS, "20", str(port), "{clients}", "{seconds}"])
+    runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 1, 60)
+    found = _measured(runs, f"{SLOTS} {port} 1000 20", port)
+    assert found.names == ("station load generator thread",)
+    assert found.status == "load generator"
+
+
 def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int) -> None:
     words = [sys.executable, "-m", "knee", "find", "--seconds", "1", "--system", f"{SLOTS} {port} 4 20", *wrk(port)]
     finding = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: len(list((tmp_path / "runs").glob("find/*/outputs/*"))) >= 2, "two runs are finished")
+        wait_until(lambda: len(list((tmp_path / "runs").glob("find/*/outputs/*.txt"))) >= 2, "two runs are finished")
         children: list[psutil.Process] = []
 
         def is_running() -> bool:
@@ -226,4 +311,4 @@ def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int)
     assert len(children) == 2 and all(map(is_gone, children))
     folder = folder_of(tmp_path)
     assert knee("check", str(folder), cwd=tmp_path).returncode == 0
-    assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(list(outputs_of(folder).iterdir()))
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(list(outputs_of(folder).glob("*.txt")))

@@ -251,7 +251,7 @@ def test_goal_of_times_rounded_to_zero_has_an_interval() -> None:
     ],
 )
 def test_find_with_a_wrong_option_names_it(given: dict[str, Any], expected: str, tmp_path: Path) -> None:
-    usual = Options("5%", "5m", None, None, None, 10, 1, 10_000, None, str(tmp_path), 0)
+    usual = Options("5%", "5m", None, None, (), None, 10, 1, 10_000, None, str(tmp_path), 0)
     with pytest.raises(KneeError, match=expected) as refused:
         find(["true", "{clients}"], replace(usual, **given), as_json=False)
     assert refused.value.exit_code == 2

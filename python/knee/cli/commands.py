@@ -332,6 +332,14 @@ def find_command(
     system: Annotated[
         str | None, typer.Option(metavar="CMD", help="Start this system first, and stop it at the end.")
     ] = None,
+    watch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Watch the processors of pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH; by default those of "
+            "--system, or of the process that listens at the URL in COMMAND.",
+        ),
+    ] = None,
     ready: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="URL or HOST:PORT of the system; by default the URL in COMMAND."),
@@ -351,7 +359,9 @@ def find_command(
     """Find the knee of any system with any load generator, or the largest load that keeps a limit of response times."""
     from knee.cli.find import Options, find
 
-    options = Options(precision, budget, slo, system, ready, seconds, least, most, tool, runs_dir, seed)
+    options = Options(
+        precision, budget, slo, system, tuple(watch or ()), ready, seconds, least, most, tool, runs_dir, seed
+    )
     find(command, options, as_json=as_json)
 
 

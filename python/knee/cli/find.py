@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from knee import verdict
     from knee.answers.find import Found
     from knee.check import Findings
+    from knee.find.template import Template
+    from knee.lab.watch import Watched
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Options:
     budget: str
     slo: str | None
     system: str | None
+    watch: tuple[str, ...]
     ready: str | None
     seconds: int
     least: int
@@ -66,6 +69,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     from knee.find.template import SHARES, TIMES_S, Template, quantity
     from knee.find.text import result_lines, run_line
     from knee.fit import Goal
+    from knee.lab import watch
 
     template = Template.parse(words)
     precision = quantity("--precision", options.precision, SHARES, "a share, such as 5%")
@@ -81,13 +85,14 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     if options.system is not None and not ready:
         raise SpecError("--system: the command has no URL to wait for; add --ready HOST:PORT")
     system = None if options.system is None else System.parse(options.system, ready or "")
+    watched = {f"--watch {each}": watch.parse(each) for each in options.watch}
     if options.tool is not None and options.tool not in TOOLS:
         raise SpecError(f"--from: no tool {options.tool}: expected {', '.join(TOOLS)}")
     find_foreign(words[0], words[0])
     host, command = LocalHost(), shlex.join(words)
     about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
     folder = SearchFolder.create(Path(options.runs_dir), about)
-    generator = Generator(host, template, folder, options.seconds, budget_s, options.tool)
+    generator = Generator(host, template, folder, options.seconds, budget_s, options.tool, watched=watched)
 
     def measure(clients: int, is_scout: bool) -> Result:
         result = generator.run(clients, is_scout)
@@ -114,6 +119,9 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         with live:
             if system is not None:
                 generator.system = system.start(host, folder)
+                watched["system"] = watch.Tree((generator.system.pid,))
+            elif not watched:
+                _watch_place(template, watched)
             ended = search.go()
     except KeyboardInterrupt:
         _report(f"interrupted; {_kept(generator.results, folder)}")
@@ -129,6 +137,21 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     found = check.check(generator.results)
     page = _conclude(found, command, folder, as_json=as_json)
     return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
+
+
+def _watch_place(template: Template, watched: dict[str, Watched]) -> None:
+    """Watch the processes that listen at the command's address, or report the reason against it."""
+    from knee.lab import watch
+
+    place = template.place
+    if place is None or not watch.is_here(place[0]):
+        where = "the command has no URL or HOST:PORT" if place is None else f"{place[0]} is another machine"
+        _report(f"the system's processors are not watched: {where}; add --watch port:NUMBER for a local system")
+    elif pids := watch.listening(place[1]):
+        watched["system"] = watch.Tree(pids)
+    else:
+        what = f"no process that this user may see listens at port {place[1]}"
+        _report(f"the system's processors are not watched: {what}; add --watch pid:NUMBER, or run as its user")
 
 
 def _conclude(found: Findings, command: str, folder: SearchFolder, *, as_json: bool) -> str | None:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from knee.check.rules import findings_of
 from knee.data.foreign import Result, read
 from knee.data.search_folder import SearchFolder
+from knee.data.usage import GENERATOR
 from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
 from knee.find.search import ExitError, Spent
 from knee.find.template import Template
@@ -19,6 +20,7 @@ from knee.lab.command import Command, tied
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost, answers
 from knee.lab.programs import find_foreign
+from knee.lab.watch import Meter, Tree, Watched
 
 GRACE_S = 5.0
 _READY_S = 30.0
@@ -37,6 +39,7 @@ class Generator:
     seconds  length of a run
     tool     name of the generator's reader; by default recognised by the output
     system   the system under test, if Knee started it
+    watched  the parts of the system whose processor times each run has, by name
     results  the finished runs without scouts, in their order
     """
 
@@ -47,6 +50,7 @@ class Generator:
     budget_s: float
     tool: str | None = None
     system: Process | None = None
+    watched: dict[str, Watched] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
     _beyond_s: float = 0.0
@@ -71,6 +75,8 @@ class Generator:
         argv = self.template.argv(clients, seconds, str(file))
         remedy = f"check the command: {shlex.join(argv)}"
         process = self.host.start(Command(argv[0], "load", (*tied(), *argv)), output, log, lambda *_: None)
+        meter = Meter({**self.watched, GENERATOR: Tree((process.pid,))}, seconds)
+        meter.start()
         failure: ProcessError | None = None
         try:
             # The last run may exceed the budget by its own length.
@@ -79,6 +85,8 @@ class Generator:
         except ProcessError as error:
             process.stop(GRACE_S)
             failure = ProcessError(f"{error}; {remedy}")
+        finally:
+            usage = meter.stop()
         process.check()
         if self.system is not None and self.system.poll() is not None:
             raise KneeError(f"the system ended: {self.system.describe()}")
@@ -92,7 +100,8 @@ class Generator:
         repetition = (
             0 if is_scout else 1 + sum(Path(one.source).name.startswith(f"c{clients}-") for one in self.results)
         )
-        result = replace(result, source=str(self.folder.keep(Path(result.source), clients, repetition)))
+        kept = self.folder.keep(Path(result.source), clients, repetition, usage)
+        result = replace(result, source=str(kept), usage=usage)
         if not is_scout:
             self.results.append(result)
         return result

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from knee.errors import SpecError
 
 _PLACEHOLDER = re.compile(r"\{(clients|seconds|output)\}")
 _URL = re.compile(r"https?://[^\s'\"]+")
+_PLACE = re.compile(r"(?:^|[=@]|\w://)(?:[^/\s'\"@]*@)?(\[[\da-fA-F:]+\]|[\w.-]+):(\d{1,5})(?=[/?,\s'\"]|$)")
 
 SHARES = {"%": 0.01, "": 1.0}
 TIMES_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -38,6 +40,16 @@ class Template:
     def url(self) -> str | None:
         """The first URL in the command."""
         return next((found[0] for word in self.words if (found := _URL.search(word))), None)
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """Host and port of the first URL or HOST:PORT in the command. A URL without a port has that of its scheme."""
+        for word in self.words:
+            if found := _PLACE.search(word):
+                return found[1].strip("[]"), int(found[2])
+            if url := _URL.search(word):
+                return urlsplit(url[0]).hostname or "", 443 if url[0].startswith("https") else 80
+        return None
 
     def argv(self, clients: int, seconds: int, output: str) -> tuple[str, ...]:
         """The command for a load."""
