@@ -152,9 +152,11 @@ def test_find_of_a_failing_command_shows_its_last_lines(tmp_path: Path, port: in
     assert done.returncode == 1
     assert "unable to connect to 127.0.0.1" in done.stderr and "check the command: wrk -t2 -c16 -d2s" in done.stderr
     assert done.stderr.splitlines()[-1] == "no run was finished"
+    assert f"not watched: no process that this user may see listens at port {port}; add --watch" in done.stderr
     printing = [sys.executable, "-c", "print('{clients} clients'); raise SystemExit(3)"]
     done = knee("find", "--most", "1", "--", *printing, cwd=tmp_path)
     assert "exit code 3; last lines: 1 clients" in done.stderr
+    assert "not watched: the command has no URL or HOST:PORT; add --watch" in done.stderr
 
 
 def test_find_of_a_system_that_does_not_serve_is_refused(tmp_path: Path, port: int) -> None:

@@ -247,6 +247,7 @@ def test_goal_of_times_rounded_to_zero_has_an_interval() -> None:
         ({"system": "no-such-program", "ready": "h:1"}, "no-such-program is not installed"),
         ({"system": "true"}, "add --ready HOST:PORT"),
         ({"tool": "x"}, "--from: no tool x"),
+        ({"watch": ("pid:999999999",)}, "--watch pid:999999999: no such process"),
         ({"budget": "1s"}, "--budget 1s: ended before the first run; add --budget, or shorten --seconds"),
     ],
 )

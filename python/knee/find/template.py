@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -11,7 +12,9 @@ from knee.errors import SpecError
 
 _PLACEHOLDER = re.compile(r"\{(clients|seconds|output)\}")
 _URL = re.compile(r"https?://[^\s'\"]+")
-_PLACE = re.compile(r"(?:^|[=@]|\w://)(?:[^/\s'\"@]*@)?(\[[\da-fA-F:]+\]|[\w.-]+):(\d{1,5})(?=[/?,\s'\"]|$)")
+_ANY_URL = re.compile(r"\w+://[^\s'\"]+")
+_PLACE = re.compile(r"(?:^|[=\s])(\[[\da-fA-F:]+\]|[\w.-]*[a-zA-Z.][\w.-]*):(\d{1,5})(?=[\s'\"]|$)")
+_PORTS = {"http": 80, "https": 443, "redis": 6379, "postgres": 5432, "postgresql": 5432}
 
 SHARES = {"%": 0.01, "": 1.0}
 TIMES_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -43,13 +46,15 @@ class Template:
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """Host and port of the first URL or HOST:PORT in the command. A URL without a port has that of its scheme."""
-        for word in self.words:
-            if found := _PLACE.search(word):
-                return found[1].strip("[]"), int(found[2])
-            if url := _URL.search(word):
-                return urlsplit(url[0]).hostname or "", 443 if url[0].startswith("https") else 80
-        return None
+        """Host and port of the first URL with a known port, or else of the first HOST:PORT."""
+        for url in (found[0] for word in self.words for found in _ANY_URL.finditer(word)):
+            with suppress(ValueError):
+                parts = urlsplit(url)
+                port = parts.port or _PORTS.get(parts.scheme)
+                if parts.hostname and port:
+                    return parts.hostname, port
+        found = next((found for word in self.words if (found := _PLACE.search(word))), None)
+        return None if found is None else (found[1].strip("[]"), int(found[2]))
 
     def argv(self, clients: int, seconds: int, output: str) -> tuple[str, ...]:
         """The command for a load."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -30,6 +31,7 @@ _STEADY_MIN = 0.2
 _SAMPLES = 20
 _PERIOD_MIN_S = 0.1
 _PROCESSES_KEPT = 5
+_PID_DIGITS = 9
 
 
 class Watched(Protocol):
@@ -107,10 +109,10 @@ def parse(text: str) -> Watched:
             if not (roots := listening(int(name))):
                 raise SpecError(f"--watch {text}: no process that this user may see listens there; start it first")
             return Tree(roots)
-        if not psutil.pid_exists(int(name)):
+        if len(name) > _PID_DIGITS or not psutil.pid_exists(int(name)):
             raise SpecError(f"--watch {text}: no such process; start it first")
         return Tree((int(name),))
-    if kind == "unit" and name:
+    if kind == "unit" and re.fullmatch(r"[\w:.@\\-]+", name):
         groups = [each for each in sorted(_CGROUPS.rglob(name)) if (each / "cgroup.procs").is_file()]
         if not groups:
             raise SpecError(f"--watch {text}: no such unit runs: systemctl status {name} shows its state")
@@ -135,10 +137,11 @@ def listening(port: int) -> tuple[int, ...]:
 
 
 def _master(pid: int) -> int:
-    """The furthest ancestor with the same name."""
+    """The furthest ancestor with the same name that did not start Knee."""
     with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        while (parent := process.parent()) is not None and parent.name() == process.name():
+        process, own = psutil.Process(pid), psutil.Process()
+        beyond = {own, *own.parents()}
+        while (parent := process.parent()) and parent not in beyond and parent.name() == process.name():
             process = parent
         return process.pid
     return pid
@@ -149,7 +152,7 @@ def is_here(host: str) -> bool:
     own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
     try:
         found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
-    except OSError:
+    except (OSError, UnicodeError):
         return False
     return all(address in own or ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
 
