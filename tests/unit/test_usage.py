@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from knee.data.search_folder import SearchFolder, outputs_of
 from knee.data.usage import GENERATOR, Part, ProcessUse, Usage
 from knee.errors import MeasurementsError, SpecError
 from knee.find.template import Template
-from knee.lab.watch import Cgroup, Meter, Tree, is_here, listening, parse
+from knee.lab.watch import Cgroup, Meter, Tree, is_here, listening, parse, quota_of
 from knee.verdict.bottleneck import Bottleneck
 
 _SPIN = "while True: pass"
@@ -72,6 +73,16 @@ def test_meter_of_a_pinned_process_has_fewer_processors(spinning: subprocess.Pop
     time.sleep(0.6)
     usage = meter.stop()
     assert usage is not None and usage.parts[0].cores == 1
+
+
+def test_quota_of_a_container_is_the_smallest_of_its_groups(tmp_path: Path) -> None:
+    (tmp_path / "a.slice" / "b.scope").mkdir(parents=True)
+    groups = "4:memory:/x\n0::/a.slice/b.scope\n"
+    assert quota_of(groups, tmp_path) == math.inf
+    (tmp_path / "a.slice" / "b.scope" / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "a.slice" / "cpu.max").write_text("150000 100000\n")
+    assert quota_of(groups, tmp_path) == 1.5
+    assert quota_of("", tmp_path) == math.inf
 
 
 def test_run_that_is_too_short_has_no_usage() -> None:

@@ -271,14 +271,15 @@ def _cores(processes: Sequence[psutil.Process]) -> float:
             allowed.update(process.cpu_affinity() or ())
     for process in processes[:1]:
         with suppress(OSError):
-            quota = _quota(Path(f"/proc/{process.pid}/cgroup").read_text(encoding="ascii"))
+            quota = quota_of(Path(f"/proc/{process.pid}/cgroup").read_text(encoding="ascii"), _CGROUPS)
     return min(float(len(allowed) or os.cpu_count() or 1), quota)
 
 
-def _quota(groups: str) -> float:
-    """The smallest quota in processors of a process's groups of version 2 (cgroups(7)); infinite without one."""
+def quota_of(groups: str, top: Path) -> float:
+    """The smallest quota in processors of a process's groups of version 2 (cgroups(7)); infinite without one. `groups`
+    is the text of /proc/PID/cgroup, and `top` the root of the groups."""
     path = next((line[3:] for line in groups.splitlines() if line.startswith("0::")), "/")
-    group = Path(f"{_CGROUPS}{path}")
+    group = Path(f"{top}{path}")
     quota = math.inf
     for each in (group, *group.parents):
         with suppress(OSError, ValueError):
