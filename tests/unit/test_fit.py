@@ -477,7 +477,7 @@ def test_every_stage_of_a_run_has_its_demand() -> None:
 def test_missing_stages_are_named() -> None:
     found = stage_demands(ROWS)
     assert found.found == ()
-    assert "Net-threads: only a run folder" in found.missing and "Servers: only a run folder" in found.missing
+    assert "Net-threads: need the CPU times" in found.missing and "Servers: need the CPU times" in found.missing
 
 
 def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:

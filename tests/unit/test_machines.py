@@ -59,7 +59,7 @@ def test_full_machine_of_a_store_is_the_bottleneck() -> None:
     found = bottleneck_of(dataset)
     assert found.names == ("store-0's CPU",)
     assert words.bottleneck(found).startswith("The bottleneck is store-0's CPU (96% busy at ")
-    assert "store-0's CPU time went to stores 96%." in words.evidence(found)
+    assert "Shares of store-0's CPU time: stores 96%." in words.evidence(found)
     assert found.unmeasured == ("the network between the machines",)
     assert found.confidence != "high"
     assert found.by_demand is None

@@ -224,7 +224,7 @@ def test_page_has_what_the_layered_model_gains() -> None:
     limits = limits_of([model], range(5), findings.verdicts[0].knee)
     found = replace(findings, verdicts=tuple(replace(each, limits=limits) for each in findings.verdicts))
     said = words.bottleneck_lines(found.verdicts[0].bottleneck, limits)
-    assert any(line.endswith("Source: the layered model.") for line in said)
+    assert any(line.endswith("Source: the layered model of slots, threads and processors.") for line in said)
     page = unescape(html(found))
     assert all(line in page for line in said)
 
@@ -242,7 +242,7 @@ def test_parts_of_the_response_time_name_their_client_counts() -> None:
     section = page.split('<section id="resources"')[1].split("</section>")[0]
     parts = section.split("part of the response time")[1].split("</tr>")
     assert all(re.search(r"<td>2</td><td>[^<]*</td><td>8</td>", row) for row in parts[1:5])
-    assert "utilisation at most clients" in section and "utilisation at the knee" not in section
+    assert "utilisation at the largest client count" in section and "utilisation at the knee" not in section
 
 
 def test_figures_have_the_digits_of_their_sentence() -> None:

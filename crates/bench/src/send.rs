@@ -1,4 +1,4 @@
-//! The least work of a load generator: it repeats a request, and counts replies by their length.
+//! A load generator that works as little as possible: it repeats a request, and counts replies by their length.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};

@@ -2,9 +2,9 @@
 
 use crate::Error;
 
-/// A station with a queue, as its rates with 1, 2, … customers present.
+/// The rates of a station with a queue, with 1, 2, … customers present.
 ///
-/// A single server has the rates `[1.0]`, and m servers have `[1.0, 2.0, …, m]`; the demand contains the service time.
+/// A single server has the rates `[1.0]`, and m servers have `[1.0, 2.0, …, m]`. Callers pass the service time in the demand.
 /// The solvers count stations without a queue as think time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {

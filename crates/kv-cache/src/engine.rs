@@ -56,7 +56,7 @@ impl Expiry {
 /// An item, borrowed from the engine, in its state before the current access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// The client's number.
+    /// A number that the client stores with the item.
     pub flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
@@ -246,7 +246,7 @@ pub trait Engine {
         false
     }
 
-    /// When [`Engine::settle`] should begin, if more changes before that would share its wait. `None`: at once.
+    /// When [`Engine::settle`] should begin. Changes before this time share one wait. `None`: at once.
     #[inline]
     fn settles_at(&self) -> Option<Instant> {
         None

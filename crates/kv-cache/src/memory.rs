@@ -8,8 +8,8 @@
 //!
 //! * If a quarter or more of some segment is dead, the emptiest segment's live items move to the active segment. So no
 //!   item is evicted while there is much dead space.
-//! * Otherwise the oldest segment is emptied. Items that were used since they were put, or last spared, move to the
-//!   active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
+//! * Otherwise the oldest segment is emptied. Eviction spares an item that was used since its put, or since it was
+//!   last spared: it moves to the active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
 //!   over once.
 //!
 //! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). FIFO with reinsertion evicts no worse
@@ -31,7 +31,7 @@ use log::Log;
 /// The least number of segments, unless they would be smaller than `SEGMENT_BYTES_MIN`.
 const SEGMENTS_MIN: usize = 64;
 const SEGMENT_BYTES_MIN: usize = 4096;
-/// The memory of items for each table of the index. With items of 40 bytes or more, a table has at most some 100,000
+/// The index has one table for each so many bytes of the limit. With items of 40 bytes or more, a table has at most some 100,000
 /// entries. Growing it takes well below a millisecond.
 const TABLE_SHARE_BYTES: usize = 4 << 20;
 
@@ -73,7 +73,7 @@ pub struct Memory {
     limits: MemoryLimits,
     last_version: Version,
     version_step: Version,
-    /// When all items put before are removed.
+    /// The time of a scheduled clear. It removes all items put before.
     clear_at: Option<Second>,
     /// A buffer in which appends and prepends assemble a value.
     grown: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The seed's output: one row per second, and the response-time histograms at the end.
+//! The CSV of the middleware from which Knee grew: one row per second, and the response-time histograms at the end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use crate::role::{Reading as _, Role};
 use crate::stage::{Stage, Times as _};
 use crate::totals::Totals;
 
-/// The columns, exactly as the seed names them (report of 2018, table 1).
+/// The columns, with the names of that middleware's report (2018, table 1).
 pub(crate) const HEADER: &str = "secs,qlen,thru,msrt,items,nset,nget,nmget,sqt,gqt,mqt,swt,gwt,mwt";
 
 /// Width of the histograms' bins: 0.1 ms.

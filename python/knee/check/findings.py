@@ -46,7 +46,7 @@ def check(results: Sequence[Result]) -> Findings:
     counts = {result.clients for result in closed}
     if len(counts) < LEVELS_MIN:
         return Findings(tuple(results), tuple(checks), None, ())
-    measured = csv.parse(text, "the table of these results")
+    measured = csv.parse(text, "the results of knee check")
     predictions: list[str] = []
     try:
         asked = {"clients": _FURTHER * max(count for count in counts if count is not None)}

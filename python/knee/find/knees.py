@@ -26,7 +26,7 @@ _FLAT = 2.0
 def knee_of(runs: Runs) -> Knee:
     """The knee of all results, as the verdict has it."""
     text = table([result for results in runs.values() for result in results])
-    return find_knee(csv.parse(text, "the table of these results").table)
+    return find_knee(csv.parse(text, "the results of knee find").table)
 
 
 @dataclass(frozen=True)

@@ -100,11 +100,11 @@ def stage_demands(
 
 
 NEEDS = {
-    "client–middleware network": "not separate without response_ms and middleware_response_ms",
-    "net-threads": "only a run folder has the CPU time of the middlewares' threads",
-    "worker slots": "not separate without service_ms and the number of workers and middlewares",
-    "middleware–server network": "not separate without service_ms and the servers' own service time",
-    "servers": "only a run folder has the CPU time of the servers' threads",
+    "client–middleware network": "needs the columns response_ms and middleware_response_ms",
+    "net-threads": "need the CPU times of the middlewares' threads, which only a run folder has",
+    "worker slots": "needs service_ms and the numbers of workers and middlewares",
+    "middleware–server network": "needs service_ms and the servers' own service time",
+    "servers": "need the CPU times of their threads, which only a run folder has",
 }
 """The stages from the client inwards, and the columns that each requires."""
 

@@ -322,8 +322,8 @@ def selection_sentence(selection: Selection) -> str:
     passed = selection.passed_over
     if passed is not None:
         head += (
-            f" The {passed.model.name} is off by {passed.score:.0%}, but predicts that throughput falls, and no "
-            "measurement shows a fall."
+            f" The {passed.model.name} is off by {passed.score:.0%}. Knee rejects it: it predicts that throughput "
+            "falls, and no measurement shows a fall."
         )
     return (
         f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "

@@ -86,7 +86,7 @@ def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str,
     """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
         return (
-            f"the measured value is so small that counting could hide a violation of {VISIBLE_MAX:.0%}",
+            f"the measured number is so small that rounding of counts could hide a violation of {VISIBLE_MAX:.0%}",
             " Measure with more load.",
         )
     comparisons = [check.comparison if isinstance(check, StationCheck) else check.throughput for check in checks]
@@ -151,9 +151,11 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
 def _of_middlewares(report: LawReport) -> list[str]:
     """How far the middlewares' response times could be wrong without contradicting their stages and the clients."""
     return [
-        "The middlewares' response times could be wrong by "
-        + ("any amount: no stage was measured." if math.isinf(check.visible) else f"up to {check.visible:.1%}.")
-        + " The times of their stages and of the clients would not contradict this."
+        "The check cannot detect "
+        + ("any error" if math.isinf(check.visible) else f"errors up to {check.visible:.1%}")
+        + " in the middlewares' response times"
+        + (": no stage was measured." if math.isinf(check.visible) else ".")
+        + " They contradict neither the stages' times nor the clients' times."
         for check in report.pooled
         if check.law == STAGES
     ]

@@ -163,8 +163,9 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         )
     if not all(check.judges_response for check in closed):
         notes.append(
-            "The law has no verdict on response times of a single request type, nor on a middleware's response time "
-            "below a tenth of the cycle: by the law, both are small differences of two long times."
+            "Knee does not apply the law to the response time of a single request type. It also skips a middleware's "
+            "response time below a tenth of the cycle. The law gives either time as a small difference of two long "
+            "times."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
@@ -233,7 +234,10 @@ def _bound_table(laws: LawReport) -> str:
     )
     sources = ", ".join(dict.fromkeys(report.light_source for report in laws.demands if report.bounds))
     return _numbers(
-        "Throughput between its bounds", header, rows, note=f"R without waiting is {sources}." if rows else ""
+        "Throughput between its bounds",
+        header,
+        rows,
+        note=f"The bounds use {sources} as R without waiting." if rows else "",
     )
 
 

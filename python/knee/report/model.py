@@ -54,8 +54,8 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
         f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
-        "further runs. The dashed part extrapolates. Its band contains a throughput that stops rising, but not one "
-        "that falls, unless a measurement shows a fall."
+        "further runs. The dashed part extrapolates. There, the band allows for a throughput that stops rising. It "
+        "allows for a falling throughput only if a measurement shows a fall."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
@@ -190,9 +190,10 @@ def _beside(sheet: Sheet) -> str:
     first = 0 if any(row.label for row in found) else 1
     numbers = table(header[first:], [row[first:] for row in rows])
     note = (
-        "Requests in the middlewares: utilisation of the worker slots (ρ), all requests (n), those that wait for a "
-        "slot (nq), and their mean times there (r) and in the queue (w). The model's ρ is that of its fullest station, "
-        "and its other values sum over all stations but the delay between client and middleware."
+        "ρ is the utilisation of the worker slots. n counts all requests in the middlewares, and nq the requests that "
+        "wait for a slot. r is a request's mean time in the middlewares, and w its mean time in the queue. The model's "
+        "ρ belongs to its busiest station. The model's other values are sums over its stations, without the delay "
+        "between client and middleware."
     )
     said = "".join(f"<p>{escape(line)}</p>" for line in words.beside_lines(sheet.findings))
     return said + folded("Model beside measurement", f'{numbers}<p class="doubt">{escape(note)}</p>')

@@ -71,7 +71,9 @@ def _candidates(sheet: Sheet) -> str:
         columns["utilisation at the knee"] = [
             _share(found.at_knee) if verdict in kneed else None for verdict, found in rows
         ]
-    columns["utilisation at most clients" if over else "utilisation"] = [_share(found.at_most) for _, found in rows]
+    columns["utilisation at the largest client count" if over else "utilisation"] = [
+        _share(found.at_most) for _, found in rows
+    ]
     if over:
         columns["saturated from (clients)"] = [found.first_saturated for _, found in rows]
     return sheet.of_configurations(tuple(columns), list(zip(*columns.values(), strict=True)))

@@ -1,4 +1,4 @@
-//! `knee-link`: see `knee_link`.
+//! `knee-link` delays the frames of an emulated host; the crate `knee_link` holds the code.
 
 fn main() -> std::process::ExitCode {
     knee_link::main()

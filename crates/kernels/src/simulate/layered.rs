@@ -17,7 +17,7 @@ use super::random::Random;
 use super::replicated;
 use super::shape::Shape;
 
-/// Threads of a tier, and pools with their slots: at most this many.
+/// The largest number of threads in a tier, and of slots in all pools.
 const THREADS_MAX: usize = 1 << 20;
 /// Number of events between two looks at `cancelled`.
 const LOOK_EVERY: u64 = 1 << 16;
@@ -42,9 +42,9 @@ pub struct Tier {
 pub struct Stage {
     /// The pause after the work. `stretch` − 1 times the residence at the threads is added to it.
     pub delay: f64,
-    /// The time of the stage's work over the residence at the threads.
+    /// The stage's time without `delay`, divided by its residence at the threads.
     pub stretch: f64,
-    /// The share of each tier's work.
+    /// By tier: the share of `work` and `wakeup` that the stage needs.
     pub shares: Vec<f64>,
 }
 
@@ -323,7 +323,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// The first thread of a host that is done passes its request on, and serves the next one.
+    /// The thread of a host that finishes first passes its request on. It then serves its next request.
     fn complete(&mut self, host: usize) {
         self.hosts[host].advance(self.now);
         let Some((_, thread)) = self.hosts[host].done.pop() else { return };
@@ -552,7 +552,7 @@ mod tests {
                         .sum();
                     prop_assert!(*busy <= active.min(cores * observed.duration) * (1.0 + 1e-9) + 1e-9);
                 }
-                // Requests at the ends of the observation count as a whole on one side only.
+                // A request that is there when the observation begins counts with its whole time, and at the end not at all.
                 if network.slots > 0 {
                     let slots = (network.pools * network.slots) as f64;
                     let first = network.customers as f64 * observed.inside / 500.0;

@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 
-/// The number of windows at which a series joins each two windows to one.
+/// With this number of windows, a series merges neighbouring windows in pairs.
 const WINDOWS_MAX: usize = 2048;
 
 /// The observations of one replication after its warm-up.
@@ -14,7 +14,7 @@ pub struct Replication {
     pub rounds: Vec<Rounds>,
     /// By station, then by class.
     pub visits: Vec<Visits>,
-    /// By station: ∫ busy servers dt; for varying speeds ∫ 1 dt while the station is not empty.
+    /// By station: ∫ busy servers dt. Of a `Service::Varying` station: the time during which it is not empty.
     pub busy: Vec<f64>,
     /// Response times in their order, with the warm-up, if the plan has a series.
     pub series: Option<Series>,

@@ -12,7 +12,7 @@ from knee.data.foreign.result import ForeignError, Result, found, loaded, maybe,
 _ONE_AT_A_TIME = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
 """Engines of fio that ignore its iodepth."""
 _PARTS = 20
-"""Parts of a log of transactions."""
+"""Number of equal times into which a log of transactions is split."""
 
 
 def redis_benchmark(text: str) -> list[Result]:
@@ -87,7 +87,8 @@ def _memtier_text(text: str) -> Result:
 
 
 def pgbench(text: str) -> list[Result]:
-    """pgbench: its summary. Without -P, -R or -L, its mean is N / X. With -R, response times count the delay."""
+    """pgbench: its summary. Without -P, -R or -L, pgbench computes the mean as N / X. With -R, response times include
+    the lag behind the schedule."""
     return [_pgbench(run) for run in runs(text, "transaction type: ")]
 
 
@@ -136,7 +137,7 @@ def pgbench_log(text: str) -> list[Result]:
         times.append(took / 1e3)
     if len(times) < 2:
         raise ForeignError("fewer than two transactions")
-    # With --sampling-rate, the log lacks transactions, but not their numbers.
+    # With --sampling-rate, the log omits transactions. The numbers of the others still count them.
     requests = sum(last[client] - first[client] + 1 for client in first)
     times.sort()
     duration_s = max(ends) - min(starts)
@@ -159,7 +160,7 @@ def pgbench_log(text: str) -> list[Result]:
 
 
 def ycsb(text: str) -> list[Result]:
-    """YCSB: a closed loop of threads, whose number is not in the output. Its runtime has the start of its clients."""
+    """YCSB: a closed loop of threads, whose number is not in the output. The runtime includes the clients' start."""
     values: dict[str, dict[str, float]] = {}
     for kind, name, value in re.findall(r"(?m)^\[(\S+)\], (\S+), ([\d.]+(?:E-?\d+)?)$", text):
         values.setdefault(kind, {})[name] = float(value)

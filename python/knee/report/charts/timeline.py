@@ -18,7 +18,7 @@ def timeline(
     chosen: int,
     lines: tuple[str, str | None] = ("repetition", "Repetition"),
 ) -> Spec:
-    """A point's runs second by second; the trimmed parts are shaded. `lines`: field and title of the lines."""
+    """A point's runs second by second, with shaded trimmed parts. `lines`: field and title of their colour."""
     chart: Spec = {
         "height": 190,
         "layer": [

@@ -101,14 +101,14 @@ def limits_sentence(found: Limits) -> str:
         f"At {load}, adding 10% to the {first.resource} raises throughput by {10 * gain.estimate:.1f}% "
         f"({low:.1f}% to {high:.1f}%).{also} Doubling the {first.resource} gives {number(more.estimate)} requests/s "
         f"({number(more.low or 0)} to {number(more.high or 0)}). Then {after} limit the throughput.{knee} "
-        "Source: the layered model."
+        "Source: the layered model of slots, threads and processors."
     )
 
 
 def gain(limit: Limit) -> str:
     """What more of a resource gains, in the numbers of :func:`limits_sentence`."""
     if limit.elasticity.estimate < LIMITS:
-        return "more of it gains nothing"
+        return "10% more gains nothing"
     return f"10% more raises throughput by {10 * limit.elasticity.estimate:.1f}%"
 
 
@@ -225,7 +225,7 @@ def _shared_host(found: Bottleneck) -> str:
         if "load" in found.cpu_shares
         else ""
     )
-    return f"{_capital(_full_host(found))} time went to {', '.join(parts)}.{shared}"
+    return f"Shares of {_full_host(found)} time: {', '.join(parts)}.{shared}"
 
 
 def _busy(found: Bottleneck, candidate: Candidate) -> str:

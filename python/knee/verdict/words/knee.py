@@ -77,7 +77,7 @@ def doubt(found: Doubt) -> str:
         case "few repetitions":
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
-            return f"the repetitions scatter: chance alone can make two throughputs differ by {found.figure:.0%}"
+            return f"the repetitions scatter: by chance alone, equal throughputs can differ by {found.figure:.0%}"
         case "wide interval":
             return f"the interval is wide (±{found.figure:.0%})"
         case "unknown interval":
@@ -137,7 +137,7 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
         case "noise":
             return (
                 f"The noise hides the knee. Throughput grows by {why.growth:.0%} from the lightest load, but "
-                f"chance alone can make two throughputs differ by {why.noise:.0%}. "
+                f"by chance alone, equal throughputs can differ by {why.noise:.0%}. "
                 "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":
