@@ -46,7 +46,7 @@ def modelless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def scriptless() -> Iterator[None]:
-    """Reports without Vega, whose bundling takes seconds; test_report has a whole page."""
+    """Reports without Vega, whose bundling takes seconds, in all tests of the module. test_report has a whole page."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("knee.report.page._vega", lambda: "")
         yield

@@ -302,7 +302,8 @@ def test_queue_has_its_database_on_a_worker(machines: Machines) -> None:
         "store.memory_mb=16",
         "store.cpus=1",
         "store.indexes=arrival",
-        "measure.seconds=3",
+        # A busy machine takes seconds for the looks at the workers below.
+        "measure.seconds=6",
         "measure.repetitions=1",
         experiment="queue-one-server",
         short=(),
@@ -310,9 +311,9 @@ def test_queue_has_its_database_on_a_worker(machines: Machines) -> None:
     wait_until(
         lambda: running.poll() is not None or bool(machines.programs("middleware-0")), "the middleware runs", PATIENCE_S
     )
+    names = {name: {each.name() for each in machines.programs(name)} for name in ("middleware-0", "store-0")}
     modes = {file.stat().st_mode & 0o777 for file in machines.on_disk("middleware-0", "password")}
     database = machines.on_disk("store-0", "data/store-0/PG_VERSION")
-    names = {name: {each.name() for each in machines.programs(name)} for name in ("middleware-0", "store-0")}
     elsewhere = [*machines.on_disk("middleware-0", "data/*"), *machines.on_disk("clients", "password")]
     elsewhere += machines.on_labs_disk()
     _, said = running.communicate(timeout=PATIENCE_S)
@@ -446,7 +447,8 @@ def test_clock_that_steps_between_runs_ends_the_lab(machines: Machines) -> None:
     _, said = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1, said
     assert "worker clients: its clock differs from this machine's clock by -1.0" in said
-    assert machines.dataset().points["status"].to_list() == ["done", "failed"]
+    # The order of the repetitions is random.
+    assert sorted(machines.dataset().points["status"]) == ["done", "failed"]
 
 
 def test_second_lab_on_a_worker_is_refused(machines: Machines) -> None:

@@ -419,7 +419,6 @@ cooldown_s = 0
     assert few <= 11 and 13 < many <= 21, (few, many)
 
 
-@pytest.mark.usefixtures("scriptless")
 def test_run_whose_point_misses_a_threshold_exits_with_3(lab: Lab) -> None:
     short = [f"measure.{one}" for one in ("seconds=1", "warmup_s=0", "cooldown_s=0")]
     limits = [f"thresholds.{one}" for one in ("throughput=1e9", "response_ms=1000", "error_share=0")]
