@@ -139,6 +139,24 @@ def test_full_pool_limits_only_if_throughput_follows_it() -> None:
     assert (undeclared.names, undeclared.confidence) == (("station gate",), "low")
 
 
+def test_station_that_is_full_at_the_lightest_load_polls() -> None:
+    x = (0.1, 0.2, 0.4, 0.75, 0.95, 1.0)
+    clients = (10, 20, 40, 80, 160, 320)
+    found = diagnosis(written(clients, x, {"engine": [1.0] * 6}))
+    assert (found.status, found.names) == ("cannot tell", ())
+    assert "station engine is as busy at the lightest load, for far fewer requests" in words.bottleneck(found)
+    assert diagnosis(written(clients, x, {"engine": [1.0] * 6, "disk": x})).names == ("station disk",)
+    from_the_plateau = written((20, 40, 80, 160), (0.8, 0.95, 1.0, 1.0), {"engine": (0.82, 0.96, 1.0, 1.0)})
+    assert diagnosis(from_the_plateau).names == ("station engine",)
+
+
+def test_station_without_a_value_at_the_knee_limits_beyond() -> None:
+    text = beside_limit(disk=1.0)
+    at_knee = diagnosis(text).at_knee_clients
+    rows = (f"{row.rpartition(',')[0]}," if row.startswith(f"{at_knee},") else row for row in text.splitlines())
+    assert diagnosis("\n".join(rows)).names == ("station disk",)
+
+
 def test_full_station_limits_although_throughput_still_rises() -> None:
     busy = [0.25, 0.5, 0.75, 0.9, 0.985]
     found = analyse(parse(written((3, 6, 9, 11, 12), busy, {"pool": busy}), "theirs.csv")).verdicts[0]

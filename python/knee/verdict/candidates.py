@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from knee.data.measurements import StationKind
@@ -29,6 +30,9 @@ d ln X / d ln U is 1. Below this value, requests also wait there for another res
 
 _FILLING_MAX = 0.80
 """The largest utilisation at which a station still fills."""
+
+_POLLING_MAX = 0.5
+"""A station that is never less busy polls if the lightest load has less than this share of the plateau's throughput."""
 
 Resource = (
     Literal[
@@ -57,12 +61,14 @@ class Plateau:
              most clients, or else of the most clients
     beyond   whether they have at least BEYOND times the clients of the knee
     follows  d ln X / d ln U from the last load with a utilisation of at most 80 % to these runs; None without one
+    polls    whether it was as busy at the lightest load, for far fewer requests: it is busy while it waits
     """
 
     share: Interval
     clients: int
     beyond: bool
     follows: Interval | None
+    polls: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,11 @@ class Candidate:
     def is_full(self) -> bool:
         """Whether a table's station is as busy beyond the knee as a limit is."""
         return self.plateau is not None and self.plateau.share.estimate >= FULL
+
+    @property
+    def polls(self) -> bool:
+        """Whether a table's station is busy while it waits."""
+        return self.plateau is not None and self.plateau.polls
 
     @property
     def follows(self) -> bool:
@@ -170,11 +181,11 @@ def candidates_of(
 def limits_among(stations: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The stations of a table that explain the plateau, the busiest first; none if no station does.
 
-    A full station limits throughput, unless it is a pool that waits for another resource. Of several full stations,
-    physical ones rank before pools, and stations that throughput followed before the others. Of equal rank, the busiest
-    count, at the knee and beyond.
+    A full station limits throughput, unless it polls, or is a pool that waits for another resource. Of several full
+    stations, physical ones rank before pools, and stations that throughput followed before the others. Of equal rank,
+    the busiest count, at the knee and beyond.
     """
-    full = [c for c in stations if c.is_full]
+    full = [c for c in stations if c.is_full and not c.polls]
     # A pool limits throughput only if no resource behind it is nearly full, and throughput follows the pool's use.
     alone = not any(not c.is_soft and c.at_most.estimate >= SATURATED for c in stations)
     ranks = (
@@ -186,7 +197,8 @@ def limits_among(stations: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
     def least(candidate: Candidate) -> float:
         assert candidate.plateau is not None
-        return min(candidate.at_knee.estimate, candidate.plateau.share.estimate)
+        # A run at the knee may lack the station.
+        return float(np.nanmin([candidate.at_knee.estimate, candidate.plateau.share.estimate]))
 
     top = max(map(least, ranked), default=0.0)
     return tuple(sorted((c for c in ranked if least(c) >= top - CLOSE), key=least, reverse=True))
@@ -197,17 +209,17 @@ def _plateau(own: pl.DataFrame, most: int, knee: float | None, level: float) -> 
     least = max(BEYOND * knee, most / 2) if knee is not None and beyond else most
     rows = own.filter(pl.col("clients") >= least)
     share = mean_interval(rows["utilization"].to_numpy(), level)
-    filling = (
-        own.filter(pl.col("clients") < least)
-        .group_by("clients")
-        .agg(pl.col("utilization").mean())
-        .filter((pl.col("utilization") > 0) & (pl.col("utilization") <= _FILLING_MAX))
-    )
-    follows, after = None, rows.filter(pl.col("utilization") > 0)
+    lighter = own.filter((pl.col("clients") < least) & (pl.col("utilization") > 0))
+    means = lighter.group_by("clients").agg(pl.col("utilization").mean())
+    filling = means.filter(pl.col("utilization") <= _FILLING_MAX)
+    first = int(rows["clients"].min())  # type: ignore[arg-type]
+    after = rows.filter(pl.col("utilization") > 0)
     if filling.height and after.height:
-        before = own.filter((pl.col("clients") == filling["clients"].max()) & (pl.col("utilization") > 0))
-        follows = _elasticity(before, after, level)
-    return Plateau(share, int(rows["clients"].min()), beyond, follows)  # type: ignore[arg-type]
+        before = lighter.filter(pl.col("clients") == filling["clients"].max())
+        return Plateau(share, first, beyond, _elasticity(before, after, level))
+    lightest = lighter.filter(pl.col("clients") == pl.col("clients").min())["throughput"].to_numpy()
+    polls = lightest.size > 0 and float(lightest.mean()) < _POLLING_MAX * float(rows["throughput"].to_numpy().mean())
+    return Plateau(share, first, beyond, None, polls)
 
 
 def _elasticity(before: pl.DataFrame, after: pl.DataFrame, level: float) -> Interval | None:
