@@ -1,6 +1,7 @@
 """What this machine can do: memory, mapped files, disk, loopback and clock.
 
     sizes       the working sets, by the caches and the free memory
+    groups      the control groups of a process
     disk        a file of the measurement's own: its transfers, and its scans through a mapping
     rounds      rounds of all measurements; their medians
     findings    the result, and its form as JSON

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import psutil
+
+from knee.machine.groups import ROOT, groups_of
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LEAST_BYTES = 4 * KIB
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_GROUPS, _OWN_GROUPS = ROOT, Path("/proc/self/cgroup")
 _MEMORY_FILES = (
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -42,17 +44,12 @@ def available_bytes() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each group with a limit has left. In a container, the root may stand for a group that has another path."""
-    for line in _text(_OWN_GROUPS).splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller, limit_file, used_file, droppable in _MEMORY_FILES:
-            if controller not in controllers.split(","):
-                continue
-            own = PurePosixPath(path.lstrip("/"))
-            for group in (_GROUPS / controller / each for each in (own, *own.parents)):
-                if (limit := _text(group / limit_file)).isdigit():
-                    cached = re.search(rf"^{droppable} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
-                    yield int(limit) - int(_text(group / used_file) or 0) + (int(cached[1]) if cached else 0)
+    """What each group with a limit has left."""
+    for controller, limit_file, used_file, droppable in _MEMORY_FILES:
+        for group in groups_of(_text(_OWN_GROUPS), controller, _GROUPS):
+            if (limit := _text(group / limit_file)).isdigit():
+                cached = re.search(rf"^{droppable} (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+                yield int(limit) - int(_text(group / used_file) or 0) + (int(cached[1]) if cached else 0)
 
 
 def size_text(size: int) -> str:
