@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -89,7 +90,9 @@ def test_find_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: in
     done = knee("find", *system, *wrk(port), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "number of connections must be >= threads" in done.stderr and "trying 2 clients" in done.stderr
+    assert re.search(rf"knee: watches python\S* \(pid \d+\) at port {port}\n", done.stderr)
     folder = folder_of(tmp_path)
+    assert list((folder / "scouts").glob("*.txt")) and not list((folder / "scouts").glob("*.json"))
     assert "X · R" in done.stdout and "Knee" in done.stdout and f"report: {folder.relative_to(tmp_path)}" in done.stdout
     assert "<title>wrk -t2 " in (folder / "report.html").read_text()
     runs = len(list(outputs_of(folder).glob("*.txt")))
@@ -101,10 +104,9 @@ def test_find_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: in
     # The slots only sleep.
     (found,) = answer["bottlenecks"]
     assert (found["status"], found["names"]) == ("cannot tell", [])
-    assert {each["name"] for each in found["resources"]} - {"station host CPU"} == {
-        "station load generator thread",
-        f"station {Path(sys.executable).name} thread",
-    }
+    hosts = {"station host CPU", "station load generator host"}
+    system = f"station {Path(sys.executable).name} thread"
+    assert {each["name"] for each in found["resources"]} - hosts == {"station load generator", system}
     diagnosed = answered("diagnose", knee("diagnose", "--json", str(folder), cwd=tmp_path).stdout)
     assert [each["bottleneck"]["names"] for each in diagnosed["configurations"]] == [found["names"]]
     (folder / "report.html").unlink()
@@ -259,8 +261,9 @@ asyncio.run(main())
 """
 
 
-def _measured(runs: Generator, server: str, port: int) -> Bottleneck:
-    """The bottleneck after two runs at each of three loads; two of them keep a queue."""
+def _measured(runs: Generator, server: str, port: int, thread: str) -> Bottleneck:
+    """The bottleneck after two runs at each of three loads; two of them keep a queue. A hypervisor may take more than
+    3 % of the processor of the thread that limits: nothing is then full, and nothing named."""
     system = System.parse(server, f"127.0.0.1:{port}").start(runs.host, runs.folder)
     try:
         runs.system = system
@@ -269,26 +272,31 @@ def _measured(runs: Generator, server: str, port: int) -> Bottleneck:
             runs.run(clients, is_scout=False)
     finally:
         system.stop(5)
-    found = check(runs.results).verdict
-    assert found is not None
-    return found.verdicts[0].bottleneck
+    verdict = check(runs.results).verdict
+    assert verdict is not None
+    found = verdict.verdicts[0].bottleneck
+    (limit,) = (each for each in found.candidates if each.name == thread)
+    assert limit.at_most.estimate > 0.7
+    assert found.names == ((thread,) if limit.is_full else ())
+    return found
 
 
+@pytest.mark.alone
 def test_system_that_computes_on_one_thread_is_named(tmp_path: Path, host: LocalHost, port: int) -> None:
     url = f"http://127.0.0.1:{port}/"
     words = Template.parse(["wrk", "-t1", "-c{clients}", "-d{seconds}s", url])
     runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 1, 60)
     server = shlex.join([sys.executable, "-c", BUSY_SERVER, "5", str(port), "0", "0"])
-    found = _measured(runs, server, port)
-    assert (found.status, found.names) == ("found", (f"station {Path(sys.executable).name} thread",))
+    found = _measured(runs, server, port, f"station {Path(sys.executable).name} thread")
+    assert found.status == ("found" if found.names else "cannot tell")
 
 
+@pytest.mark.alone
 def test_load_generator_that_computes_on_one_thread_is_named(tmp_path: Path, host: LocalHost, port: int) -> None:
     words = Template.parse([sys.executable, "-c", BUSY_CLIENTS, "20", str(port), "{clients}", "{seconds}"])
     runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 1, 60)
-    found = _measured(runs, f"{SLOTS} {port} 1000 20", port)
-    assert found.names == ("station load generator thread",)
-    assert found.status == "load generator"
+    found = _measured(runs, f"{SLOTS} {port} 1000 20", port, "station load generator")
+    assert found.status == ("load generator" if found.names else "cannot tell")
 
 
 def test_find_that_is_interrupted_keeps_finished_runs(tmp_path: Path, port: int) -> None:

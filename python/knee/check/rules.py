@@ -281,6 +281,9 @@ def _generator(result: Result) -> Iterator[Finding]:
 def _processors(result: Result) -> Iterator[Finding]:
     """Full processors that the system shares with the load generator, or with programs that are not watched."""
     usage = result.usage
+    if usage is not None and usage.host_cores is None:
+        what, cause = "the machine's processors were not measured", "Knee may use only some of them"
+        yield Finding("confined", "doubt", 0, what, cause, "run it without a limit of processors")
     if usage is None or usage.host_busy < SATURATED:
         return
     what = f"the processors were {usage.host_busy:.0%} busy"

@@ -2,75 +2,69 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from knee.data.foreign import Result
 from knee.data.measurements import kind_by_name
-from knee.data.usage import GENERATOR, Part, Usage
+from knee.data.usage import GENERATOR, Usage
 from knee.data.utilization import OUTSIDERS_DECISIVE, SATURATED
-
-_HOST = "host CPU"
 
 
 def stations_of(results: Sequence[Result]) -> list[dict[str, float | None]]:
     """For each result, the cells of the columns `utilization_STATION` and `servers_STATION`.
 
-    The stations are the processors of the machine, the busiest thread of each part, and the processors that a part may
-    use, if these are fewer than the machine's. The machine's are left out if other programs took much of them. A part
-    has the name of its process with the most CPU time.
+    The busiest thread of each part of the system is a station. So are the processors that a part may use, if they are
+    fewer than the machine's. A part has the name of the process with the busiest thread. The generator is a station:
+    its busiest thread, or if they are busier, its processors. The machine is one if a part of the system runs there,
+    unless other programs took much of it. It is the generator's if the generator took more of it than the system.
     """
     usages = [result.usage for result in results]
     known = [usage for usage in usages if usage is not None]
-    if not known:
-        return [{} for _ in results]
+    full = [usage for usage in known if usage.host_busy >= SATURATED]
+    host = f"{GENERATOR} host" if sum(usage.generator - usage.system for usage in full) > 0 else "host CPU"
+    # In a run with few clients, some threads may rest, and with them their processors.
+    cores: dict[str, float] = {}
+    for part in (part for usage in known for part in usage.parts):
+        if part.cores is not None:
+            cores[part.name] = max(part.cores, cores.get(part.name, 0.0))
     names = _names(known)
-    confined = dict.fromkeys(part.name for usage in known for part in usage.parts if part.cores < usage.host_cores)
-    return [_cells(usage, names, confined) for usage in usages]
+    cells = [{} if usage is None else _cells(usage, names, cores, host) for usage in usages]
+    columns = dict.fromkeys(name for own in cells for name in own)
+    return [{**columns, **own} for own in cells]
 
 
-def _cells(usage: Usage | None, names: dict[str, str], confined: Collection[str]) -> dict[str, float | None]:
-    keys = [f"utilization_{_HOST}", f"servers_{_HOST}"]
-    keys += [f"utilization_{label} thread" for label in names.values()]
-    keys += [f"{what}_{names[name]} CPU" for name in confined for what in ("utilization", "servers")]
-    cells: dict[str, float | None] = dict.fromkeys(keys)
-    if usage is None:
-        return cells
+def _cells(usage: Usage, names: Mapping[str, str], cores: Mapping[str, float], host: str) -> dict[str, float | None]:
+    cells: dict[str, float | None] = {}
     # Processors that other programs fill show nothing about the system.
-    is_own = usage.others < OUTSIDERS_DECISIVE
-    if is_own:
-        cells[f"utilization_{_HOST}"], cells[f"servers_{_HOST}"] = round(usage.host_busy, 4), float(usage.host_cores)
-    for part in usage.parts:
+    if usage.host_cores is not None and usage.sees_system and usage.others < OUTSIDERS_DECISIVE:
+        cells |= {f"utilization_{host}": round(usage.host_busy, 4), f"servers_{host}": float(usage.host_cores)}
+    # A part without processes has ended.
+    for part in (part for part in usage.parts if part.processes):
+        thread = round(usage.thread_busy(part), 4)
+        own_cores = None if part.cores is None else cores[part.name]
+        busy = 0.0 if own_cores is None else round(usage.busy(part, own_cores), 4)
+        if part.name == GENERATOR:
+            cells[f"utilization_{GENERATOR}"] = max(thread, busy)
+            continue
         label = names[part.name]
-        # A part without processes has ended.
-        if part.processes:
-            # A thread that waits for full processors waits for another station.
-            waits = not (is_own and usage.host_busy >= SATURATED)
-            cells[f"utilization_{label} thread"] = round(usage.thread_busy(part, waits=waits), 4)
-        if part.processes and part.name in confined:
-            cells[f"utilization_{label} CPU"], cells[f"servers_{label} CPU"] = round(usage.busy(part), 4), part.cores
+        cells[f"utilization_{label} thread"] = thread
+        if own_cores is not None and (usage.host_cores is None or own_cores < usage.host_cores):
+            cells |= {f"utilization_{label} CPU": busy, f"servers_{label} CPU": own_cores}
     return cells
 
 
 def _names(usages: Sequence[Usage]) -> dict[str, str]:
-    """By part, the name of its stations."""
-    parts: dict[str, list[Part]] = {}
-    for usage in usages:
-        for part in usage.parts:
-            parts.setdefault(part.name, []).append(part)
+    """By part of the system, the name of its stations."""
+    busiest: dict[str, dict[str, float]] = {}
+    for part in (part for usage in usages for part in usage.parts if part.name != GENERATOR):
+        used_s = busiest.setdefault(part.name, {})
+        for process in part.processes[:1]:
+            used_s[process.name] = used_s.get(process.name, 0.0) + process.thread_cpu_s
     found: dict[str, str] = {}
-    for name, some in parts.items():
-        label = GENERATOR if name == GENERATOR else some[0].label or _busiest(some) or name
+    for name, used_s in busiest.items():
+        label = max(used_s, key=lambda process: used_s[process], default=name)
         # A system's process may have a name such as "client".
-        if name != GENERATOR and kind_by_name(f"{label} thread") != "station":
+        if kind_by_name(f"{label} thread") != "station":
             label = f"the system's {label}"
         found[name] = f"{label} ({name})" if label in found.values() else label
     return found
-
-
-def _busiest(parts: Sequence[Part]) -> str:
-    used_s: defaultdict[str, float] = defaultdict(float)
-    for part in parts:
-        for process in part.processes:
-            used_s[process.name] += process.cpu_s
-    return max(used_s, key=lambda name: used_s[name], default="")

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from knee import verdict
     from knee.answers.find import Found
     from knee.check import Findings
-    from knee.find.template import Template
     from knee.lab.watch import Watched
 
 
@@ -92,6 +91,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     host, command = LocalHost(), shlex.join(words)
     about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
     folder = SearchFolder.create(Path(options.runs_dir), about)
+    ended_parts: set[str] = set()
     generator = Generator(host, template, folder, options.seconds, budget_s, options.tool, watched=watched)
 
     def measure(clients: int, is_scout: bool) -> Result:
@@ -101,6 +101,10 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         if not is_scout:
             folder.write_table(check.table(generator.results))
             live.update()
+        for part in () if result.usage is None else result.usage.parts:
+            if not part.count and part.name in watched and part.name not in ended_parts:
+                ended_parts.add(part.name)
+                _report(f"{part.name}: its processes have ended, and no longer count")
         return result
 
     def so_far() -> tuple[verdict.Findings, str] | None:
@@ -119,9 +123,9 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         with live:
             if system is not None:
                 generator.system = system.start(host, folder)
-                watched["system"] = watch.Tree((generator.system.pid,))
+                _watch_place(watched, system.place, generator.system.pid)
             elif not watched:
-                _watch_place(template, watched)
+                _watch_place(watched, template.place)
             ended = search.go()
     except KeyboardInterrupt:
         _report(f"interrupted; {_kept(generator.results, folder)}")
@@ -139,19 +143,17 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
 
 
-def _watch_place(template: Template, watched: dict[str, Watched]) -> None:
-    """Watch the processes that listen at the command's address, or report the reason against it."""
+def _watch_place(watched: dict[str, Watched], place: tuple[str, int] | None, *started: int) -> None:
+    """Watch the system that Knee started, or that listens at a host and port, or report the reason against it."""
     from knee.lab import watch
 
-    place = template.place
-    if place is None or not watch.is_here(place[0]):
-        where = "the command has no URL or HOST:PORT" if place is None else f"{place[0]} is another machine"
-        _report(f"the system's processors are not watched: {where}; add --watch port:NUMBER for a local system")
-    elif pids := watch.listening(place[1]):
-        watched["system"] = watch.Tree(pids)
-    else:
-        what = f"no process that this user may see listens at port {place[1]}"
-        _report(f"the system's processors are not watched: {what}; add --watch pid:NUMBER, or run as its user")
+    try:
+        if place is None:
+            raise SpecError("the command has no URL or HOST:PORT; add --watch port:NUMBER for a local system")
+        watched["system"] = found = watch.at(*place, *started)
+        _report(f"watches {found} at port {place[1]}{'' if started else '; --watch changes it'}")
+    except SpecError as error:
+        _report(f"the system's processors are not watched: {error}")
 
 
 def _conclude(found: Findings, command: str, folder: SearchFolder, *, as_json: bool) -> str | None:

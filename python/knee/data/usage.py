@@ -24,16 +24,13 @@ _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """A process: its CPU time, and that of its busiest thread, which also waited `thread_wait_s` for a processor, and
-    slept `thread_sleeps` times; None if the kernel does not count them."""
+    """A process: its CPU time, and that of its busiest thread."""
 
     name: str
     pid: int
     cpu_s: float
     threads: int
     thread_cpu_s: float
-    thread_wait_s: float
-    thread_sleeps: int | None
 
 
 @dataclass(frozen=True)
@@ -41,65 +38,72 @@ class Part:
     """A watched part.
 
     name       GENERATOR, "system" for a system that Knee started or found by its URL, or the target of --watch
-    label      the name of its stations; empty if that of its busiest process is better
     cpu_s      CPU time of all its processes
-    cores      processors that it may use, which a quota makes a fraction
+    cores      processors that it may use, which a quota makes a fraction; None if unknown
     count      number of its processes
-    processes  the busiest processes
+    processes  those with the busiest threads, the busiest first
     """
 
     name: str
-    label: str
     cpu_s: float
-    cores: float
+    cores: float | None
     count: int
     processes: tuple[ProcessUse, ...]
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Use of the machine over `seconds`: CPU time of all programs, time that the hypervisor took, and of each part."""
+    """Use of the machine over `seconds`.
+
+    host_cpu_s    CPU time of all programs
+    host_irq_s    time of interrupts
+    host_steal_s  time that the hypervisor took
+    host_cores    processors; None if Knee may use only some of them, and shares of the machine are then 0
+    """
 
     seconds: float
     host_cpu_s: float
+    host_irq_s: float
     host_steal_s: float
-    host_cores: int
+    host_cores: int | None
     parts: tuple[Part, ...]
 
     @property
     def host_busy(self) -> float:
         """Busy share of the processors. Stolen time is not capacity."""
-        return _share(self.host_cpu_s, self.host_cores * self.seconds - self.host_steal_s)
+        return _share(self.host_cpu_s + self.host_irq_s, (self.host_cores or 0) * self.seconds - self.host_steal_s)
 
     @property
     def generator(self) -> float:
         """Share of the machine's processors that the load generator took."""
-        return sum(self._of_host(part.cpu_s) for part in self.parts if part.name == GENERATOR)
+        return self._of_host(sum(part.cpu_s for part in self.parts if part.name == GENERATOR))
+
+    @property
+    def system(self) -> float:
+        """Share of the machine's processors that the system's parts took."""
+        return self._of_host(sum(part.cpu_s for part in self.parts if part.name != GENERATOR))
+
+    @property
+    def sees_system(self) -> bool:
+        """Whether a part of the system has processes."""
+        return any(part.processes for part in self.parts if part.name != GENERATOR)
 
     @property
     def others(self) -> float:
         """Share of the machine's processors that programs outside the parts took; 0 if no part is a system's."""
-        if all(part.name == GENERATOR for part in self.parts):
-            return 0.0
-        return self._of_host(self.host_cpu_s - sum(part.cpu_s for part in self.parts))
+        outside_s = self.host_cpu_s - sum(part.cpu_s for part in self.parts)
+        return self._of_host(outside_s) if self.sees_system else 0.0
 
     def _of_host(self, cpu_s: float) -> float:
-        return _share(cpu_s, self.host_cores * self.seconds)
+        return _share(cpu_s, (self.host_cores or 0) * self.seconds)
 
-    def busy(self, part: Part) -> float:
+    def busy(self, part: Part, cores: float) -> float:
         """Busy share of the processors that a part may use."""
-        return _share(part.cpu_s, part.cores * self.seconds)
+        return _share(part.cpu_s, cores * self.seconds)
 
-    def thread_busy(self, part: Part, *, waits: bool) -> float:
-        """Busy share of the busiest thread of a part; with `waits`, its waits for a processor included."""
-        return max((_share(self._held_s(each, waits), self.seconds) for each in part.processes), default=0.0)
-
-    def _held_s(self, process: ProcessUse, waits: bool) -> float:
-        """Time in which the busiest thread ran or, with `waits`, was ready to run. The kernel counts a wait only at its
-        end, but a thread that never slept was ready all the time."""
-        if waits and process.thread_cpu_s > 0 and process.thread_sleeps == 0:
-            return self.seconds
-        return process.thread_cpu_s + (process.thread_wait_s if waits else 0.0)
+    def thread_busy(self, part: Part) -> float:
+        """Busy share of the busiest thread of a part."""
+        return _share(part.processes[0].thread_cpu_s if part.processes else 0.0, self.seconds)
 
     def to_json(self) -> str:
         """The text of a file."""
@@ -128,10 +132,8 @@ def _usage(text: Mapping[str, Any]) -> Usage:
         for part in text["parts"]
     )
     found = Usage(**{**text, "parts": parts})
-    numbers = [found.seconds, found.host_cores, found.host_busy]
-    numbers += [
-        number for part in parts for number in (part.cores, found.busy(part), found.thread_busy(part, waits=True))
-    ]
-    if not (all(map(math.isfinite, numbers)) and min(found.seconds, *(part.cores for part in parts)) > 0):
+    times = [found.host_busy, *(part.cpu_s for part in parts), *map(found.thread_busy, parts)]
+    amounts = [found.seconds, found.host_cores, *(part.cores for part in parts)]
+    if not (all(map(math.isfinite, times)) and all(each is None or 0 < each < math.inf for each in amounts)):
         raise ValueError("no time, or no processor")
     return found

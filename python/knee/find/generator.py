@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from knee.check.rules import findings_of
 from knee.data.foreign import Result, read
 from knee.data.search_folder import SearchFolder
-from knee.data.usage import GENERATOR
+from knee.data.usage import GENERATOR, Usage
 from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
 from knee.find.search import ExitError, Spent
-from knee.find.template import Template
+from knee.find.template import PORTS, Template
 from knee.lab.command import Command, tied
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost, answers
@@ -75,9 +77,11 @@ class Generator:
         argv = self.template.argv(clients, seconds, str(file))
         remedy = f"check the command: {shlex.join(argv)}"
         process = self.host.start(Command(argv[0], "load", (*tied(), *argv)), output, log, lambda *_: None)
-        meter = Meter({**self.watched, GENERATOR: Tree((process.pid,))}, seconds)
-        meter.start()
+        meter = Meter({GENERATOR: Tree((psutil.Process(process.pid),)), **self.watched}, seconds)
         failure: ProcessError | None = None
+        usage: Usage | None = None
+        if not is_scout:
+            meter.start()
         try:
             # The last run may exceed the budget by its own length.
             if process.wait(seconds + min(seconds + _LATE_S, self.budget_s - began_s)):
@@ -86,7 +90,8 @@ class Generator:
             process.stop(GRACE_S)
             failure = ProcessError(f"{error}; {remedy}")
         finally:
-            usage = meter.stop()
+            if not is_scout:
+                usage = meter.stop()
         process.check()
         if self.system is not None and self.system.poll() is not None:
             raise KneeError(f"the system ended: {self.system.describe()}")
@@ -141,13 +146,18 @@ class System:
             raise SpecError(f"--system {text!r}: expected a command, with closed quotes") from None
         system = cls((str(find_foreign(name, name)), *words), ready)
         try:
-            place = urlsplit(ready if system.asks == "http" else f"//{ready}")
-            is_place = bool(place.hostname) and (place.port is not None or system.asks == "http")
-        except ValueError:
+            is_place = bool(system.place[0])
+        except (KeyError, ValueError):
             is_place = False
         if not is_place:
             raise SpecError(f"--ready {ready}: expected a URL or HOST:PORT, such as 127.0.0.1:8080")
         return system
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port of the address."""
+        url = urlsplit(self.ready if self.asks == "http" else f"//{self.ready}")
+        return url.hostname or "", url.port or PORTS[url.scheme]
 
     @property
     def asks(self) -> str:

@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(r"\{(clients|seconds|output)\}")
 _URL = re.compile(r"https?://[^\s'\"]+")
 _ANY_URL = re.compile(r"\w+://[^\s'\"]+")
 _PLACE = re.compile(r"(?:^|[=\s])(\[[\da-fA-F:]+\]|[\w.-]*[a-zA-Z.][\w.-]*):(\d{1,5})(?=[\s'\"]|$)")
-_PORTS = {"http": 80, "https": 443, "redis": 6379, "postgres": 5432, "postgresql": 5432}
+PORTS = {"http": 80, "https": 443, "redis": 6379, "postgres": 5432, "postgresql": 5432}
 
 SHARES = {"%": 0.01, "": 1.0}
 TIMES_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -41,20 +41,23 @@ class Template:
 
     @property
     def url(self) -> str | None:
-        """The first URL in the command."""
-        return next((found[0] for word in self.words if (found := _URL.search(word))), None)
+        """The first URL in the command; a word that is itself a URL ranks before the others."""
+        return next((found[0] for word in self._addresses_first() if (found := _URL.search(word))), None)
 
     @property
     def place(self) -> tuple[str, int] | None:
-        """Host and port of the first URL with a known port, or else of the first HOST:PORT."""
-        for url in (found[0] for word in self.words for found in _ANY_URL.finditer(word)):
+        """Host and port of the first URL with a known port, in the same order, or else of the first HOST:PORT."""
+        for url in (found[0] for word in self._addresses_first() for found in _ANY_URL.finditer(word)):
             with suppress(ValueError):
                 parts = urlsplit(url)
-                port = parts.port or _PORTS.get(parts.scheme)
+                port = parts.port or PORTS.get(parts.scheme)
                 if parts.hostname and port:
                     return parts.hostname, port
         found = next((found for word in self.words if (found := _PLACE.search(word))), None)
         return None if found is None else (found[1].strip("[]"), int(found[2]))
+
+    def _addresses_first(self) -> list[str]:
+        return sorted(self.words, key=lambda word: not _ANY_URL.fullmatch(word))
 
     def argv(self, clients: int, seconds: int, output: str) -> tuple[str, ...]:
         """The command for a load."""

@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,9 @@ import psutil
 
 from knee.data.usage import Part, ProcessUse, Usage
 from knee.errors import SpecError
-from knee.lab.probe import Thread, host_totals, threads_of
+from knee.lab.probe import Thread, threads_of
+from knee.machine.groups import ROOT, groups_of
 
-_CGROUPS = Path("/sys/fs/cgroup")
 _STEADY = (0.25, 0.95)
 """The steady part of a load, as shares of its length: clients connect before it."""
 _BEFORE = 0.1
@@ -29,46 +29,42 @@ _BEFORE = 0.1
 _STEADY_MIN = 0.2
 """A shorter steady part is taken from the end of the run instead."""
 _SAMPLES = 20
-_PERIOD_MIN_S = 0.1
+_PERIOD_MIN_S = 0.25
 _PROCESSES_KEPT = 5
-_PID_DIGITS = 9
+_BEYOND = 1.05
+"""A part that used more than this multiple of its processors has others."""
+_FORWARDERS = ("docker-proxy", "init", "kubectl", "rootlesskit", "rootlessport", "ssh", "systemd")
+_ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Watched(Protocol):
-    """Processes of a part of the system.
-
-    name  the part's name; empty if that of its busiest process is better
-    """
-
-    @property
-    def name(self) -> str: ...
+    """Processes of a part of the system."""
 
     def members(self) -> list[psutil.Process]:
         """Its living processes."""
-
-    def cpu_s(self) -> float | None:
-        """CPU time of all its processes, ended ones included; None if only that of each process is known."""
 
 
 @dataclass(frozen=True)
 class Tree:
     """Processes with their descendants."""
 
-    roots: tuple[int, ...]
-    name: str = ""
+    roots: tuple[psutil.Process, ...]
 
     def members(self) -> list[psutil.Process]:
         """See Watched."""
-        found: dict[int, psutil.Process] = {}
-        for pid in self.roots:
+        found = [root for root in self.roots if root.is_running()]
+        for root in self.roots:
             with suppress(psutil.Error):
-                root = psutil.Process(pid)
-                found |= {each.pid: each for each in (root, *root.children(recursive=True))}
-        return list(found.values())
+                found += root.children(recursive=True)
+        return list(dict.fromkeys(found))
 
-    def cpu_s(self) -> float | None:
-        """See Watched."""
-        return None
+    def __str__(self) -> str:
+        """`nginx (pid 12, 13)`."""
+        pids: dict[str, list[str]] = {}
+        for root in self.roots:
+            with suppress(psutil.Error):
+                pids.setdefault(root.name(), []).append(str(root.pid))
+        return " and ".join(f"{name} (pid {', '.join(some)})" for name, some in pids.items())
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,6 @@ class Cgroup:
     """The processes of a control group and of the groups below: a systemd unit, or a container."""
 
     path: Path
-
-    @property
-    def name(self) -> str:
-        """See Watched."""
-        return self.path.name
 
     def members(self) -> list[psutil.Process]:
         """See Watched."""
@@ -92,93 +83,125 @@ class Cgroup:
                         found.append(psutil.Process(int(pid)))
         return found
 
-    def cpu_s(self) -> float | None:
-        """See Watched. Only version 2 counts it there."""
-        with suppress(OSError):
-            for line in (self.path / "cpu.stat").read_text(encoding="ascii").splitlines():
-                if line.startswith("usage_usec "):
-                    return int(line.split()[1]) / 1e6
-        return None
-
 
 def parse(text: str) -> Watched:
-    """A target of `--watch`. Raises SpecError if it does not exist, or has another form."""
+    """A target of `--watch`. Raises SpecError if it does not exist, contains Knee, or has another form."""
+    found = _parse(text)
+    if psutil.Process() in found.members():
+        raise SpecError(f"--watch {text}: contains Knee itself; name the system's processes alone")
+    return found
+
+
+def _parse(text: str) -> Watched:
     kind, _, name = text.partition(":")
-    if kind in ("pid", "port") and name.isdecimal():
-        if kind == "port":
-            if not (roots := listening(int(name))):
-                raise SpecError(f"--watch {text}: no process that this user may see listens there; start it first")
-            return Tree(roots)
-        if len(name) > _PID_DIGITS or not psutil.pid_exists(int(name)):
-            raise SpecError(f"--watch {text}: no such process; start it first")
-        return Tree((int(name),))
-    if kind == "unit" and re.fullmatch(r"[\w:.@\\-]+", name):
-        groups = [each for each in sorted(_CGROUPS.rglob(name)) if (each / "cgroup.procs").is_file()]
-        if not groups:
-            raise SpecError(f"--watch {text}: no such unit runs: systemctl status {name} shows its state")
-        return Cgroup(groups[0])
+    if kind == "port" and name.isdecimal():
+        if not (roots := listening(int(name))):
+            raise SpecError(f"--watch {text}: no process that this user may see listens there; start it first")
+        return Tree(roots)
+    if kind == "pid" and name.isdecimal():
+        with suppress(psutil.Error, ValueError):
+            return Tree((psutil.Process(int(name)),))
+        raise SpecError(f"--watch {text}: no such process; start it first")
+    if kind == "unit" and re.fullmatch(r"[\w@\\-][\w:.@\\-]*", name):
+        for found in (path for each in (name, f"{name}.service") for path in sorted(ROOT.rglob(each))):
+            if (found / "cgroup.procs").is_file():
+                return Cgroup(found)
+        raise SpecError(f"--watch {text}: no such unit runs: systemctl status {name} shows its state")
     if kind == "cgroup" and name:
-        below = name.removeprefix(str(_CGROUPS)).lstrip("/")
-        for top in (_CGROUPS, _CGROUPS / "unified"):
+        below = name.removeprefix(str(ROOT)).lstrip("/")
+        for top in (ROOT, ROOT / "unified"):
             if (top / below / "cgroup.procs").is_file():
                 return Cgroup(top / below)
-        raise SpecError(f"--watch {text}: no such group below {_CGROUPS}: /proc/PID/cgroup shows that of a process")
+        raise SpecError(f"--watch {text}: no such group below {ROOT}: /proc/PID/cgroup shows that of a process")
     raise SpecError(f"--watch {text}: expected pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH")
 
 
-def listening(port: int) -> tuple[int, ...]:
-    """The processes that listen at a TCP port, each without its parents of the same name, such as a master process.
-    Empty if none does, or if this user may not see it."""
+def at(host: str, port: int, *started: int) -> Tree:
+    """The processes that Knee started for a system, and those that listen at its host and port.
+
+    Raises SpecError if there are none, or if they are not the system.
+    """
+    addresses = addresses_here(host)
+    roots = list(listening(port, addresses)) if addresses else []
+    for pid in started:
+        with suppress(psutil.Error):
+            roots.insert(0, psutil.Process(pid))
+    if not roots and not addresses:
+        raise SpecError(f"{host} is another machine; add --watch port:NUMBER for a local system")
+    if not roots:
+        what = f"no process that this user may see listens at port {port}"
+        raise SpecError(f"{what}; add --watch pid:NUMBER, or run as its user")
+    found = Tree(tuple(dict.fromkeys(roots)))
+    if psutil.Process() in found.members():
+        raise SpecError(f"{found} contains Knee itself; add --watch pid:NUMBER")
+    return found
+
+
+def listening(port: int, addresses: Collection[str] = ()) -> tuple[psutil.Process, ...]:
+    """The processes that listen at a TCP port of these addresses, or of any. An ancestor with the same name, such as a
+    master process, stands for its descendants. Empty if none listens, or if this user may not see it. Raises SpecError
+    for a process that only forwards."""
+    found: list[psutil.Process] = []
     with suppress(psutil.Error):
-        found = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-        pids = {each.pid for each in found if each.laddr and each.laddr.port == port}
-        return tuple(sorted({_master(pid) for pid in pids if pid}))
-    return ()
+        for each in psutil.net_connections("tcp"):
+            if each.status != psutil.CONN_LISTEN or not each.laddr or each.laddr.port != port or not each.pid:
+                continue
+            if not addresses or each.laddr.ip.removeprefix("::ffff:") in (*addresses, *_ANY_ADDRESS):
+                with suppress(psutil.NoSuchProcess):
+                    found.append(_master(psutil.Process(each.pid)))
+    for process in found:
+        with suppress(psutil.Error):
+            if process.name() in _FORWARDERS:
+                raise SpecError(f"port {port}: {process.name()} only forwards; add --watch cgroup:PATH")
+    return tuple(sorted(set(found), key=lambda process: process.pid))
 
 
-def _master(pid: int) -> int:
+def _master(process: psutil.Process) -> psutil.Process:
     """The furthest ancestor with the same name that did not start Knee."""
     with suppress(psutil.Error):
-        process, own = psutil.Process(pid), psutil.Process()
+        own = psutil.Process()
         beyond = {own, *own.parents()}
         while (parent := process.parent()) and parent not in beyond and parent.name() == process.name():
             process = parent
-        return process.pid
-    return pid
+    return process
 
 
-def is_here(host: str) -> bool:
-    """Whether a host name is this machine's."""
-    own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+def addresses_here(host: str) -> frozenset[str]:
+    """The addresses of a host name, if all are this machine's; otherwise none."""
+    own = {each.address.partition("%")[0] for addresses in psutil.net_if_addrs().values() for each in addresses}
     try:
-        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
+        found = {str(each[4][0]).partition("%")[0] for each in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
-        return False
-    return all(address in own or ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)
+        return frozenset()
+    is_here = all(each in own or ipaddress.ip_address(each).is_loopback for each in found)
+    return frozenset(found) if is_here else frozenset()
 
 
 @dataclass(frozen=True)
 class _Process:
+    """The counters of a process; `quota` in processors, and `allowed` those that each thread may use."""
+
     name: str
     cpu_s: float
+    quota: float
     threads: Mapping[int, Thread]
+    allowed: Mapping[int, Collection[int]]
 
 
-@dataclass(frozen=True)
-class _State:
-    """The counters of a part, with the processes by their identity."""
-
-    cpu_s: float | None
-    processes: Mapping[psutil.Process, _Process]
+_State = Mapping[psutil.Process, _Process]
+_Sample = tuple[float, Mapping[str, float], Mapping[str, _State]]
+"""The time, the counters of the machine, and the states of the parts."""
 
 
 class Meter:
-    """Reads the counters of parts during a run of about `seconds`, from `start` to `stop`."""
+    """Reads the counters of parts during a run of about `seconds`, from `start` to `stop`. A process counts for the
+    first of the parts that have it, and Knee's own for none."""
 
     def __init__(self, parts: Mapping[str, Watched], seconds: float) -> None:
         self._parts = parts
         self._seconds = seconds
-        self._samples: list[tuple[float, Mapping[str, float], dict[str, _State]]] = []
+        self._samples: list[_Sample] = []
+        self._failure: Exception | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
 
@@ -188,32 +211,48 @@ class Meter:
         self._thread.start()
 
     def stop(self) -> Usage | None:
-        """End, and return the use between the first and the last sample of the steady part; None if it has fewer."""
+        """End, and return the use between the first and the last sample of the steady part; None if it has fewer.
+        Raises the error that ended the samples."""
         elapsed_s = time.monotonic() - self._began_s
         self._stopping.set()
         self._thread.join()
+        if self._failure is not None:
+            raise self._failure
         begin_s, end_s = _steady(elapsed_s, min(self._seconds, elapsed_s))
         steady = [sample for sample in self._samples if begin_s <= sample[0] - self._began_s <= end_s]
         if len(steady) < 2:
             return None
-        (first_s, host, _), (last_s, host_last, _) = steady[0], steady[-1]
-        grown = {name: host_last[name] - host[name] for name in ("cpu_user_s", "cpu_system_s", "cpu_steal_s")}
-        states = {name: [states[name] for _, _, states in steady] for name in self._parts}
-        return Usage(
-            seconds=last_s - first_s,
-            host_cpu_s=grown["cpu_user_s"] + grown["cpu_system_s"],
-            host_steal_s=grown["cpu_steal_s"],
-            host_cores=int(host_last["cpu_count"]),
-            parts=tuple(_part(name, self._parts[name].name, of) for name, of in states.items()),
+        (first_s, first, _), (last_s, last, _) = steady[0], steady[-1]
+        seconds = last_s - first_s
+        user, nice, system, irq, softirq, steal = (
+            last[name] - first[name] for name in ("user", "nice", "system", "irq", "softirq", "steal")
         )
+        parts = (_part(name, [states[name] for _, _, states in steady], seconds) for name in self._parts)
+        return Usage(seconds, user + nice + system, irq + softirq, steal, host_cores(), tuple(parts))
 
     def _sample_until_stopped(self) -> None:
-        period_s = max(_PERIOD_MIN_S, self._seconds / _SAMPLES)
-        while not self._stopping.wait(period_s):
-            before_s = time.monotonic()
-            states = {name: _state(part) for name, part in self._parts.items()}
-            host = host_totals()
-            self._samples.append(((before_s + time.monotonic()) / 2, host, states))
+        try:
+            while not self._stopping.wait(max(_PERIOD_MIN_S, self._seconds / _SAMPLES)):
+                self._samples.append(self._sample())
+        except Exception as error:
+            self._failure = error
+
+    def _sample(self) -> _Sample:
+        before_s = time.monotonic()
+        claimed, states = {os.getpid()}, {}
+        for name, part in self._parts.items():
+            members = [each for each in part.members() if each.pid not in claimed]
+            claimed |= {each.pid for each in members}
+            states[name] = _state(members)
+        host = psutil.cpu_times()._asdict()
+        return (before_s + time.monotonic()) / 2, host, states
+
+
+def host_cores() -> int | None:
+    """The processors of this machine; None if Knee may use only some of them."""
+    count = psutil.cpu_count() or 1
+    quota = quota_of(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    return None if min(len(os.sched_getaffinity(0)), quota) < count else count
 
 
 def _steady(elapsed_s: float, load_s: float) -> tuple[float, float]:
@@ -227,62 +266,52 @@ def _steady(elapsed_s: float, load_s: float) -> tuple[float, float]:
     return begin_s, end_s
 
 
-def _state(part: Watched) -> _State:
-    processes = {}
-    for process in part.members():
+def _state(members: Sequence[psutil.Process]) -> _State:
+    found, quotas = {}, dict[str, float]()
+    for process in members:
         with suppress(psutil.Error, OSError), process.oneshot():
-            times = process.cpu_times()
-            processes[process] = _Process(process.name(), times.user + times.system, threads_of(process))
-    return _State(part.cpu_s(), processes)
+            times, threads = process.cpu_times(), threads_of(process)
+            groups = Path(f"/proc/{process.pid}/cgroup").read_text(encoding="utf-8")
+            if groups not in quotas:
+                quotas[groups] = quota_of(groups)
+            allowed = {number: _affinity(number) for number in threads}
+            found[process] = _Process(process.name(), times.user + times.system, quotas[groups], threads, allowed)
+    return found
 
 
-def _part(name: str, label: str, states: Sequence[_State]) -> Part:
-    """The use of a part between its first and its last state. A process that ended between counts up to its end."""
-    first, last = states[0], states[-1]
-    latest = {process: use for state in states for process, use in state.processes.items()}
-    uses = []
-    for process, use in latest.items():
-        before = first.processes.get(process)
-        grown = [
-            thread.since(None if before is None else before.threads.get(number))
-            for number, thread in use.threads.items()
-        ]
-        busiest = max(grown, key=lambda thread: thread.cpu_s, default=Thread(0.0, 0.0, 0.0))
-        wait_s = 0.0 if math.isnan(busiest.wait_s) else busiest.wait_s
-        # A thread that began between may have waited before.
-        is_whole = before is not None and not math.isnan(busiest.wakeups)
-        sleeps = round(busiest.wakeups) if is_whole else None
-        cpu_s = use.cpu_s - (0.0 if before is None else before.cpu_s)
-        uses.append(ProcessUse(use.name, process.pid, cpu_s, len(use.threads), busiest.cpu_s, wait_s, sleeps))
-    uses.sort(key=lambda use: -use.cpu_s)
+def _affinity(thread: int) -> Collection[int]:
+    with suppress(OSError):
+        return os.sched_getaffinity(thread)
+    return ()
+
+
+def _part(name: str, states: Sequence[_State], seconds: float) -> Part:
+    """The use of a part over some states. A process counts from the first to the last of them that has it."""
+    first = {process: use for state in reversed(states) for process, use in state.items()}
+    uses, allowed, quotas = [], set[int](), set[float]()
+    for process, use in {process: use for state in states for process, use in state.items()}.items():
+        before = first[process]
+        grown = {number: thread.since(before.threads.get(number)).cpu_s for number, thread in use.threads.items()}
+        busy = [number for number, cpu_s in grown.items() if cpu_s > 0]
+        allowed.update(*(use.allowed[number] for number in busy))
+        quotas |= {use.quota} if busy else set()
+        top_s = max(grown.values(), default=0.0)
+        uses.append(ProcessUse(use.name, process.pid, use.cpu_s - before.cpu_s, len(use.threads), top_s))
+    uses.sort(key=lambda use: -use.thread_cpu_s)
     cpu_s = sum(use.cpu_s for use in uses)
-    if first.cpu_s is not None and last.cpu_s is not None:
-        cpu_s = last.cpu_s - first.cpu_s
-    cores, count = _cores(list(last.processes)), len(last.processes)
-    return Part(name, label, cpu_s, cores, count, tuple(uses[:_PROCESSES_KEPT]))
+    # Processes of groups with other quotas share no set of processors.
+    cores = min(float(len(allowed)), *quotas) if len(quotas) == 1 else 0.0
+    is_known = cores > 0 and cpu_s <= _BEYOND * cores * seconds
+    return Part(name, cpu_s, cores if is_known else None, len(states[-1]), tuple(uses[:_PROCESSES_KEPT]))
 
 
-def _cores(processes: Sequence[psutil.Process]) -> float:
-    """Processors that some processes may use: those that they may run on, or the quota of the group of one."""
-    allowed: set[int] = set()
+def quota_of(groups: str, root: Path = ROOT) -> float:
+    """The smallest quota in processors of a process's groups; infinite without one. `groups` is the text of
+    /proc/PID/cgroup, and `root` the folder of all groups."""
     quota = math.inf
-    for process in processes:
-        with suppress(psutil.Error, OSError):
-            allowed.update(process.cpu_affinity() or ())
-    for process in processes[:1]:
-        with suppress(OSError):
-            quota = quota_of(Path(f"/proc/{process.pid}/cgroup").read_text(encoding="ascii"), _CGROUPS)
-    return min(float(len(allowed) or os.cpu_count() or 1), quota)
-
-
-def quota_of(groups: str, top: Path) -> float:
-    """The smallest quota in processors of a process's groups of version 2 (cgroups(7)); infinite without one. `groups`
-    is the text of /proc/PID/cgroup, and `top` the root of the groups."""
-    path = next((line[3:] for line in groups.splitlines() if line.startswith("0::")), "/")
-    group = Path(f"{top}{path}")
-    quota = math.inf
-    for each in (group, *group.parents):
-        with suppress(OSError, ValueError):
-            limit, period, *_ = (each / "cpu.max").read_text(encoding="ascii").split()
-            quota = min(quota, int(limit) / int(period))
+    for controller, files in (("", ("cpu.max",)), ("cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
+        for group in groups_of(groups, controller, root):
+            with suppress(OSError, ValueError):
+                limit, period = " ".join((group / file).read_text(encoding="ascii") for file in files).split()
+                quota = min(quota, int(limit) / int(period) if int(limit) > 0 else math.inf)
     return quota
