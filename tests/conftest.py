@@ -30,6 +30,24 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ.setdefault("KNEE_BIN_DIR", str(REPOSITORY / "target" / "debug"))
 
 
+LONGEST = ("test_cluster.py", "test_emulated.py", "test_memory.py", "test_find.py")
+"""The modules that take longest. Each begins on a process of its own, so that none is the last to run."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Each process gets an equal part of the list; later, idle ones take the end of another's part.
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for i, name in enumerate(LONGEST):
+        parts[i % processes] += [item for item in items if item.path.name == name]
+    others = [item for item in items if item.path.name not in LONGEST]
+    for i, part in enumerate(parts):
+        free = -(-len(items) // processes) - len(part) if i < processes - 1 else len(others)
+        part += others[: max(0, free)]
+        del others[: max(0, free)]
+    items[:] = [item for part in parts for item in part]
+
+
 @pytest.fixture
 def repository() -> Path:
     """The root of the checkout."""

@@ -48,7 +48,7 @@ FIRST = ("clients", "middleware-0", "store-0")
 """The machines of most tests."""
 PROGRAMS = ("memcached", "knee-load", "knee-proxy", "knee-kv", "knee-queue", "postgres")
 
-SOAKED = pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak ends the lab and an agent as well")
+SOAKED = pytest.mark.skipif("KNEE_SOAK" not in os.environ, reason="make soak ends more parts of a cluster")
 IMPATIENT = "from knee.lab.hosts import cluster; cluster._REPLACEMENT_S = 2; "
 
 
@@ -302,15 +302,13 @@ def test_queue_has_its_database_on_a_worker(machines: Machines) -> None:
         "store.memory_mb=16",
         "store.cpus=1",
         "store.indexes=arrival",
-        # A busy machine takes seconds for the looks at the workers below.
-        "measure.seconds=6",
+        "measure.seconds=4",
         "measure.repetitions=1",
         experiment="queue-one-server",
         short=(),
     )
-    wait_until(
-        lambda: running.poll() is not None or bool(machines.programs("middleware-0")), "the middleware runs", PATIENCE_S
-    )
+    # Programs also start for a moment to print their versions.
+    machines.wait_for_load()
     names = {name: {each.name() for each in machines.programs(name)} for name in ("middleware-0", "store-0")}
     modes = {file.stat().st_mode & 0o777 for file in machines.on_disk("middleware-0", "password")}
     database = machines.on_disk("store-0", "data/store-0/PG_VERSION")
@@ -417,6 +415,7 @@ def test_worker_without_a_replacement_is_named(machines: Machines) -> None:
     wait_until(lambda: all(map(is_gone, ended)), "all programs have ended", PATIENCE_S)
 
 
+@SOAKED
 def test_worker_that_returns_at_its_address_takes_its_host(machines: Machines) -> None:
     port = machines.fix_port("store-0")
     running = machines.lab("measure.seconds=6")
@@ -442,6 +441,7 @@ STEPPING = (
 """The lab's clock steps by a second after the first program has started."""
 
 
+@SOAKED
 def test_clock_that_steps_between_runs_ends_the_lab(machines: Machines) -> None:
     running = machines.lab("measure.repetitions=2", "measure.seconds=3", before=STEPPING)
     _, said = running.communicate(timeout=PATIENCE_S)
@@ -522,6 +522,7 @@ def test_host_of_a_later_point_without_a_worker_is_named_before_the_first(machin
     assert not list(machines.folder.glob("runs/*/*"))
 
 
+@SOAKED
 def test_lost_scheduler_ends_the_programs_and_the_lab(machines: Machines) -> None:
     running = machines.lab("measure.seconds=60")
     machines.wait_for_load()
