@@ -88,7 +88,7 @@ def test_script_is_kept_in_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     script = _vega.__wrapped__()
     (kept,) = (tmp_path / "knee").iterdir()
-    assert kept.read_text(encoding="utf-8") == script
+    assert kept.read_text(encoding="utf-8").replace("</script", "<\\/script") == script
     kept.write_text("kept")
     assert _vega.__wrapped__() == "kept"
 

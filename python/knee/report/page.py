@@ -12,6 +12,7 @@ from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from zlib import crc32
 
 from knee import __version__
 from knee.data.recording import write_atomically
@@ -159,15 +160,17 @@ def _vega() -> str:
     occurs only in strings. Bundling takes seconds, so the user's cache keeps the script of each version.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "knee"
-    kept = folder / f"vega-{version('vl-convert-python')}.js"
+    kept = folder / f"vega-{version('vl-convert-python')}-{crc32(_EXPORT.encode()):08x}.js"
+    script = ""
     with suppress(OSError):
-        return kept.read_text(encoding="utf-8")
-    import vl_convert
+        script = kept.read_text(encoding="utf-8")
+    if not script:
+        import vl_convert
 
-    script = vl_convert.javascript_bundle(_EXPORT).replace("</script", "<\\/script")
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        own = folder / f"{os.getpid()}.js"
-        write_atomically(own, script.encode())
-        own.replace(kept)
-    return script
+        script = vl_convert.javascript_bundle(_EXPORT)
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            own = folder / f"{os.getpid()}.js"
+            write_atomically(own, script.encode())
+            own.replace(kept)
+    return script.replace("</script", "<\\/script")
