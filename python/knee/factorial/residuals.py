@@ -102,13 +102,13 @@ def _tested(question: Question, probability: float, kept: str, doubtful: str) ->
 
 def _normality(values: Floats, per_cell: int) -> Check:
     """Shapiro & Wilk's W (1965; probabilities by Royston 1995)."""
-    from scipy.stats import shapiro
-
     if per_cell < 3:
         reason = "Normality of the errors was not tested: the test needs three repetitions of every cell."
         return _untested("normality", reason)
     if not _OBSERVATIONS_MIN <= values.size <= _SHAPIRO_MAX or np.ptp(values) == 0:
         return _untested("normality", f"Normality of the errors cannot be judged from {values.size:,} residuals.")
+    from scipy.stats import shapiro
+
     statistic, probability = map(float, shapiro(values))
     evidence = f"Shapiro–Wilk W = {statistic:.3f}, p {p_value(probability)}"
     return _tested(
@@ -125,8 +125,6 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     Residuals of a cell are dependent (two have equal size), so tables of probabilities do not apply. Instead, the test
     simulates homoscedastic normal errors for the same design.
     """
-    from scipy.stats import rankdata, spearmanr
-
     counts = np.bincount(cells)[cells]
     # A cell with one measurement has no residual. Other residuals have 1 − 1/n of the errors' variance.
     chosen = counts > 1
@@ -138,6 +136,8 @@ def _spread(values: Floats, predicted: Floats, cells: npt.NDArray[np.int64]) -> 
     )
     if not _OBSERVATIONS_MIN <= sizes.size <= _OBSERVATIONS_MAX or np.ptp(at) == 0 or np.ptp(sizes) == 0:
         return _untested("spread", "Cannot tell whether the errors grow with the response.")
+    from scipy.stats import rankdata, spearmanr
+
     ranks = rankdata(at) - (sizes.size + 1) / 2
     repetitions = np.bincount(of_cell)
 
