@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from scipy.optimize import nnls
 from tests.unit.synthetic import System, synthetic_dataset
 
 from knee import fit
@@ -16,7 +17,7 @@ from knee.data import Dataset
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit.demands import Demands, demands_of, with_demands
-from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, fit_layered, layered_system
+from knee.fit.layered import CORES, SLOTS, LayeredFit, Setup, _not_negative, fit_layered, layered_system
 from knee.fit.setups import _setup
 from knee.queueing import ArgumentError, Delay, Network, Queue, layered, solve_closed
 from knee.queueing.layered import Layered, Stage, Tier, settle, solve_layered
@@ -439,3 +440,14 @@ def test_activity_of_dear_wakeups_satisfies_its_equation() -> None:
     active, speed = settle(used, threads, hosts, cores, wakeups)
     needed = np.minimum((used + wakeups * (1 - active)) / speed, 0.999)
     assert np.abs(needed - active).max() < 1e-4
+
+
+def test_factors_that_are_not_negative_are_those_of_lawson_and_hanson() -> None:
+    rng = np.random.default_rng(3)
+    edges = 0
+    for _ in range(200):
+        columns, wanted = rng.uniform(0.1, 1, (8, 2)), rng.normal(0.3, 1, 8)
+        found, expected = _not_negative(columns, wanted), nnls(columns, wanted)[0]
+        edges += 0 in found
+        assert found == pytest.approx(expected, abs=1e-9)
+    assert 20 < edges < 180
