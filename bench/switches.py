@@ -196,7 +196,7 @@ def rows_of(name: str, dataset: Dataset) -> tuple[list[Row], str]:
 
 
 def sentences(rows: list[Row], first: str, last: str) -> str:
-    """What the switch changes in a figure, and how far the predictions are from the measurements."""
+    """The effect of the switch on a figure, and the errors of the predictions."""
     switch, figure, said = SWITCHES[rows[0].experiment].name, rows[0].figure, []
     at = {tuple(row.levels.items()): row.measured for row in rows}
     pairs = (

@@ -4,8 +4,8 @@ use crate::Error;
 
 /// The rates of a station with a queue, with 1, 2, … customers present.
 ///
-/// A single server has the rates `[1.0]`, and m servers have `[1.0, 2.0, …, m]`. Callers pass the service time in the demand.
-/// The solvers count stations without a queue as think time.
+/// A single server has the rates `[1.0]`, and m servers have `[1.0, 2.0, …, m]`. Callers pass the service time
+/// in the demand. The solvers count stations without a queue as think time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {
     rates: Vec<f64>,

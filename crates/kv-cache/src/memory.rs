@@ -9,8 +9,8 @@
 //! * If a quarter or more of some segment is dead, the emptiest segment's live items move to the active segment. So no
 //!   item is evicted while there is much dead space.
 //! * Otherwise the oldest segment is emptied. Eviction spares an item that was used since its put, or since it was
-//!   last spared: it moves to the active segment. The other items are evicted. A segment with more than half of its bytes in used items is passed
-//!   over once.
+//!   last spared: it moves to the active segment. The other items are evicted. A segment with more than half of its
+//!   bytes in used items is passed over once.
 //!
 //! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). FIFO with reinsertion evicts no worse
 //! than LRU (Yang et al., 2023). A read only sets a bit instead of moving a list's links.
@@ -31,8 +31,8 @@ use log::Log;
 /// The least number of segments, unless they would be smaller than `SEGMENT_BYTES_MIN`.
 const SEGMENTS_MIN: usize = 64;
 const SEGMENT_BYTES_MIN: usize = 4096;
-/// The index has one table for each so many bytes of the limit. With items of 40 bytes or more, a table has at most some 100,000
-/// entries. Growing it takes well below a millisecond.
+/// The index has one table for each so many bytes of the limit. With items of 40 bytes or more, a table has at most
+/// some 100,000 entries. Growing it takes well below a millisecond.
 const TABLE_SHARE_BYTES: usize = 4 << 20;
 
 /// Limits of a [`Memory`].

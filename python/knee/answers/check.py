@@ -19,7 +19,7 @@ class LabelledKnee(Knee):
 
 @dataclass(frozen=True)
 class LabelledBottleneck(Bottleneck):
-    """What limits the throughput of one tool and operation."""
+    """The bottleneck of one tool and operation."""
 
     label: str = ""
 

@@ -102,7 +102,7 @@ def stage_demands(
 NEEDS = {
     "client–middleware network": "needs the columns response_ms and middleware_response_ms",
     "net-threads": "need the CPU times of the middlewares' threads, which only a run folder has",
-    "worker slots": "needs service_ms and the numbers of workers and middlewares",
+    "worker slots": "need service_ms and the numbers of workers and middlewares",
     "middleware–server network": "needs service_ms and the servers' own service time",
     "servers": "need the CPU times of their threads, which only a run folder has",
 }

@@ -66,7 +66,7 @@ class Probe:
             before, totals = now, totals_now
 
     def _totals(self) -> dict[str, Sample]:
-        totals = {"host": host_totals()}
+        totals = {"host": _host_totals()}
         for name, process in list(self._totals_of.items()):
             try:
                 totals[name] = process()
@@ -104,8 +104,7 @@ def _network_totals(pid: int) -> Sample:
     return {"net_rx_bytes": received, "net_tx_bytes": sent}
 
 
-def host_totals() -> Sample:
-    """Counters and levels of the host."""
+def _host_totals() -> Sample:
     cpu = psutil.cpu_times()
     totals: Sample = {
         "cpu_user_s": cpu.user + cpu.nice,

@@ -44,7 +44,7 @@ def available_bytes() -> int:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each group with a limit has left."""
+    """The memory that each group with a limit has left."""
     for controller, limit_file, used_file, droppable in _MEMORY_FILES:
         for group in groups_of(_text(_OWN_GROUPS), controller, _GROUPS):
             if (limit := _text(group / limit_file)).isdigit():

@@ -57,7 +57,7 @@ def estimate_and_ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
 
 
 def numbers(shown: str, content: str) -> str:
-    """What a section shows, and then its table: closed below figures or sentences, and open if it is all there is."""
+    """A section's figures or sentences, and then its table: closed below them, and open if there are none."""
     return shown + (folded("The numbers", content) if shown else content)
 
 

@@ -552,7 +552,8 @@ mod tests {
                         .sum();
                     prop_assert!(*busy <= active.min(cores * observed.duration) * (1.0 + 1e-9) + 1e-9);
                 }
-                // A request that is there when the observation begins counts with its whole time, and at the end not at all.
+                // A request in progress at the beginning counts with its whole time, and at the end not
+                // at all.
                 if network.slots > 0 {
                     let slots = (network.pools * network.slots) as f64;
                     let first = network.customers as f64 * observed.inside / 500.0;

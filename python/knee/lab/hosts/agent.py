@@ -230,7 +230,7 @@ def main(interface: str, folder: str) -> None:
 
 
 def _answer(agent: Agent, method: str, arguments: tuple[Any, ...]) -> Any:
-    """What a method returns or raises."""
+    """The result of a method, or its error."""
     try:
         return getattr(agent, method)(*arguments)
     except StorageError as error:

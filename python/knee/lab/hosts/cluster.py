@@ -379,7 +379,7 @@ class ClusterHost:
 
 
 async def _kind(address: str) -> Any:
-    """What answers at an address: "Scheduler", "Worker" or "Nanny". Dask's client would wait for others for minutes."""
+    """The kind of server at an address: "Scheduler", "Worker" or "Nanny". Dask's client waits minutes for others."""
     resolve_address(address)
     secured = Security().get_connection_args("client")
     async with rpc(address, timeout=_ANSWER_S, connection_args=secured) as server:
