@@ -112,6 +112,7 @@ def test_wide_band_does_not_flatten_the_measurements() -> None:
     assert not is_cut and spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == [0, 110.0]
 
 
+@pytest.mark.usefixtures("scriptless")
 def test_names_stay_text() -> None:
     rows = [
         f'"{EVIL.replace(chr(34), chr(34) * 2)}{kind}",{clients},{repetition},{x + repetition},{1000 * clients / x}'
