@@ -554,5 +554,5 @@ def test_queue_below_its_resolution_is_unknown(queue: str, verdict: str) -> None
     report = laws_of_measurements(parse(text.format(queue, f"{10.05 * float(queue):.3f}"), "x.csv"))
     assert [check.verdict for check in report.stations] == [verdict]
     (said,) = (sentence for sentence in sentences(report) if "Little's law" in sentence)
-    assert ("rounding of counts could hide a violation of 5%" in said) == (verdict == "cannot tell")
+    assert ("rounding of counts could hide even a violation of 5%" in said) == (verdict == "cannot tell")
     assert said.startswith("Little's law holds within 2% at db, at 1 point") == (verdict == "holds")

@@ -271,6 +271,6 @@ def test_bottlenecks_of_configurations_are_counted() -> None:
     )
     report = check_laws(labelled, stations=alike, by=["disks"])
     assert (
-        "By service demand, the bottleneck is disk in 2 of 3 configurations; unknown in 1 of 3 configurations."
-        in sentences(report)
+        "By service demand, the first station to saturate is disk in 2 of 3 configurations; unknown in 1 of 3 "
+        "configurations." in sentences(report)
     )

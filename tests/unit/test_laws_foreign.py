@@ -49,7 +49,7 @@ def test_the_database_is_the_bottleneck_in_seed_001_section_7() -> None:
         "middleware": 0.000534249,
     }
     assert demands.bottleneck is not None and demands.bottleneck.station == "database"
-    assert "bottleneck is database" in " ".join(sentences(report))
+    assert "station to saturate is database" in " ".join(sentences(report))
 
 
 def test_declared_visits_make_a_types_law_a_test_of_its_own() -> None:

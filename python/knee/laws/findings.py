@@ -53,8 +53,7 @@ class LawReport:
         found: dict[tuple[int, int], tuple[str, float]] = {}
         compared = [(check.point, check.law, check.comparison) for check in self.stations]
         for check in self.interactive:
-            judged = (check.throughput, check.response_ms) if check.judges_response else (check.throughput,)
-            compared += [(check.point, check.law, one) for one in judged]
+            compared += [(check.point, check.law, one) for one in check.judged]
         for point, law, one in compared:
             if (run := one.outlier) and abs(run.apart) > abs(found.get((point, run.repetition), ("", 0.0))[1]):
                 found[point, run.repetition] = law, run.apart

@@ -87,10 +87,14 @@ class InteractiveCheck:
         return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type)
 
     @property
+    def judged(self) -> tuple[Comparison, ...]:
+        """The directions that the verdict covers."""
+        return (self.throughput, self.response_ms) if self.judges_response else (self.throughput,)
+
+    @property
     def residual(self) -> float:
         """The largest absolute mean residual of the judged directions; NaN without one."""
-        judged = (self.throughput, self.response_ms) if self.judges_response else (self.throughput,)
-        known = (abs(comparison.residual.estimate) for comparison in judged)
+        known = (abs(comparison.residual.estimate) for comparison in self.judged)
         return max(filter(math.isfinite, known), default=math.nan)
 
 

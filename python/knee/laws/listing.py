@@ -72,8 +72,11 @@ def _interactive_table(report: LawReport, rows_max: int | None) -> str:
             number(check.throughput.predicted.estimate),
             _percent(check.throughput),
             number(check.response_ms.measured.estimate),
-            number(check.response_ms.predicted.estimate),
-            _percent(check.response_ms) if check.judges_response else "–",
+            *(
+                (number(check.response_ms.predicted.estimate), _percent(check.response_ms))
+                if check.judges_response
+                else ("–", "–")
+            ),
             check.verdict,
         )
         for check in checks

@@ -62,7 +62,7 @@ def _finding(
         cause, remedy = _why_unsure(unsure)
         return (
             f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause}. {worst}{remedy}"
-            f"{together if len(unsure) < len(checks) else ''}{visible}"
+            f"{together if {check.point for check in unsure} < {check.point for check in checks} else ''}{visible}"
         )
     if any(check.verdict == "cannot tell" for check in pooled):
         return (
@@ -78,18 +78,23 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
     for check in pooled:
         largest[check.quantity] = max(check.visible, largest.get(check.quantity, 0.0))
     parts = [f"{share:.1%}" + f" of {name}" * (len(largest) > 1) for name, share in largest.items()]
-    unknown = " if the runs have no noise: repetitions would show it" * any(c.residual.low is None for c in pooled)
-    return f" The smallest violation that these data can show is {listed(parts)}{unknown}." if parts else ""
+    if not parts:
+        return ""
+    if any(check.residual.low is None for check in pooled):
+        return f" Without noise, these data can show violations from {listed(parts)}. Only repetitions show the noise."
+    return f" The smallest violation that these data can show is {listed(parts)}."
 
 
 def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str, str]:
     """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
         return (
-            f"the measured number is so small that rounding of counts could hide a violation of {VISIBLE_MAX:.0%}",
+            f"the measured number is so small that rounding of counts could hide even a violation of {VISIBLE_MAX:.0%}",
             " Measure with more load.",
         )
-    comparisons = [check.comparison if isinstance(check, StationCheck) else check.throughput for check in checks]
+    comparisons = [
+        one for check in checks for one in ((check.comparison,) if isinstance(check, StationCheck) else check.judged)
+    ]
     known = [one for one in comparisons if math.isfinite(one.residual.estimate)]
     if not known:
         return "the measured value is zero there, and may have been rounded to zero", ""
@@ -155,7 +160,7 @@ def _of_middlewares(report: LawReport) -> list[str]:
         + ("any error" if math.isinf(check.visible) else f"errors up to {check.visible:.1%}")
         + " in the middlewares' response times"
         + (": no stage was measured." if math.isinf(check.visible) else ".")
-        + " They contradict neither the stages' times nor the clients' times."
+        + " Neither the stages' times nor the clients' times would contradict such errors."
         for check in report.pooled
         if check.law == STAGES
     ]
@@ -212,7 +217,7 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
         _deviates(f"The values of {worst.request_type} at {_places(report, [worst])} deviate", worst),
         f"for {_named(typed)}",
     )
-    finding += " The response times of the other types count as think time."
+    finding += " For each type, the response times of all other types count as think time."
     if not all(check.visits_declared for check in typed):
         finding += (
             " The frequency of each type was computed from the throughputs, so this check repeats the check of "
@@ -286,7 +291,7 @@ def _demands(reports: Sequence[DemandReport]) -> list[str]:
         parts = [f"{station} in {count} {of_all}" for station, count in named.most_common()]
         if open_ := len(reports) - named.total():
             parts.append(f"unknown in {open_} {of_all}")
-        found.append(f"By service demand, the bottleneck is {'; '.join(parts)}.")
+        found.append(f"By service demand, the first station to saturate is {'; '.join(parts)}.")
     found += _without_demand(reports)
     broken = [(report, check) for report in reports for check in report.bounds if check.verdict == "violated"]
     if broken:
@@ -313,11 +318,11 @@ def _without_demand(reports: Sequence[DemandReport]) -> list[str]:
 def bottleneck_sentence(report: DemandReport) -> str:
     """The bottleneck of one configuration by service demand, and N*."""
     if report.bottleneck is None:
-        text = f"By service demand, the bottleneck is unknown: {report.doubt}."
+        text = f"By service demand, the first station to saturate is unknown: {report.doubt}."
     else:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (
-            f"By service demand, the bottleneck is {station.station}{doubt}. A request needs "
+            f"By service demand, the first station to saturate is {station.station}{doubt}. A request needs "
             f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} at most "
             f"{quantity(station.capacity, 'requests/s')}."
         )
@@ -331,6 +336,8 @@ def bottleneck_sentence(report: DemandReport) -> str:
 def _servers(demand: Demand) -> str:
     count = round(demand.servers)
     if abs(demand.servers - count) >= 0.005:
+        if demand.station.endswith("'s CPU"):
+            return f"the {demand.servers:.2f} processors that other programs left allow"
         return f"the station's {demand.servers:.2f} servers allow"
     return "the station's single server allows" if count == 1 else f"the station's {count} servers allow"
 

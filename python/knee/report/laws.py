@@ -145,8 +145,7 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
             check.throughput.predicted,
             _apart(check.throughput),
             check.response_ms.measured,
-            check.response_ms.predicted,
-            _apart(check.response_ms) if check.judges_response else "–",
+            *((check.response_ms.predicted, _apart(check.response_ms)) if check.judges_response else ("–", "–")),
             check.verdict,
         )
         for check in closed
@@ -207,7 +206,7 @@ def _demand_table(laws: LawReport) -> str:
     ]
     header = (
         *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
-        *("capacity (requests/s)", "bottleneck"),
+        *("capacity (requests/s)", "saturates first"),
     )
     note = "D = V · S is the time that a request needs at a station over all visits. Capacity is servers / D."
     return _numbers("Service demands of every station", header, rows, note=note)

@@ -39,7 +39,7 @@ def bottleneck(found: Bottleneck) -> str:
         return (
             f"The bottleneck is {named}."
             if len(found.chosen) == 1
-            else f"Several resources saturate together: {named}."
+            else f"Several resources limit throughput together: {named}."
         )
     if found.unexplained is not None:
         return f"Cannot tell the bottleneck: {_why_unexplained(found, found.unexplained)}"
