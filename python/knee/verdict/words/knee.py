@@ -77,7 +77,10 @@ def doubt(found: Doubt) -> str:
         case "few repetitions":
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
-            return f"the repetitions scatter: by chance alone, equal throughputs can differ by {found.figure:.0%}"
+            return (
+                "the repetitions scatter: by chance alone, two measurements of the same throughput can differ by "
+                f"{found.figure:.0%}"
+            )
         case "wide interval":
             return f"the interval is wide (±{found.figure:.0%})"
         case "unknown interval":
@@ -131,13 +134,13 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
             )
         case "few levels":
             return (
-                f"Only {counted(levels, 'client count')} {'was' if levels == 1 else 'were'} measured, and a knee takes "
-                f"at least {LEVELS_MIN}. Measure more client counts."
+                f"Only {counted(levels, 'client count')} {'was' if levels == 1 else 'were'} measured. Knee "
+                f"needs at least {LEVELS_MIN} client counts to find a knee. Measure more client counts."
             )
         case "noise":
             return (
-                f"The noise hides the knee. Throughput grows by {why.growth:.0%} from the lightest load, but "
-                f"by chance alone, equal throughputs can differ by {why.noise:.0%}. "
+                f"The noise hides the knee. Throughput grows by {why.growth:.0%} from the lightest load. "
+                f"By chance alone, two measurements of the same throughput can differ by {why.noise:.0%}. "
                 "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":
