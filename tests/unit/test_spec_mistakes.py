@@ -79,7 +79,7 @@ populated = 0.99 => rate = 100\nthink_ms = 1
         VERSIONED,
         r"""
 keys = 1000 => set_get = "1:1"
-  → 13: workload.set_get: does not apply to protocol = "kv": mix sets its requests
+  → 13: workload.set_get: does not apply to protocol = "kv": give the requests in mix
 keys = 1000 => pipeline = 4
   → 13: workload.pipeline: does not apply to protocol = "kv": each client has one request in flight
 protocol = "kv"\n =>
@@ -95,9 +95,9 @@ keys = 1000 => ttl_s = 0
 "read:3,bulk_put:1" => "put:3,put:1"
   → 10: workload.mix: should name each operation once; put occurs several times
 keys = 1000 => interface = "memcached"
-  → 10: workload.mix: cannot contain bulk_put with interface = "memcached": that protocol has none
+  → 10: workload.mix: cannot contain bulk_put with interface = "memcached": that protocol lacks it
 "read:3,bulk_put:1" => "read:3,append:1"\nttl_s = 5
-  → 11: workload.ttl_s: cannot be given together with append over gRPC: append makes an expired key
+  → 11: workload.ttl_s: cannot be given together with append over gRPC: an append to an expired
 "interval:100" => "interval:0"
   → 6: store.durability: should be "memory", "always", "interval:MS"
 "all" => "ever"

@@ -40,7 +40,7 @@ def test_a_file_of_the_middlewares_is_on_the_disk() -> None:
     ("override", "expected"),
     [
         ("store.kind=knee-kv", 'store.kind: should be "postgresql", "sqlite" or "null" with protocol = "queue"'),
-        ("store.kind=sqlite", 'middleware.connections: applies to PostgreSQL alone: "sqlite" has none'),
+        ("store.kind=sqlite", 'middleware.connections: applies to PostgreSQL alone: "sqlite" has no connections'),
         ('store.address=["10.0.0.1:5432", "10.0.0.2:5432"]', "store.address: should be one: all middlewares share one"),
         ("store.threads=2", 'store.threads: does not apply to "postgresql"'),
         ("middleware.combine=5000", "middleware.combine: should be less than or equal to 1000, not 5000"),
@@ -70,7 +70,7 @@ def test_a_store_elsewhere_has_no_settings() -> None:
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("middleware.combine", 'applies to PostgreSQL alone: "{}" has none'),
+        ("middleware.combine", 'applies to PostgreSQL alone: "{}" is within the middleware'),
         ("store.memory_mb", 'applies to PostgreSQL alone: "{}" is within the middleware'),
         ("store.threads", 'does not apply to "{}"'),
     ],
@@ -133,7 +133,7 @@ def test_a_database_elsewhere_has_a_user_and_a_name() -> None:
     store = read(MESSAGES, at, "store.user=bench", "store.database=messages").base.system.store
     assert store is not None and (store.user, store.database) == ("bench", "messages")
     assert not keeps_data(read(MESSAGES, at))
-    elsewhere = 'applies to a "postgresql" that runs elsewhere (address = …) alone'
+    elsewhere = 'applies only to a "postgresql" that runs elsewhere (address = …)'
     assert f"store.user: {elsewhere}" in reasons("store.user=bench")
     assert f"store.reset: {elsewhere}" in reasons("store.reset=true")
     with pytest.raises(SpecError, match=r"store\.database: cannot vary"):

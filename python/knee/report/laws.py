@@ -163,8 +163,8 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
     if not all(check.judges_response for check in closed):
         notes.append(
             "Knee does not apply the law to the response time of a single request type. It also skips a middleware's "
-            "response time below a tenth of the cycle. The law gives either time as a small difference of two long "
-            "times."
+            "response time below a tenth of the cycle. For both, the law would subtract two long times, so small "
+            "errors would dominate."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 

@@ -9,7 +9,7 @@ from knee.spec.positions import Path
 from knee.spec.tables import TIERS, Configuration, Graph, Store, System, Workload, settings
 
 _OF_MEMCACHED = {
-    "set_get": "mix sets its requests",
+    "set_get": "give the requests in mix",
     "multiget": "each read has one key",
     "pipeline": "each client has one request in flight",
 }
@@ -50,9 +50,9 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
 
 
 def inapplicable(point: Configuration) -> set[str]:
-    """Settings without an explicit value that do not apply at a point, or whose tier is external."""
+    """Settings that a point does not give, and that do not apply to it or belong to an external tier."""
     system, workload = point.system, point.workload
-    # A field that is refused if given does not apply if left out either.
+    # If Knee would refuse a field as given, the field does not apply when left out.
     every = Configuration.model_validate(point.model_dump())
     names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
     names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}
@@ -117,7 +117,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         yield from _check_pgbench(system, workload)
         return
     if "level" in workload.model_fields_set:
-        yield ("workload", "level"), 'applies to kind = "pgbench" alone: knee-load has a loop'
+        yield ("workload", "level"), 'applies to kind = "pgbench" alone: loop chooses the requests of knee-load'
     if middleware is None:
         yield ("system", "middleware"), 'missing: protocol = "queue" needs a middleware'
         return
@@ -133,10 +133,13 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         return
     if store.kind != "postgresql":
         if middleware.connections is not None:
-            yield ("system", "middleware", "connections"), f'applies to PostgreSQL alone: "{store.kind}" has none'
+            yield (
+                ("system", "middleware", "connections"),
+                f'applies to PostgreSQL alone: "{store.kind}" has no connections',
+            )
         if "combine" in middleware.model_fields_set:
             path: Path = ("system", "middleware", "combine")
-            yield path, f'applies to PostgreSQL alone: "{store.kind}" has none'
+            yield path, f'applies to PostgreSQL alone: "{store.kind}" is within the middleware'
         if "memory_mb" in store.model_fields_set:
             yield (
                 ("system", "store", "memory_mb"),
@@ -153,7 +156,7 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
     if workload.backlog and store.kind == "null":
         yield ("workload", "backlog"), 'does not apply to "null": it keeps no messages'
     if workload.backlog and store.kind == "sqlite" and not store.on_disk:
-        # A separate middleware sends the backlog; a file in memory would end with it.
+        # An earlier middleware process stores the backlog. A database in memory would end with that process.
         yield ("workload", "backlog"), 'needs a file on disk: give "sqlite" a durability of "always" or "none"'
 
 
@@ -177,7 +180,7 @@ def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
         yield from _check_database(system.store, 'kind = "pgbench" calls one database')
     for field in _OF_KNEE_LOAD:
         if field in workload.model_fields_set:
-            yield ("workload", field), 'does not apply to kind = "pgbench": it repeats its level'
+            yield ("workload", field), 'does not apply to kind = "pgbench": level chooses the transactions'
     if "verify" in workload.model_fields_set:
         yield ("workload", "verify"), 'does not apply to kind = "pgbench": it does not read its answers'
 
@@ -209,7 +212,7 @@ def _check_store(store: Store) -> Iterator[Problem]:
             yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
     for field in _OF_POSTGRESQL_ELSEWHERE:
         if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):
-            yield ("system", "store", field), 'applies to a "postgresql" that runs elsewhere (address = …) alone'
+            yield ("system", "store", field), 'applies only to a "postgresql" that runs elsewhere (address = …)'
     durability: Path = ("system", "store", "durability")
     if store.durability is not None and store.durability.startswith("interval") and store.kind != "knee-kv":
         yield durability, f'should be "always" or "none" with kind = "{store.kind}", not "{store.durability}"'
@@ -226,12 +229,12 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
         yield path, f'should have a share above 0, not "{workload.mix}"'
     lacking = [name for name, weight in workload.operations if weight and name in _OF_GRPC]
     if workload.interface == "memcached" and lacking:
-        yield path, f'cannot contain {lacking[0]} with interface = "memcached": that protocol has none'
+        yield path, f'cannot contain {lacking[0]} with interface = "memcached": that protocol lacks it'
     appends = any(weight for name, weight in workload.operations if name == "append")
     if workload.interface == "grpc" and workload.ttl_s is not None and appends:
         yield (
             ("workload", "ttl_s"),
-            "cannot be given together with append over gRPC: append makes an expired key permanent",
+            "cannot be given together with append over gRPC: an append to an expired key makes one that never expires",
         )
 
 

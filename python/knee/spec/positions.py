@@ -1,7 +1,7 @@
 """The lines of the tables and keys of a TOML text, so that an error can name its line.
 
-`tomllib` drops positions. This parser finds headers and keys at the start of a line. A key inside a line or a
-multi-line value gets the line of the enclosing key.
+`tomllib` drops positions. This parser finds headers and keys at the start of a line, even inside a multi-line text.
+A key further inside a line has no entry: an error names the line of the enclosing key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def positions(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     table: Path = ()
     for number, line in enumerate(text.splitlines(), start=1):
-        # A line of a multi-line text may look like a key.
+        # A line inside a multi-line text may look like a key, but not be valid TOML.
         with suppress(tomllib.TOMLDecodeError):
             if header := _HEADER.match(line):
                 table = _parts(header[1])

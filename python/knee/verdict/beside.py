@@ -27,8 +27,8 @@ MEASURED = {
 class Beside:
     """A model and the measurement at one client count, by the names of MEASURED.
 
-    label     as of the outlook
-    model     of all stations but the delays: X in requests/s, the largest ρ, sums of the other quantities
+    label     the outlook's label; empty if there is only one outlook
+    model     the model's X (requests/s), its largest ρ, and sums of the other quantities over all stations but delays
     measured  means over the repetitions; without an entry for what was not measured
     """
 
@@ -40,7 +40,8 @@ class Beside:
 
 
 def beside(found: Outlooks, observations: pl.DataFrame, level: float) -> tuple[Beside, ...]:
-    """Every measured client count of every outlook whose model has stations and whose middlewares report a queue."""
+    """A row for each measured client count of the outlooks whose model has `outside_ms` and whose middlewares report
+    queues."""
     if not {"busy_workers", "workers", "middlewares", "queue_length", "queueing_ms"} <= set(observations.columns):
         return ()
     return tuple(row for outlook in found.shown for row in _rows(outlook, observations, level))
@@ -68,7 +69,8 @@ def _rows(outlook: Outlook, observations: pl.DataFrame, level: float) -> list[Be
 
 
 def _model(outlook: Outlook, scenario: Scenario) -> dict[str, float]:
-    """The model's quantities. Little's law gives E[n] and E[r]: the others think, or are outside."""
+    """The model's quantities. E[n] counts the customers that neither think nor are outside. Little's law gives E[n] and
+    E[r]."""
     fit, slots = outlook.system.selection.chosen.fit, scenario.slots
     outside = dict(zip(fit.model.parameters, fit.values.tolist(), strict=True))["outside_ms"]
     network = outlook.system.network(scenario)
@@ -88,7 +90,7 @@ def _model(outlook: Outlook, scenario: Scenario) -> dict[str, float]:
             servers = station.servers if isinstance(station, Queue) else slots
             probabilities = at[station.name].queue_length_probabilities
             there = np.arange(probabilities.size)
-            # Without a number of servers, every request is served at once.
+            # With an unknown number of servers, the model has no waiting there, and no utilisation.
             waiting += float(probabilities @ np.maximum(0, there - servers)) if np.isfinite(servers) else 0.0
             busy = float(probabilities @ np.minimum(there, servers)) / servers if np.isfinite(servers) else np.nan
             utilisation = max(utilisation, busy)

@@ -74,7 +74,7 @@ def warning(found: HealthWarning) -> str:
         case Outsiders(affected, runs, worst, cpu):
             return (
                 f"Programs outside the experiment took more than {OUTSIDERS_MAX:.0%} of a machine's CPU in {affected} "
-                f"of {counted(runs, 'run')}, and {worst:.0%} of {cpu} in the worst. They may explain differences "
+                f"of {counted(runs, 'run')}. The most was {worst:.0%} of {cpu}. These programs may explain differences "
                 "between runs. Stop them and measure again."
             )
         case Stolen(median, worst):
