@@ -74,7 +74,7 @@ impl Traffic for Blocks {
             Dialed::Done(consumed, offer) => {
                 requests.count = offer.bytes / u64::from(self.block_bytes);
                 if requests.count == 0 {
-                    return Err(format!("its {} bytes are less than a block", offer.bytes));
+                    return Err(format!("the disk has {} bytes, less than a block", offer.bytes));
                 }
                 if offer.is_read_only() && self.writes > 0.0 {
                     return Err("it is read-only; --writes 0 only reads".into());

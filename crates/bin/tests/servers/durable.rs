@@ -17,7 +17,7 @@ use crate::program::limits::{limit_files, with_limits};
 use crate::program::{KV, Program, refused, talk, wait};
 use directory::Directory;
 
-/// The answer over memcached's protocol.
+/// The memcached answer to a write when the log is full.
 const FULL: &str = "SERVER_ERROR out of memory storing object\r\n";
 const DISK_FULL: &str = "SERVER_ERROR out of memory storing object: the disk takes no more\r\n";
 
@@ -55,7 +55,7 @@ fn report_has_figures_of_versions_and_commits() {
     // Each batch of requests waits for its own commit.
     assert!((11..=21).contains(&commits), "{commits}");
     assert!(max <= sum && sum <= commits * max, "{summary}");
-    // The service of a waiting client ends after its commit.
+    // A request's service time includes the wait for its commit.
     let served = of(&summary["ops"]["set"], "service_sum_ns")
         + of(&summary["ops"]["delete"], "service_sum_ns");
     assert!(served >= sum, "{served} ns of service, {sum} ns of commits");
@@ -107,7 +107,7 @@ fn outlives_restarts(flags: [&[&str]; 3]) {
     }
 }
 
-/// The default limits of `knee-kv load` and `knee-kv` differ like this.
+/// `knee-kv load` has a higher default limit than `knee-kv`, so a loaded log may exceed the server's limit.
 #[test]
 fn log_beyond_its_limit_is_reported_at_the_start() {
     let directory = Directory::new();
@@ -172,9 +172,9 @@ fn repair_lists_a_damaged_key_and_serves_no_older_value() {
     let expected = format!(
         "knee-kv: repair: {}: 56 bytes from 4208 on are lost\n",
         segment.display()
-    ) + "knee-kv: repair: \"k1\": absent; from version 3 on it is lost or uncertain; certain: version 2\n"
-        + "knee-kv: repair: keys that are absent, as their newest version may be lost: 1; put them again, or read their \
-           certain versions while --history-s keeps them";
+    ) + "knee-kv: repair: \"k1\" is absent: versions from 3 on are lost or uncertain; version 2 is certain\n"
+        + "knee-kv: repair: 1 key is absent, because its newest version may be lost; put it again, or read its certain \
+           versions while --history-s keeps them";
     let dry = Command::new(KV)
         .args(["--listen", "127.0.0.1:0", "--repair=dry-run", "--data", directory.path()])
         .output()
@@ -198,7 +198,7 @@ fn unusable_directory_is_refused_with_the_reason() {
     let message = file.refusal(&[]);
     let start = format!("knee-kv: cannot open --data {}: ", file.path());
     assert!(message.starts_with(&start), "{message}");
-    assert!(message.ends_with("name a directory, or a free name\n"));
+    assert!(message.ends_with("give a directory, or a path that does not exist yet\n"));
     std::fs::remove_file(&file.0).unwrap();
     // Even root cannot make a directory there.
     let message = refused(KV, &["--listen", "127.0.0.1:0", "--data", "/proc/none"]).stderr;
@@ -208,7 +208,7 @@ fn unusable_directory_is_refused_with_the_reason() {
 }
 
 #[test]
-fn directory_of_another_kind_is_refused() {
+fn directory_of_another_consistency_is_refused() {
     let directory = Directory::new();
     kill(directory.serve(&[]));
     let message = directory.refusal(&["--consistency", "sequential"]);
@@ -221,7 +221,7 @@ fn directory_of_another_kind_is_refused() {
 }
 
 #[test]
-fn damaged_manifest_is_mended_from_its_copy_or_rebuilt() {
+fn damaged_manifest_is_mended_from_the_other_copy_or_rebuilt() {
     let directory = Directory::new();
     let sequential = ["--consistency", "sequential"];
     let program = directory.serve(&sequential);
@@ -239,7 +239,7 @@ fn damaged_manifest_is_mended_from_its_copy_or_rebuilt() {
     for copy in &copies {
         std::fs::write(copy, "{}").unwrap();
         let expected =
-            format!("knee-kv: {}: wrong checksum; mended from its copy\n", copy.display());
+            format!("knee-kv: {}: wrong checksum; mended from the other copy\n", copy.display());
         assert_eq!(errors(&[]), expected);
         assert_eq!(errors(&[]), "");
     }
@@ -258,7 +258,7 @@ fn damaged_manifest_is_mended_from_its_copy_or_rebuilt() {
     assert_eq!(errors(&[]), "");
 }
 
-/// Sets keys of some 20 kB until the server refuses one. Returns the number of stored keys, and the refusal.
+/// Sets values of 20 kB until the server refuses one. Returns the number of stored values, and the refusal.
 fn fill(client: &mut TcpStream) -> (usize, String) {
     let value = "v".repeat(20_000);
     for number in 0.. {
@@ -312,7 +312,7 @@ fn disk_without_room_refuses_writes_until_there_is_some() {
     let directory = Directory::new();
     let mut program = serve_with_limits(&directory, &["--memory-mb", "64"]);
     let mut client = program.connect();
-    // Reserved segments can be written; a new one of 2 MiB and its head cannot be made.
+    // The limit allows the reserved segments, but no new one: 2 MiB plus its head exceed it.
     limit_files(program.pid(), 2 << 20);
     let (count, refusal) = fill(&mut client);
     assert_eq!(refusal, DISK_FULL);
@@ -331,7 +331,7 @@ fn disk_without_room_refuses_writes_until_there_is_some() {
 }
 
 #[test]
-fn unsafe_write_is_not_answered_and_ends_the_program() {
+fn write_that_cannot_be_logged_is_not_answered_and_ends_the_program() {
     for (threads, durability) in
         [("1", "always"), ("2", "always"), ("1", "interval:600000"), ("2", "none")]
     {
@@ -340,7 +340,8 @@ fn unsafe_write_is_not_answered_and_ends_the_program() {
         let program = serve_with_limits(&directory, &flags);
         let (mut one, mut two) = (program.connect(), program.connect());
         assert_eq!(ask(&mut one, "set safe 0 0 1\r\nx\r\n"), "STORED\r\n");
-        // The limit lets no write succeed. The write needs no new segment, so no making of a segment fails instead.
+        // With this limit, every write fails. The request fits the current segment, so creating a segment cannot fail
+        // first.
         limit_files(program.pid(), 4096);
         two.write_all(b"get safe\r\nset unsafe 0 0 1\r\nx\r\nget unsafe\r\n").unwrap();
         let mut answer = Vec::new();

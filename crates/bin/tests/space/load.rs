@@ -32,7 +32,7 @@ fn load_counts_what_the_manager_counts_and_finds_no_wrong_data() {
 }
 
 #[test]
-fn failed_request_of_a_load_is_an_error() {
+fn load_counts_a_failed_request_as_an_error() {
     let manager = manager(&[format!("{}=1M", free_address())], &[]);
     let load =
         run_load(&["nbd", "--server", manager.address(), "--seconds", "0.2", "--think-ms", "20"]);
@@ -47,5 +47,5 @@ fn disk_that_is_less_than_a_block_ends_the_load_with_the_reason() {
     let output = refused(LOAD, &["nbd", "--server", store.address(), "--seconds", "1"]);
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("its 4095 bytes are less than a block"), "{message}");
+    assert!(message.contains("the disk has 4095 bytes, less than a block"), "{message}");
 }

@@ -54,15 +54,16 @@ impl std::fmt::Display for Doubt {
             Ok(key) => write!(f, "\"{}\"", key.escape_ascii())?,
             Err(sum) => write!(f, "a key without other records ({sum:08x})")?,
         }
-        write!(f, ": absent; from version {from} on it is lost or uncertain")?;
-        match &known[..] {
-            [] => f.write_str("; no version is known"),
-            [before @ .., last] => {
-                f.write_str("; certain: version ")?;
-                before.iter().try_for_each(|version| write!(f, "{version}, "))?;
-                write!(f, "{last}{}", if *deleted { ", which deleted it" } else { "" })
-            }
-        }
+        write!(f, " is absent: versions from {from} on are lost or uncertain")?;
+        let [before @ .., last] = &known[..] else {
+            return f.write_str("; no version is certain");
+        };
+        let (versions, are) =
+            if before.is_empty() { ("version", "is") } else { ("versions", "are") };
+        write!(f, "; {versions} ")?;
+        before.iter().try_for_each(|version| write!(f, "{version}, "))?;
+        write!(f, "{last} {are} certain")?;
+        if *deleted { write!(f, "; version {last} deleted the key") } else { Ok(()) }
     }
 }
 

@@ -87,7 +87,7 @@ impl StoreFlags<'_> {
         })?;
         for (file, what) in &report.manifests {
             let file = file.display();
-            let source = if report.is_rebuilt { "the segments" } else { "its copy" };
+            let source = if report.is_rebuilt { "the segments" } else { "the other copy" };
             let done = match (store.is_some(), report.is_rebuilt) {
                 (false, _) => "to be rebuilt from",
                 (true, true) => "rebuilt from",
@@ -139,11 +139,18 @@ fn tell_lost(report: &Report) {
     match report.doubts_all {
         0 if report.lost.is_empty() || report.has_unnamed => {}
         0 => tell(PROGRAM, format_args!("repair: every key has its newest version{list}")),
+        1 => tell(
+            PROGRAM,
+            format_args!(
+                "repair: 1 key is absent, because its newest version may be lost; put it again, or read its certain \
+                 versions while --history-s keeps them{list}"
+            ),
+        ),
         keys => tell(
             PROGRAM,
             format_args!(
-                "repair: keys that are absent, as their newest version may be lost: {keys}; put them again, or read their \
-                 certain versions while --history-s keeps them{list}"
+                "repair: {keys} keys are absent, because their newest versions may be lost; put them again, or read \
+                 their certain versions while --history-s keeps them{list}"
             ),
         ),
     }
@@ -218,7 +225,7 @@ fn remedy(error: &DirectoryError, repairs: bool) -> &'static str {
         DirectoryError::Other(..) => "; use the flags that made the directory, or name another one",
         DirectoryError::Io(_, error) => match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
-                "; name a directory, or a free name"
+                "; give a directory, or a path that does not exist yet"
             }
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 "; make this user its owner, or name another directory"
