@@ -1,4 +1,4 @@
-//! The least work of a durable store: it appends a batch of requests to a file, syncs the file, and answers them.
+//! A minimal durable server, for comparison: it appends a batch of requests to a file, syncs the file, and answers.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use knee_reactor::{Close, ConnId, Handler, Io, Origin};
 /// The reply to every request.
 pub const REPLY: &[u8] = b"STORED\r\n";
 
-/// The zeros that are written ahead at a time, as the store does.
+/// The log writes this many zeros ahead at a time, as the store does.
 const AHEAD_BYTES: usize = 256 * 1024;
 static ZEROS: [u8; AHEAD_BYTES] = [0; AHEAD_BYTES];
 
@@ -27,7 +27,7 @@ pub struct Logged {
     pub commit_time: Duration,
 }
 
-/// The log on its thread.
+/// The handler that owns the log and runs on one reactor thread.
 pub struct LogHandler<F> {
     file: File,
     /// The size of the file; a full log starts again at the beginning.
@@ -44,8 +44,8 @@ pub struct LogHandler<F> {
 
 impl<F: FnMut(Result<Logged, String>)> LogHandler<F> {
     /// A log of requests of this length. Its file has reserved space, and zeros are written ahead, like the store's
-    /// segments. Otherwise fdatasync would also write the file's new length, or that blocks are in use. `report` gets
-    /// the counts at the end, or the error.
+    /// segments. Otherwise fdatasync would also write metadata: the file's new length, or which blocks are in use.
+    /// `report` gets the counts at the end, or the error.
     ///
     /// # Errors
     /// When the space cannot be reserved.
@@ -109,7 +109,7 @@ impl<F: FnMut(Result<Logged, String>)> Handler for LogHandler<F> {
         requests * size
     }
 
-    /// Gathers like the store, so that both batch equally.
+    /// Requests that arrive before the sync join the batch, as in the store. So both form equal batches.
     fn gathers(&mut self) -> bool {
         !self.group.is_empty()
     }

@@ -12,7 +12,7 @@ pub(super) struct Planned<'a> {
     pub(super) hash: u64,
     pub(super) slot: Option<SlotId>,
     pub(super) view: Option<View>,
-    /// The key's next version, where versions count the writes of each key.
+    /// The key's next version, if the store counts versions for each key (sequential consistency).
     pub(super) version: Version,
     /// The old version, if the write keeps it.
     pub(super) keeps: Option<Version>,
@@ -27,7 +27,7 @@ impl<'a> Planned<'a> {
         }
     }
 
-    /// The value before the first piece.
+    /// The value's size, last record and record count before this write appends its first piece.
     pub(super) fn growing(&self) -> Growing {
         match (self.write.action, &self.view) {
             (Action::Append(_), Some(view)) => Growing {

@@ -1,4 +1,4 @@
-//! A server that takes connections and does not answer.
+//! A server that takes connections, and at most answers the first call.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::program::{LOAD, Program};
 
-/// The least input of an HTTP/2 client: the preface, and empty settings (RFC 9113, 3.4).
+/// The shortest valid start of an HTTP/2 client: the preface, and empty settings (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// The least output of a server.
+/// The shortest valid start of a server: empty settings.
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 
 /// The answer to a client's first call: nothing found. It has headers, an empty message and trailers (RFC 9113, 6.1 and
@@ -46,7 +46,7 @@ pub(super) fn hear_first_call(client: &mut std::net::TcpStream) -> std::io::Resu
     Ok(())
 }
 
-/// A server that takes any connection, and never answers.
+/// A server that takes any connection, and at most answers the first call.
 pub(super) struct Silent {
     pub(super) address: SocketAddr,
     pub(super) clients: Arc<Mutex<Vec<std::net::TcpStream>>>,
@@ -58,7 +58,8 @@ impl Silent {
         Silent::at("127.0.0.1:0", |_| Ok(()))
     }
 
-    /// A server that answers only the first call. A load of registered clients makes this call before the start.
+    /// A server that answers only the first call. A load of registered clients makes this call before its
+    /// requests, to check that the server knows them.
     pub(super) fn after_the_first_call() -> Silent {
         let has_answered = AtomicBool::new(false);
         Silent::at("127.0.0.1:0", move |client| {
@@ -91,7 +92,8 @@ impl Silent {
         Silent { address, clients }
     }
 
-    /// Starts a load on the server. `flags` must name registered clients, because registration would need more answers.
+    /// Starts a load on the server. `flags` must give identities of registered clients: a registration would need an
+    /// answer that this server never sends.
     pub(super) fn load(&self, flags: &str) -> Program {
         let flags = format!("queue --server {} --seconds 60 --drain-s 0.1 {flags}", self.address);
         let flags = format!("{flags} --arrivals constant");

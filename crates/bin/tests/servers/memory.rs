@@ -1,4 +1,4 @@
-//! Memory of the servers beside clients that send half a request, or do not read.
+//! The servers' memory stays bounded when clients send half a request or do not read answers.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use crate::program::{KV, PROXY, Program, talk};
 
 const CLIENTS: usize = 150;
 const VALUE_BYTES: usize = 900_000;
-/// The memory that the flags allow for requests and answers is 16 MiB. The rest are the pools of freed buffers, and what
-/// the allocator keeps until the next check.
+/// Requests and answers may take 16 MiB, which is `knee-kv`'s minimum. The rest is for the pools of freed buffers, and
+/// for memory that the allocator keeps until the next check.
 const GROWTH_BYTES_MAX: usize = 80 << 20;
-/// A middleware learns the length of an answer only from the server: one answer for each client may come on top.
+/// A middleware learns the length of an answer only from the server. So it may hold one further answer for each client.
 const OWED_BYTES_MAX: usize = CLIENTS * VALUE_BYTES;
 
 /// The resident memory of a program, in bytes.
@@ -28,7 +28,7 @@ fn set(key: &str) -> Vec<u8> {
     [head.as_bytes(), &vec![b'v'; VALUE_BYTES], b"\r\n"].concat()
 }
 
-/// Runs `test` with a store, and with a middleware in each mode and what its servers may owe.
+/// Runs `test` on a store, and on a middleware in each mode. The number bounds the owed answers, in bytes.
 fn each(test: impl Fn(&Program, usize)) {
     let flags = ["--admin", "127.0.0.1:0", "--threads", "2"];
     test(&Program::serve(KV, &[&["--memory-mb", "64"], &flags[..]].concat()), 0);
@@ -39,7 +39,8 @@ fn each(test: impl Fn(&Program, usize)) {
     }
 }
 
-/// Waits until the server has closed a client that holds memory and stands still, and serves others all the time.
+/// Waits until the server closes a client that holds memory and stands still. Checks that the server goes on to serve
+/// another client within the memory limit.
 fn watch_until_one_is_closed(server: &Program, before: usize, growth_bytes_max: usize) {
     let mut other = server.connect();
     wait_until("a client that stands still is closed", || {
@@ -71,7 +72,7 @@ fn unfinished_sets_of_many_clients_keep_to_the_memory() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut senders = senders;
-                // Send as the server reads, until the test has seen enough.
+                // Send what the server has room for, until the server has closed a client.
                 while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                     for (client, sent) in &mut senders {
                         *sent += send_some(client, &unfinished[*sent..]);

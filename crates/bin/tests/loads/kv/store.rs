@@ -56,7 +56,7 @@ impl Store {
     /// Runs a load until the server has counted enough.
     pub(crate) fn loaded_until(&self, flags: &str, enough: impl Fn(&StatsResponse) -> bool) -> End {
         let load = self.load(&format!("{flags} --seconds 60"));
-        wait_until("it has asked enough", || enough(&self.stats()));
+        wait_until("the server has counted enough requests of the load", || enough(&self.stats()));
         load.signal(libc::SIGTERM);
         finished(load)
     }
@@ -84,7 +84,7 @@ pub(crate) fn finished(load: Program) -> End {
     end
 }
 
-/// Ends a load once it has opened this many connections again.
+/// Ends a load after this many reconnections, and checks that it lost as many connections.
 pub(crate) fn ended_when_reconnected(mut load: Program, connections: u64) -> End {
     let mut again = 0;
     while again < connections {
