@@ -144,10 +144,20 @@ def test_station_that_is_full_at_the_lightest_load_polls() -> None:
     clients = (10, 20, 40, 80, 160, 320)
     found = diagnosis(written(clients, x, {"engine": [1.0] * 6}))
     assert (found.status, found.names) == ("cannot tell", ())
-    assert "station engine is as busy at the lightest load, for far fewer requests" in words.bottleneck(found)
+    assert "station engine is as busy at a lighter load, for far fewer requests" in words.bottleneck(found)
     assert diagnosis(written(clients, x, {"engine": [1.0] * 6, "disk": x})).names == ("station disk",)
     from_the_plateau = written((20, 40, 80, 160), (0.8, 0.95, 1.0, 1.0), {"engine": (0.82, 0.96, 1.0, 1.0)})
     assert diagnosis(from_the_plateau).names == ("station engine",)
+
+
+def test_station_that_is_full_far_before_the_plateau_polls() -> None:
+    x = (0.1, 0.2, 0.4, 0.75, 0.95, 1.0)
+    clients = (10, 20, 40, 80, 160, 320)
+    found = diagnosis(written(clients, x, {"spinner": (0.4, 0.7, 0.99, 1.0, 1.0, 1.0)}))
+    assert (found.status, found.names) == ("cannot tell", ())
+    assert "station spinner is as busy at a lighter load, for far fewer requests" in words.bottleneck(found)
+    batching = written(clients, x, {"engine": (0.4, 0.7, 0.9, 0.99, 1.0, 1.0)})
+    assert diagnosis(batching).names == ("station engine",)
 
 
 def test_station_without_a_value_at_the_knee_limits_beyond() -> None:

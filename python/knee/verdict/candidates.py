@@ -32,7 +32,7 @@ _FILLING_MAX = 0.80
 """The largest utilisation at which a station still fills."""
 
 _POLLING_MAX = 0.5
-"""A station that is never less busy polls if the lightest load has less than this share of the plateau's throughput."""
+"""A station that is as busy at a load with less than this share of the plateau's throughput polls."""
 
 Resource = (
     Literal[
@@ -61,7 +61,7 @@ class Plateau:
              most clients, or else of the most clients
     beyond   whether they have at least BEYOND times the clients of the knee
     follows  d ln X / d ln U from the last load with a utilisation of at most 80 % to these runs; None without one
-    polls    whether it was as busy at the lightest load, for far fewer requests: it is busy while it waits
+    polls    whether it was as busy at a lighter load, for far fewer requests: it is busy while it waits
     """
 
     share: Interval
@@ -210,16 +210,17 @@ def _plateau(own: pl.DataFrame, most: int, knee: float | None, level: float) -> 
     rows = own.filter(pl.col("clients") >= least)
     share = mean_interval(rows["utilization"].to_numpy(), level)
     lighter = own.filter((pl.col("clients") < least) & (pl.col("utilization") > 0))
-    means = lighter.group_by("clients").agg(pl.col("utilization").mean())
+    means = lighter.group_by("clients").agg(pl.col("utilization", "throughput").mean())
     filling = means.filter(pl.col("utilization") <= _FILLING_MAX)
+    few = means.filter(pl.col("throughput") < _POLLING_MAX * float(rows["throughput"].to_numpy().mean()))
+    polls = not few.filter(pl.col("utilization") >= (FULL if filling.height else _FILLING_MAX)).is_empty()
     first = int(rows["clients"].min())  # type: ignore[arg-type]
     after = rows.filter(pl.col("utilization") > 0)
+    follows = None
     if filling.height and after.height:
         before = lighter.filter(pl.col("clients") == filling["clients"].max())
-        return Plateau(share, first, beyond, _elasticity(before, after, level))
-    lightest = lighter.filter(pl.col("clients") == pl.col("clients").min())["throughput"].to_numpy()
-    polls = lightest.size > 0 and float(lightest.mean()) < _POLLING_MAX * float(rows["throughput"].to_numpy().mean())
-    return Plateau(share, first, beyond, None, polls)
+        follows = _elasticity(before, after, level)
+    return Plateau(share, first, beyond, follows, polls)
 
 
 def _elasticity(before: pl.DataFrame, after: pl.DataFrame, level: float) -> Interval | None:

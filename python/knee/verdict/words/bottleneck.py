@@ -173,7 +173,7 @@ def _why_unexplained(found: Bottleneck, station: Candidate) -> str:
     plateau = station.plateau
     assert plateau is not None
     if station.polls:
-        return f"{station.name} is as busy at the lightest load, for far fewer requests: it may poll while it waits."
+        return f"{station.name} is as busy at a lighter load, for far fewer requests: it may poll while it waits."
     if found.cause == "waits":
         grew = "Throughput hardly grew" if station.waits else "No lighter load shows whether throughput grew"
         behind = [c for c in found.candidates if not c.is_soft and c.at_most.estimate >= SATURATED]
