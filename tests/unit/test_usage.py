@@ -184,6 +184,13 @@ def listen(tmp_path: Path) -> Iterator[Callable[..., tuple[psutil.Process, int]]
                 program.symlink_to(Path(sys.executable).resolve())
             code = f"import socket; s = socket.create_server(('{address}', 0)); print(s.getsockname()[1]); input()"
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+def test_run_that_is_mostly_start_and_end_has_no_usage() -> None:
+    meter = Meter({}, 0.6)
+    meter.start()
+    time.sleep(1.3)
+    assert meter.stop() is None
+
+
             process = ended.enter_context(subprocess.Popen([program, "-uc", code], text=True, **pipes))
             ended.callback(process.kill)
             return psutil.Process(process.pid), int(process.stdout.readline())

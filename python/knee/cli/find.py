@@ -91,7 +91,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     host, command = LocalHost(), shlex.join(words)
     about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
     folder = SearchFolder.create(Path(options.runs_dir), about)
-    ended_parts: set[str] = set()
+    reported: set[str] = set()
     generator = Generator(host, template, folder, options.seconds, budget_s, options.tool, watched=watched)
 
     def measure(clients: int, is_scout: bool) -> Result:
@@ -101,10 +101,18 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         if not is_scout:
             folder.write_table(check.table(generator.results))
             live.update()
-        for part in () if result.usage is None else result.usage.parts:
-            if not part.count and part.name in watched and part.name not in ended_parts:
-                ended_parts.add(part.name)
-                _report(f"{part.name}: its processes have ended, and no longer count")
+        unseen = [
+            f"{part.name}: its processes have ended, and no longer count"
+            for part in (result.usage.parts if result.usage else ())
+            if not part.count and part.name in watched
+        ]
+        if result.usage is None and not is_scout:
+            cause = "the generator's start and end take most of a run"
+            unseen.append(f"processor times are unknown: {cause}; set --seconds to the length of the load")
+        for text in unseen:
+            if text not in reported:
+                reported.add(text)
+                _report(text)
         return result
 
     def so_far() -> tuple[verdict.Findings, str] | None:

@@ -27,7 +27,7 @@ _STEADY = (0.25, 0.95)
 _BEFORE = 0.1
 """This share of the load is no steady part, after the latest time at which the load may have begun."""
 _STEADY_MIN = 0.2
-"""A shorter steady part is taken from the end of the run instead."""
+"""A shorter steady part may lie outside of the load, and is not used."""
 _SAMPLES = 20
 _PERIOD_MIN_S = 0.25
 _PROCESSES_KEPT = 5
@@ -211,7 +211,7 @@ class Meter:
         self._thread.start()
 
     def stop(self) -> Usage | None:
-        """End, and return the use between the first and the last sample of the steady part; None if it has fewer.
+        """End, and return the use between the first and the last sample of the steady part; None without two.
         Raises the error that ended the samples."""
         elapsed_s = time.monotonic() - self._began_s
         self._stopping.set()
@@ -257,13 +257,10 @@ def host_cores() -> int | None:
 
 def _steady(elapsed_s: float, load_s: float) -> tuple[float, float]:
     """Begin and end of the steady part of a run that contains a load. Programs take time to start and to end, so the
-    load may lie anywhere in the run; most take longer to start."""
+    load may lie anywhere in the run. Empty if no such part is sure to lie within it."""
     begin_s = max(_STEADY[0] * load_s, elapsed_s - (1 - _BEFORE) * load_s)
     end_s = _STEADY[1] * load_s
-    if end_s - begin_s < _STEADY_MIN * load_s:
-        first, last = _STEADY
-        return elapsed_s - (1 - first) * load_s, elapsed_s - (1 - last) * load_s
-    return begin_s, end_s
+    return (begin_s, end_s) if end_s - begin_s >= _STEADY_MIN * load_s else (math.inf, 0.0)
 
 
 def _state(members: Sequence[psutil.Process]) -> _State:
