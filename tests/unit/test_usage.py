@@ -105,16 +105,26 @@ def test_process_that_waits_for_its_only_processor_is_not_full(spinning: subproc
 
 def test_part_that_exceeds_its_processors_has_an_unknown_number() -> None:
     process, thread = psutil.Process(), watch.Thread(0.0, 0.0, 0.0)
-    first = {process: watch._Process("nginx", 0.0, 0.5, {1: thread}, {1: {0}})}
+    first = {process: watch._Process("nginx", 0.0, (0.5, None), {1: thread}, {1: {0}})}
     busy = watch.Thread(0.9, 0.0, 0.0)
-    last = {process: watch._Process("nginx", 0.9, 0.5, {1: busy}, {1: {0}})}
+    last = {process: watch._Process("nginx", 0.9, (0.5, None), {1: busy}, {1: {0}})}
     assert watch._part("system", [first, last], 1.0).cores is None
     assert watch._part("system", [first, last], 1.9).cores == 0.5
 
 
 def test_process_counts_from_its_first_sample() -> None:
+def test_part_with_equal_quotas_of_two_groups_has_an_unknown_number() -> None:
+    some = ((psutil.Process(), "a"), (psutil.Process(os.getppid()), "b"))
+
+    def state(cpu_s: float) -> dict[psutil.Process, watch._Process]:
+        threads = {1: watch.Thread(cpu_s, 0.0, 0.0)}
+        return {own: watch._Process("nginx", cpu_s, (0.5, Path(group)), threads, {1: {0}}) for own, group in some}
+
+    assert watch._part("system", [state(0.0), state(0.25)], 1.0).cores is None
+
+
     process = psutil.Process()
-    late = {process: watch._Process("nginx", 90.0, 1.0, {1: watch.Thread(90.0, 0.0, 0.0)}, {1: {0}})}
+    late = {process: watch._Process("nginx", 90.0, (1.0, None), {1: watch.Thread(90.0, 0.0, 0.0)}, {1: {0}})}
     assert watch._part("system", [{}, late, late], 1.0).processes[0].thread_cpu_s == 0
 
 
@@ -139,11 +149,11 @@ def test_knee_with_fewer_processors_knows_no_machine() -> None:
 def test_quota_is_the_smallest_of_both_versions_groups(tmp_path: Path, groups: str, files: dict[str, str]) -> None:
     top = tmp_path / ("cpu/a.slice" if "cpuacct" in groups else "a.slice")
     (top / "b.scope").mkdir(parents=True)
-    assert quota_of(groups, tmp_path) == math.inf
+    assert quota_of(groups, tmp_path) == (math.inf, None)
     for name, text in files.items():
         (top / name).write_text(f"{text}\n")
-    assert quota_of(groups, tmp_path) == 1.5
-    assert quota_of("", tmp_path) == math.inf
+    assert quota_of(groups, tmp_path) == (1.5, top)
+    assert quota_of("", tmp_path) == (math.inf, None)
 
 
 def test_process_of_two_parts_counts_for_the_first(spinning: subprocess.Popen[bytes]) -> None:

@@ -179,11 +179,14 @@ def addresses_here(host: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Process:
-    """The counters of a process; `quota` in processors, and `allowed` those that each thread may use."""
+    """The counters of a process; `quota` in processors with its group, and `allowed` those that each thread may use."""
 
     name: str
     cpu_s: float
-    quota: float
+_Quota = tuple[float, Path | None]
+
+
+    quota: _Quota
     threads: Mapping[int, Thread]
     allowed: Mapping[int, Collection[int]]
 
@@ -251,7 +254,7 @@ class Meter:
 def host_cores() -> int | None:
     """The processors of this machine; None if Knee may use only some of them."""
     count = psutil.cpu_count() or 1
-    quota = quota_of(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
+    quota, _ = quota_of(Path("/proc/self/cgroup").read_text(encoding="utf-8"))
     return None if min(len(os.sched_getaffinity(0)), quota) < count else count
 
 
@@ -264,7 +267,7 @@ def _steady(elapsed_s: float, load_s: float) -> tuple[float, float]:
 
 
 def _state(members: Sequence[psutil.Process]) -> _State:
-    found, quotas = {}, dict[str, float]()
+    found, quotas = {}, dict[str, _Quota]()
     for process in members:
         with suppress(psutil.Error, OSError), process.oneshot():
             times, threads = process.cpu_times(), threads_of(process)
@@ -272,7 +275,9 @@ def _state(members: Sequence[psutil.Process]) -> _State:
             if groups not in quotas:
                 quotas[groups] = quota_of(groups)
             allowed = {number: _affinity(number) for number in threads}
-            found[process] = _Process(process.name(), times.user + times.system, quotas[groups], threads, allowed)
+            # A name may be no text: the kernel cuts it after 15 bytes.
+            name = "".join(each if each.isprintable() else "?" for each in process.name())
+            found[process] = _Process(name, times.user + times.system, quotas[groups], threads, allowed)
     return found
 
 
@@ -285,7 +290,7 @@ def _affinity(thread: int) -> Collection[int]:
 def _part(name: str, states: Sequence[_State], seconds: float) -> Part:
     """The use of a part over some states. A process counts from the first to the last of them that has it."""
     first = {process: use for state in reversed(states) for process, use in state.items()}
-    uses, allowed, quotas = [], set[int](), set[float]()
+    uses, allowed, quotas = [], set[int](), set[_Quota]()
     for process, use in {process: use for state in states for process, use in state.items()}.items():
         before = first[process]
         grown = {number: thread.since(before.threads.get(number)).cpu_s for number, thread in use.threads.items()}
@@ -296,19 +301,20 @@ def _part(name: str, states: Sequence[_State], seconds: float) -> Part:
         uses.append(ProcessUse(use.name, process.pid, use.cpu_s - before.cpu_s, len(use.threads), top_s))
     uses.sort(key=lambda use: -use.thread_cpu_s)
     cpu_s = sum(use.cpu_s for use in uses)
-    # Processes of groups with other quotas share no set of processors.
-    cores = min(float(len(allowed)), *quotas) if len(quotas) == 1 else 0.0
+    # Processes with quotas of several groups share no set of processors.
+    cores = min(float(len(allowed)), *(quota for quota, _ in quotas)) if len(quotas) == 1 else 0.0
     is_known = cores > 0 and cpu_s <= _BEYOND * cores * seconds
     return Part(name, cpu_s, cores if is_known else None, len(states[-1]), tuple(uses[:_PROCESSES_KEPT]))
 
 
-def quota_of(groups: str, root: Path = ROOT) -> float:
-    """The smallest quota in processors of a process's groups; infinite without one. `groups` is the text of
-    /proc/PID/cgroup, and `root` the folder of all groups."""
-    quota = math.inf
+def quota_of(groups: str, root: Path = ROOT) -> _Quota:
+    """The smallest quota in processors of a process's groups, and the group; infinite without one. `groups` is the text
+    of /proc/PID/cgroup, and `root` the folder of all groups."""
+    quota: _Quota = (math.inf, None)
     for controller, files in (("", ("cpu.max",)), ("cpu", ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
         for group in groups_of(groups, controller, root):
             with suppress(OSError, ValueError):
                 limit, period = " ".join((group / file).read_text(encoding="ascii") for file in files).split()
-                quota = min(quota, int(limit) / int(period) if int(limit) > 0 else math.inf)
+                if 0 < int(limit) / int(period) < quota[0]:
+                    quota = (int(limit) / int(period), group)
     return quota
