@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -223,6 +224,13 @@ def test_listener_matches_only_at_the_address(listen: Listen) -> None:
     assert listening(port, {"127.0.0.2"}) == (process,)
 
 
+def test_name_that_the_kernel_cut_is_text(listen: Listen) -> None:
+    process, _ = listen("a" * 14 + "é")
+    usage = measured({"system": Tree((process,))}, 0.8)
+    assert usage.parts[0].processes[0].name == "a" * 14 + "?"
+    assert "utilization_aaaaaaaaaaaaaa? thread" in table([Result("wrk", 1.0, 1.0, clients=1, usage=usage)])
+
+
 def test_listener_that_only_forwards_is_refused(listen: Listen) -> None:
     process, port = listen("docker-proxy")
     for refused in (lambda: parse(f"port:{port}"), lambda: at("127.0.0.1", port, process.pid)):
@@ -250,6 +258,26 @@ def test_watch_of_a_cgroup_finds_its_processes(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("")
     (tmp_path / "below" / "cgroup.procs").write_text(f"{os.getpid()}\n999999999\n")
     assert [each.pid for each in Cgroup(tmp_path).members()] == [os.getpid()]
+
+
+def test_groups_that_end_while_they_are_read_are_left_out(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def churn() -> None:
+        groups = [tmp_path / str(number) for number in range(20)]
+        while not ended.is_set():
+            for group in groups:
+                group.mkdir()
+            for group in groups:
+                group.rmdir()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        assert not any(Cgroup(tmp_path).members() for _ in range(300))
+    finally:
+        ended.set()
+        churning.join()
 
 
 @pytest.mark.parametrize(

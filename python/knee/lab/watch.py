@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +76,17 @@ class Cgroup:
     def members(self) -> list[psutil.Process]:
         """See Watched."""
         found = []
-        for file in self.path.rglob("cgroup.procs"):
+        for group in _groups_below(self.path):
             with suppress(OSError):
-                for pid in file.read_text(encoding="ascii").split():
+                for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
                     with suppress(psutil.Error):
                         found.append(psutil.Process(int(pid)))
         return found
+
+
+def _groups_below(top: Path) -> Iterator[Path]:
+    """A group and those below; groups may end at any time, which rglob does not bear."""
+    return (Path(folder) for folder, _, _ in os.walk(top))
 
 
 def parse(text: str) -> Watched:
@@ -103,9 +108,10 @@ def _parse(text: str) -> Watched:
             return Tree((psutil.Process(int(name)),))
         raise SpecError(f"--watch {text}: no such process; start it first")
     if kind == "unit" and re.fullmatch(r"[\w@\\-][\w:.@\\-]*", name):
-        for found in (path for each in (name, f"{name}.service") for path in sorted(ROOT.rglob(each))):
-            if (found / "cgroup.procs").is_file():
-                return Cgroup(found)
+        found = [path for path in _groups_below(ROOT) if path.name in (name, f"{name}.service")]
+        for path in sorted(found, key=lambda path: (path.name != name, path)):
+            if (path / "cgroup.procs").is_file():
+                return Cgroup(path)
         raise SpecError(f"--watch {text}: no such unit runs: systemctl status {name} shows its state")
     if kind == "cgroup" and name:
         below = name.removeprefix(str(ROOT)).lstrip("/")
@@ -177,15 +183,15 @@ def addresses_here(host: str) -> frozenset[str]:
     return frozenset(found) if is_here else frozenset()
 
 
+_Quota = tuple[float, Path | None]
+
+
 @dataclass(frozen=True)
 class _Process:
     """The counters of a process; `quota` in processors with its group, and `allowed` those that each thread may use."""
 
     name: str
     cpu_s: float
-_Quota = tuple[float, Path | None]
-
-
     quota: _Quota
     threads: Mapping[int, Thread]
     allowed: Mapping[int, Collection[int]]
