@@ -70,8 +70,8 @@ class Usage:
 
     @property
     def host_busy(self) -> float:
-        """Busy share of the processors. Stolen time is not capacity."""
-        return _share(self.host_cpu_s + self.host_irq_s, (self.host_cores or 0) * self.seconds - self.host_steal_s)
+        """Busy share of the processors."""
+        return self._of_host(self.host_cpu_s + self.host_irq_s)
 
     @property
     def generator(self) -> float:
@@ -95,7 +95,8 @@ class Usage:
         return self._of_host(outside_s) if self.sees_system else 0.0
 
     def _of_host(self, cpu_s: float) -> float:
-        return _share(cpu_s, (self.host_cores or 0) * self.seconds)
+        """Stolen time is not capacity."""
+        return _share(cpu_s, (self.host_cores or 0) * self.seconds - self.host_steal_s)
 
     def busy(self, part: Part, cores: float) -> float:
         """Busy share of the processors that a part may use."""
@@ -132,7 +133,8 @@ def _usage(text: Mapping[str, Any]) -> Usage:
         for part in text["parts"]
     )
     found = Usage(**{**text, "parts": parts})
-    times = [found.host_busy, *(part.cpu_s for part in parts), *map(found.thread_busy, parts)]
+    times = [found.host_cpu_s, found.host_irq_s, found.host_steal_s, *(part.cpu_s for part in parts)]
+    times += [process.thread_cpu_s for part in parts for process in part.processes]
     amounts = [found.seconds, found.host_cores, *(part.cores for part in parts)]
     if not (all(map(math.isfinite, times)) and all(each is None or 0 < each < math.inf for each in amounts)):
         raise ValueError("no time, or no processor")
