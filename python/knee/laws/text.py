@@ -145,7 +145,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         "the interactive law",
         checks,
         lambda some: f"at {_places(report, some)}",
-        _deviates(f"The {worst.view}s' values at {_places(report, [worst])} deviate", worst),
+        _deviates(worst, f"at {_places(report, [worst])}, in the {worst.view}s' values"),
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}. "
         f"It holds for the throughputs and response times of {views}",
     )
@@ -171,8 +171,10 @@ def _worst(checks: Iterable[InteractiveCheck]) -> InteractiveCheck:
     return max(checks, key=lambda check: check.residual if math.isfinite(check.residual) else -1.0)
 
 
-def _deviates(values: str, check: InteractiveCheck) -> str:
-    return f"{values} most, by {check.residual:.2%}." if math.isfinite(check.residual) else "The deviation is unknown."
+def _deviates(check: InteractiveCheck, where: str) -> str:
+    if math.isnan(check.residual):
+        return "The deviation is unknown."
+    return f"The largest deviation is {check.residual:.2%}, {where}."
 
 
 def _causes(report: LawReport, broken: Sequence[InteractiveCheck]) -> list[str]:
@@ -214,7 +216,7 @@ def _types(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[str]:
         "the interactive law of single request types",
         typed,
         lambda some: f"for {_named(some)} at {_places(report, some)}",
-        _deviates(f"The values of {worst.request_type} at {_places(report, [worst])} deviate", worst),
+        _deviates(worst, f"at {_places(report, [worst])}, in the values of {worst.request_type}"),
         f"for {_named(typed)}",
     )
     finding += " For each type, the response times of all other types count as think time."
