@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import selectors
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ AT_ONCE = 50
 """Connections that are served at once, so that the test does not wait for each."""
 OWN_ADDRESS = "127.0.0.2"
 """An address for the connections' ports: those of 127.0.0.1 stay free for the servers of other tests."""
+RESET = struct.pack("ii", 1, 0)
+"""For SO_LINGER: a closed connection leaves no used port, so that the next test soon finds free ones."""
 
 VALUE = b"v" * 500_000
 GREEDY_CLIENTS = 20
@@ -82,6 +85,7 @@ def test_ten_thousand_idle_connections(systems: Systems, mode: str) -> None:
             ]
             # Idle, but not fresh: each has been served, and left a value that did not fit a small buffer.
             for connection in fresh:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 connection.sendall(b"set k 0 0 20000\r\n" + b"x" * 20_000 + b"\r\nget k\r\n")
             for connection in fresh:
                 answer = b""
