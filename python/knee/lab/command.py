@@ -38,7 +38,7 @@ class Command:
     asks     the protocol for polling: "memcached", "postgresql", "http" (the address is a URL), or "connection" if an
              accepted one is enough
     answers  the field of the `ready` line with the program's address
-    ends_by  the signal that stops the program
+    ends_by  the signal that stops the program; SIGKILL is for a program that has nothing to save, and no summary
     grace_s  seconds between that signal and a kill
     is_family  whether child processes do the program's work
     cpus     processors that the program and its children are pinned to; by default not pinned

@@ -7,6 +7,7 @@ Populating does not go through the measured middlewares, which start after it.
 from __future__ import annotations
 
 import math
+import signal
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -229,7 +230,7 @@ class Deployment(ABC):
         codes += [server.stop(server.command.grace_s) for server in servers]
         for process, code in zip([*clients, *servers], codes, strict=True):
             process.check()
-            if code != 0:
+            if code != (-signal.SIGKILL if process.command.ends_by == signal.SIGKILL else 0):
                 raise ProcessError(f"{process.command.process} ended with an error: {process.describe()}")
             if process.command.serves is None and process.command.process not in self._summaries:
                 raise ProcessError(f"{process.command.process} printed no summary: {process.describe()}")

@@ -3,6 +3,7 @@ key."""
 
 from __future__ import annotations
 
+import signal
 import time
 from abc import abstractmethod
 
@@ -89,7 +90,8 @@ def _memcached(process: str, tier: Store, address: str, connections: int) -> Com
         # memcached needs this flag to run as root, and ignores it otherwise.
         *("-u", "root"),
     ]
-    return Command(process, "store", tuple(argv), serves=address)
+    # It has nothing to save, and would end up to a second after SIGTERM.
+    return Command(process, "store", tuple(argv), serves=address, ends_by=signal.SIGKILL)
 
 
 def connections_per_store(configuration: Configuration) -> int:
