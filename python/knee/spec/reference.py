@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from knee.spec.expectations import EXPECTED
@@ -169,7 +170,7 @@ def _object(table: type[Table]) -> dict[str, Any]:
 
 def _property(table: type[Table], name: str) -> dict[str, Any]:
     """A key's schema. TOML has no null: a key without a value is left out."""
-    found = dict(table.model_json_schema()["properties"][name])
+    found = dict(_properties(table)[name])
     found.pop("title", None)
     if found.get("default", 0) is None:
         del found["default"]
@@ -178,3 +179,9 @@ def _property(table: type[Table], name: str) -> dict[str, Any]:
     if "$ref" in found:
         return _object(_BY_NAME[found["$ref"].rpartition("/")[2]])
     return {"description": meanings(table)[name], **found}
+
+
+@cache
+def _properties(table: type[Table]) -> dict[str, dict[str, Any]]:
+    properties: dict[str, dict[str, Any]] = table.model_json_schema()["properties"]
+    return properties
