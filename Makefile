@@ -99,7 +99,8 @@ soak: build test-build $(VENV)/dev
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \
 	    tests/unit/test_comparisons.py tests/unit/test_peak.py
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
-	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py
+	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py \
+	    tests/system/test_emulated.py
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
