@@ -10,7 +10,8 @@
 
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
-.PHONY: demo test test-build test-rust test-python check bench bench-predict reproduce soak fuzz build clean
+.PHONY: demo test test-build test-programs test-rust test-python check check-python bench bench-predict reproduce soak \
+    fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -18,6 +19,7 @@ BIN    := $(VENV)/bin
 EXTENSION := python/knee/_kernels.abi3.so
 KERNELS := $(shell git ls-files --cached --others --exclude-standard crates/kernels crates/random Cargo.lock 2>/dev/null)
 RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
+PYTHONS := $(shell git ls-files --cached --others --exclude-standard 'python/*.py' 'tests/*.py' 2>/dev/null)
 
 # The extension is linked without a Python: pyo3 builds it for the stable interface.
 FOR_PYTHON := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1
@@ -34,6 +36,9 @@ ALLOWED := ':!crates/testkit/src/memcached.rs' ':!tests/data' ':!docs/decisions'
 # Tests that run at once: two a processor, since half of a test's time is waiting for programs, and at most sixteen.
 WAITING = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
 
+# Flags for several targets at once.
+TOGETHER := --no-print-directory -j3 --output-sync=target
+
 # Keep what Python compiles, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,10 +47,11 @@ demo: build
 
 # Rust's and Python's tests run side by side: half of their time is waiting for programs. The tests that count seconds,
 # memory or processes run last, alone.
-test: test-build
+test:
+	$(MAKE) $(TOGETHER) test-build
 	tests/peers.sh
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-rust test-python
-	$(BIN)/pytest -p no:cacheprovider -m alone
+	$(MAKE) $(TOGETHER) test-rust test-python
+	$(BIN)/pytest -p no:cacheprovider -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-rust:
 	$(TESTED) --no-fail-fast -- --test-threads=$(WAITING)
@@ -53,26 +59,28 @@ test-rust:
 test-python:
 	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
 
-# Beside Rust's tests, pytest compiles Python's: otherwise each of its processes would compile all of them.
-# Python's packages arrive while Rust's compile.
-test-build:
-	$(MAKE) --no-print-directory -j2 --output-sync=target $(EXTENSION) $(VENV)/dev
-	$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null & \
-	    $(TESTED) --no-run; built=$$?; wait; exit $$built
+# Python's packages arrive, and its tests are compiled, while Rust's compile.
+test-build: $(VENV)/compiled test-programs
+
+test-programs: $(EXTENSION)
+	$(TESTED) --no-run
 
 # The build has printed its warnings; cargo prints them again, and any fails the check, as does a failed build.
-check: test-build
+check:
+	$(MAKE) $(TOGETHER) test-build check-python
 	cargo fmt --all --check
 	@command -v clippy-driver >/dev/null || { echo 'make: clippy is missing: rustup component add clippy' >&2; exit 1; }
 	@said=$$({ export CARGO_TERM_COLOR=never; $(EXTENDED) && $(TESTED) --no-run; } 2>&1) \
 	    || { echo "$$said"; exit 1; }; ! echo "$$said" | grep -A 5 '^warning'
+	$(BIN)/python tests/circles.py crates/*
+	@! git grep -nwiE '$(BANNED)' -- '*.rs' '*.py' '*.sql' '*.md' '*.toml' $(ALLOWED) \
+	    || { echo 'make: banned words above: write them plainly (CONTRIBUTING.md, Style)' >&2; exit 1; }
+
+check-python: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tests/circles.py crates/*
-	@! git grep -nwiE '$(BANNED)' -- '*.rs' '*.py' '*.sql' '*.md' '*.toml' $(ALLOWED) \
-	    || { echo 'make: banned words above: write them plainly (CONTRIBUTING.md, Style)' >&2; exit 1; }
 
 bench: build $(VENV)/dev
 	tests/peers.sh all
@@ -153,6 +161,11 @@ $(VENV)/run: requirements.txt pyproject.toml
 
 $(VENV)/dev: requirements-dev.txt $(VENV)/run
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+# pytest compiles the tests: otherwise each of its processes would compile all of them.
+$(VENV)/compiled: $(EXTENSION) $(VENV)/dev $(PYTHONS)
+	-$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null
 	@touch $@
 
 clean:
