@@ -14,12 +14,13 @@ import specs
 from specs import changed
 
 from knee import spec
-from knee.data import POINTS, TABLES, Dataset, Outcome, RunFolder, writing
+from knee.data import POINTS, TABLES, Dataset, Outcome, RunFolder
 from knee.data.columns import factor_type
 from knee.data.hdr import Histogram
 from knee.data.lines import Rows, add_window
 from knee.errors import DatasetError, StorageError
 from knee.spec.design import Run, runs
+from knee.storage import writing
 from knee.verdict import words
 from knee.verdict.health import Incomplete, Unsent, WrongAnswers, warnings_of_folder
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from knee import spec
-from knee.data import RunFolder, locks
+from knee.data import RunFolder
 from knee.errors import StorageError
 from knee.lab.hosts.local import LocalHost
 from knee.lab.run import new_manifest
 from knee.lab.scratch import keeps_data, needs_scratch, scratch
+from knee.storage import locks
 
 TEXT = """\
 [experiment]

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from knee.data import Dataset, csv, measurements, writing
+from knee.data import Dataset, csv, measurements
 from knee.data.measurements import Measurements, StationKind
 from knee.data.search_folder import name_of, page_of, table_of
 from knee.errors import DatasetError, MeasurementsError, StorageError
+from knee.storage import writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

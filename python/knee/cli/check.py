@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from knee.data import foreign, writing
+from knee.data import foreign
 from knee.data.search_folder import outputs_of
 from knee.errors import MeasurementsError
+from knee.storage import writing
 
 
 def print_check(

@@ -11,10 +11,10 @@ import psutil
 
 from knee import __version__
 from knee import machine as machines
-from knee.data import writing
 from knee.errors import SpecError
 from knee.lab.hosts import IN_MEMORY
 from knee.lab.hosts.local import LocalHost
+from knee.storage import writing
 
 
 def print_machine(

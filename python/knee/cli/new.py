@@ -9,10 +9,10 @@ from pathlib import Path
 
 import typer
 
-from knee.data import writing
 from knee.errors import SpecError
 from knee.spec import reference
 from knee.spec.draft import KINDS, draft
+from knee.storage import writing
 
 _CLIENTS, _WORKERS, _SECONDS = "8,16,32,64,128", "2", "10"
 

@@ -20,7 +20,7 @@ All times ending in `_ns` are nanoseconds, `_s` seconds, `second` and `*_unix_s`
 
 from knee.data.columns import POINTS, PROBES, SUMMARIES, TABLES
 from knee.data.reading import Dataset, is_run_folder, run_folders
-from knee.data.recording import Outcome, RunFolder, locks, writing
+from knee.data.recording import Outcome, RunFolder
 
 __all__ = [
     "POINTS",
@@ -31,7 +31,5 @@ __all__ = [
     "Outcome",
     "RunFolder",
     "is_run_folder",
-    "locks",
     "run_folders",
-    "writing",
 ]

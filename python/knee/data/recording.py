@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from knee.data.reading import EXPERIMENT, MANIFEST, Dataset, part_path, run_name
 from knee.errors import DatasetError, StorageError
 from knee.spec import Spec
 from knee.spec.design import Run
+from knee.storage import locks, writing
 
 _SCRATCH = ".scratch"
 
@@ -188,14 +187,6 @@ def new_folder(runs_dir: Path, name: str) -> Path:
     raise StorageError(f"{path}: too many runs began within one second; try again")
 
 
-def locks(directory: Path) -> bool:
-    """Lock a directory until this process ends. False if another process holds the lock, or without locks."""
-    with suppress(OSError):
-        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
 def _point_frame(run: Run, spec: Spec, outcome: Outcome) -> pl.DataFrame:
     configuration = run.configuration
     middleware, workload = configuration.system.middleware, configuration.workload
@@ -232,31 +223,3 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-_REMEDIES = {
-    errno.ENOSPC: "make room, or choose another place with {}",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or choose another place with {}",
-    errno.EDQUOT: "make room, or choose another place with {}",
-    errno.EROFS: "choose a writable place with {}",
-    errno.EACCES: "choose a writable place with {}",
-    errno.EPERM: "choose a writable place with {}",
-    errno.ENOENT: "make its directory first",
-    errno.ENOTDIR: "choose another place with {}",
-}
-
-
-@contextmanager
-def writing(path: Path, option: str = "--runs-dir") -> Iterator[None]:
-    """Convert a write failure below `path` to a StorageError. Its remedy names the option of the place."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(error.filename or path, error, option) from error
-
-
-def storage_error(path: Path | str, error: OSError, option: str) -> StorageError:
-    """The error of a write below `path`, with a remedy."""
-    reason = error.strerror or str(error)
-    remedy = _REMEDIES.get(error.errno or 0, "check the disk").format(option)
-    return StorageError(f"{path}: cannot be written: {reason}; {remedy}")

@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from knee.data.recording import new_folder, write_atomically, writing
+from knee.data.recording import new_folder, write_atomically
 from knee.data.usage import SUFFIX, Usage
 from knee.errors import StorageError
+from knee.storage import writing
 
 _SETTINGS = "find.json"
 _TABLE = "table.csv"

@@ -7,9 +7,12 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from knee.lab import programs
-from knee.spec import Workload
+
+if TYPE_CHECKING:
+    from knee.spec import Workload
 
 CONNECTIONS_SPARE = 64
 """Spare connections of a server for populating, probing and reconnecting."""

@@ -18,10 +18,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from knee.data import locks, writing
 from knee.lab.command import File
-from knee.spec import Spec
+from knee.storage import locks, writing
+
+if TYPE_CHECKING:
+    from knee.spec import Spec
 
 _DURABILITY = "store.durability"
 _KIND = "store.kind"

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from knee import _kernels
-from knee.data.recording import storage_error
 from knee.errors import SpecError
 from knee.machine.sizes import MIB
+from knee.storage import storage_error
 
 BLOCK_BYTES, PAGE_BYTES = MIB, 4096
 SYNC = "disk_sync_per_s"

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from knee.data import writing
 from knee.data.hdr import Histogram, bucket_of
 from knee.errors import ProcessError
 from knee.lab import programs
@@ -32,6 +31,7 @@ from knee.lab.deploy.queue import QueueDeployment
 from knee.lab.hosts import Process
 from knee.lab.scratch import Scratch
 from knee.spec import Configuration, Workload
+from knee.storage import writing
 
 OPERATION = "transaction"
 """The operation of a script with several statements, which pgbench does not time one by one."""

@@ -29,7 +29,6 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from knee.data import writing
 from knee.errors import ProcessError, StorageError
 from knee.lab import programs
 from knee.lab.command import Command, File
@@ -37,6 +36,7 @@ from knee.lab.hosts import Link, OnLine, Process
 from knee.lab.hosts.namespaces import Namespace
 from knee.lab.hosts.ports import Ports
 from knee.lab.probe import Probe
+from knee.storage import writing
 
 _STDERR_LINES_KEPT = 5
 _STDERR_BYTES_KEPT = 4096

@@ -14,12 +14,12 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
-from knee.data import writing
 from knee.errors import ProcessError
 from knee.lab.command import Command
 from knee.lab.hosts import OnLine, Process
 from knee.lab.hosts.agent import Report
 from knee.lab.probe import Sample
+from knee.storage import writing
 
 _POLL_S = 0.05
 _PULL_S = 0.5
