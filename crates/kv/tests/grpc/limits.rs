@@ -57,7 +57,8 @@ impl Stalled {
         fs::File::open(&self.0).unwrap()
     }
 
-    /// Lets the disk take segments again.
+    /// Lets the disk take segments again. The pipe still needs a reader: without one, a further attempt would wait for
+    /// ever.
     fn end(self) {
         fs::remove_file(&self.0).unwrap();
     }
@@ -285,6 +286,7 @@ async fn work_without_its_client_keeps_its_share() {
     let refused =
         async { while put_large(&mut other).await.unwrap_err().code() != Code::InvalidArgument {} };
     tokio::time::timeout(PATIENCE, refused).await.expect("its room is free");
+    stalled.end();
     drop(reader);
 }
 
@@ -308,8 +310,8 @@ async fn write_that_makes_a_segment_delays_no_call() {
     served.expect("other calls are served");
     // The sync of a pipe fails, which is no lack of space.
     assert_eq!(writing.await.unwrap().unwrap_err().code(), Code::Unavailable);
-    drop(reader);
     stalled.end();
+    drop(reader);
     // The store makes its next attempt after some time.
     while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }
@@ -342,7 +344,7 @@ async fn writes_that_wait_for_a_segment_delay_no_scan() {
     while let Some(outcome) = writing.join_next().await {
         assert_eq!(outcome.unwrap().unwrap_err().code(), Code::Unavailable);
     }
-    drop(reader);
     stalled.end();
+    drop(reader);
     while put(&mut client, b"large", &[2; 3000]).await.is_err() {}
 }
