@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from labs import knee_run
 from systems import is_gone, wait_until
 
 from knee.data import Dataset
@@ -451,35 +452,29 @@ def test_clock_that_steps_between_runs_ends_the_lab(machines: Machines) -> None:
     assert sorted(machines.dataset().points["status"]) == ["done", "failed"]
 
 
-def test_second_lab_on_a_worker_is_refused(machines: Machines) -> None:
-    first = machines.lab("measure.seconds=60")
-    machines.wait_for_load()
-    _, said = machines.lab().communicate(timeout=PATIENCE_S)
-    assert "worker clients: another `knee run` uses it; wait for its end" in said
-    first.send_signal(signal.SIGINT)
-    _, said = first.communicate(timeout=PATIENCE_S)
-    assert first.returncode == 130, said
-
-
-def test_address_without_a_scheduler_is_refused(machines: Machines) -> None:
-    wrong = {
+def test_address_without_a_scheduler_is_refused(machines: Machines, tmp_path: Path) -> None:
+    worker = machines.worker_address("store-0")
+    lab = machines.lab(address=worker)
+    # Dask's client alone would wait for a minute, and then print a traceback.
+    _, said = lab.communicate(timeout=30)
+    assert lab.returncode == 1, said
+    assert said == f"knee: {worker}: is a Dask worker; give the address that `dask scheduler` prints\n"
+    for address, reason in {
         "http://127.0.0.1:8786": "unknown address scheme",
         "127.0.0.1": "missing port number",
         "tls://127.0.0.1:8786": "TLS",
-        machines.worker_address("store-0"): "is a Dask worker; give the address that `dask scheduler` prints",
-    }
-    labs = [machines.lab(address=address) for address in wrong]
-    for lab, (address, reason) in zip(labs, wrong.items(), strict=True):
-        # Dask's client alone would wait for a minute, and then print a traceback.
-        _, said = lab.communicate(timeout=30)
-        assert lab.returncode == 1, said
-        assert said.startswith(f"knee: {address}: ")
-        assert reason in said
+    }.items():
+        local = ("--set", "measure.hosts=local")
+        code, said = knee_run(tmp_path, "baseline-one-middleware", *local, "--cluster", address)
+        assert code == 1, said
+        assert said.startswith(f"knee: {address}: ") and reason in said
 
 
-def test_interrupted_lab_leaves_no_process_on_workers(machines: Machines) -> None:
+def test_second_lab_is_refused_and_interrupted_first_leaves_no_process(machines: Machines) -> None:
     running = machines.lab("measure.seconds=60")
     machines.wait_for_load()
+    _, said = machines.lab().communicate(timeout=PATIENCE_S)
+    assert "worker clients: another `knee run` uses it; wait for its end" in said
     programs = [each for name in machines.workers for each in machines.programs(name)]
     agents = [each.parent() for each in programs]
     assert len(programs) == 5
