@@ -37,7 +37,7 @@ middleware = {{ workers = 4, connections = 2 }}
 store = {{ kind = "postgresql", address = ["{address}"], user = "bench", database = "{name}" }}
 [workload]
 protocol = "queue"
-think_ms = 4
+think_ms = 20
 [measure]
 repetitions = {repetitions}
 seconds = {seconds}

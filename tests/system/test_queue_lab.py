@@ -61,6 +61,7 @@ def test_messages_pass_through_two_middlewares_and_a_database(tmp_path: Path) ->
     factors = (
         "load.clients=4",
         "workload.characters=200",
+        "workload.think_ms=10",
         "middleware.connections=4",
         "middleware.hosts=2",
         UNSYNCED,
@@ -129,7 +130,7 @@ def test_pgbench_asks_the_database_itself(tmp_path: Path) -> None:
     # On a busy machine, pgbench connects for up to two seconds.
     factors = ("load.clients=2", "workload.level=2", "store.indexes=none", UNSYNCED)
     with Watch(tmp_path) as watch:
-        dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50", "measure.seconds=4")
+        dataset, said = run(tmp_path, "queue-database-alone", *factors, "workload.backlog=50", "measure.seconds=3")
     assert {"initdb", "postgres", "psql", "pgbench"} <= started(dataset)
     assert {"postgres", "pgbench"} <= watch.programs
     watch.assert_kept()

@@ -42,5 +42,6 @@ def test_near_cache_hits_as_often_as_predicted(memory_path: Path, mode: str) -> 
 
 
 def test_batches_are_limited_without_errors(memory_path: Path) -> None:
-    _, table = shortened(memory_path, "batching", "middleware.batch_max=[1, 65536]", "measure.seconds=3")
+    brief = ("workload.think_ms=20", "measure.seconds=1", "measure.warmup_s=0")
+    _, table = shortened(memory_path, "batching", "middleware.batch_max=[1, 65536]", *brief)
     assert table["throughput"].min() > 0 and table.height == 2
