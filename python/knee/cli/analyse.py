@@ -31,6 +31,12 @@ def write_report(findings: Findings, path: Path, live: Live | None = None) -> No
         report.write(findings, path, live)
 
 
+def named(findings: Findings, path: Path) -> Findings:
+    """The findings with the name of a search's page if `path` is the folder of a search. Raises StorageError."""
+    command = name_of(path)
+    return findings if command is None else replace(findings, name=command)
+
+
 def print_report(
     path: Path,
     renames: list[str] | None,
@@ -46,9 +52,7 @@ def print_report(
     source = _with_kinds(opened(path, renames, maybe_empty=True), generators, software)
     usual = source.report_path if isinstance(source, Dataset) else page_of(path)
     page = out or usual or Path(path.with_suffix(".html").name)
-    findings = verdict.analyse(source)
-    if (name := name_of(path)) is not None:
-        findings = replace(findings, name=name)
+    findings = named(verdict.analyse(source), path)
     write_report(findings, page)
     if as_json:
         from knee.answers import diagnose, form

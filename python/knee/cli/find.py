@@ -6,13 +6,14 @@ import random
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from knee import __version__
+from knee.cli.analyse import named, write_report
 from knee.cli.live import LivePage
 from knee.cli.output import progress_aside
 from knee.data.foreign import TOOLS, Result
@@ -121,7 +122,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         return (
             None
             if found is None
-            else (replace(found, name=command), f"{runs} in {duration(generator.elapsed_s)} of {options.budget}")
+            else (named(found, folder.path), f"{runs} in {duration(generator.elapsed_s)} of {options.budget}")
         )
 
     live = LivePage(folder.report_path, so_far, options.seconds)
@@ -147,7 +148,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     if not generator.results:
         raise SpecError(f"--budget {options.budget}: ended before the first run; add --budget, or shorten --seconds")
     found = check.check(generator.results)
-    page = _conclude(found, command, folder, as_json=as_json)
+    page = _conclude(found, folder, as_json=as_json)
     return answers.of(command, str(folder.path), search, ended, elapsed_s, found, page, tuple(lines))
 
 
@@ -164,16 +165,15 @@ def _watch_place(watched: dict[str, Watched], place: tuple[str, int] | None, *st
         _report(f"the system's processors are not watched: {error}")
 
 
-def _conclude(found: Findings, command: str, folder: SearchFolder, *, as_json: bool) -> str | None:
+def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | None:
     """Print the findings, and write the report. Returns the path of the report, if there is one."""
     from knee import check
-    from knee.cli.analyse import write_report
 
     if not as_json:
         print(check.render_text(found), flush=True)
     if found.verdict is None:
         return None
-    write_report(replace(found.verdict, name=command), folder.report_path)
+    write_report(named(found.verdict, folder.path), folder.report_path)
     print(f"report: {folder.report_path}")
     return str(folder.report_path)
 
