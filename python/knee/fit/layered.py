@@ -287,17 +287,17 @@ class LayeredSystem:
     seed: int
     quantiles: Floats | None = None
     measured: bool = True
-    _loads: dict[tuple[object, ...], list[Loads]] = field(default_factory=dict, repr=False)
+    _loads: dict[tuple[object, ...], Loads] = field(default_factory=dict, repr=False)
 
     def forecast(self, setup: Setup) -> LayeredForecast:
         """Predict one further run of a setup."""
-        solution = self._solve("", setup, [self.fit])
+        solution = self._solve(setup, [self.fit])
         throughput, response = float(solution.throughput[0]), float(solution.response_time[0])
         rng = np.random.default_rng(self.seed)
         beyond = BEYOND * max(0.0, np.log(throughput / self.data.throughput.max()))
         known = self.measured and any(setup.is_system_of(setup_of(self.data, rows)) for rows in self._points)
         factors = np.exp(np.hypot(beyond, 0.0 if known else UNMEASURED) * rng.standard_normal(len(self.draws)))
-        times = self._solve("draws", setup, self.draws, factors).response_time
+        times = self._solve(setup, self.draws, factors).response_time
         logs = np.log(np.maximum(times, _LEAST_WORK) / response) + rng.choice(self.misfit, size=len(times))
         # Sixty draws are too few for a quantile of 2.5 %.
         half = float(special.stdtrit(len(self.data), (1 + self.level) / 2)) * float(np.sqrt(np.mean(logs**2)))
@@ -312,7 +312,7 @@ class LayeredSystem:
             setup.customers / setup.pipeline,
             Interval(1000 * throughput, rate(high), rate(low), self.level, count),
             Interval(response, low, high, self.level, count),
-            tuple((name, float(gains[0])) for name, gains in self._gains("", setup, [self.fit], solution)),
+            tuple((name, float(gains[0])) for name, gains in self._gains(setup, [self.fit], solution)),
             {**self._slots_busy(setup, solution), CORES: float(solution.host_busy[0, 0])}
             | {THREADS[tier]: float(solution.busy[0, i]) for i, tier in enumerate(self.data.tiers)}
             | {
@@ -340,19 +340,17 @@ class LayeredSystem:
         held = float(solution.throughput[0] * solution.inside[0])
         return {self.slots: min(1.0, held / (setup.middlewares * setup.slots))}
 
-    def _solve(
-        self, name: str, setup: Setup, fits: Sequence[LayeredFit], factors: Floats | None = None
-    ) -> LayeredSolution:
-        """The solutions of some fits. Their loads are cached under a name; setups with equal processes share them."""
+    def _solve(self, setup: Setup, fits: Sequence[LayeredFit], factors: Floats | None = None) -> LayeredSolution:
+        """The solutions of the fit, of its draws, or both. Setups with equal processes share the cached loads."""
         networks = [fit.network(setup) for fit in fits]
         slots = setup.slots if self.fit.backends else None
-        key = (name, setup.processes, setup.threads, setup.cores, slots, setup.links)
-        if key not in self._loads:
-            self._loads[key] = loads_of(networks)
+        keys = [(id(fit), setup.processes, setup.threads, setup.cores, slots, setup.links) for fit in fits]
+        new = {key: network for key, network in zip(keys, networks, strict=True) if key not in self._loads}
+        self._loads.update(zip(new, loads_of(list(new.values())), strict=True))
         times = np.ones(len(fits)) if factors is None else factors
         loaded = [
-            network.with_loads(loads, factor)
-            for network, loads, factor in zip(networks, self._loads[key], times.tolist(), strict=True)
+            network.with_loads(self._loads[key], factor)
+            for network, key, factor in zip(networks, keys, times.tolist(), strict=True)
         ]
         return solve_layered(loaded, setup.customers)
 
@@ -361,7 +359,7 @@ class LayeredSystem:
         fits = [self.fit, *self.draws]
         edges = (50 * (1 - self.level), 50 * (1 + self.level))
         found = []
-        for name, gains in self._gains("all", setup, fits, self._solve("all", setup, fits)):
+        for name, gains in self._gains(setup, fits, self._solve(setup, fits)):
             low, high = np.percentile(gains[1:], edges).tolist()
             found.append(Limit(name, Interval(float(gains[0]), low, high, self.level, len(self.data))))
         return tuple(found)
@@ -381,13 +379,11 @@ class LayeredSystem:
         each = zip(self.data.tiers, setup.threads, strict=True)
         return replace(setup, threads=tuple(count * (2 if THREADS[tier] == resource else 1) for tier, count in each))
 
-    def _gains(
-        self, name: str, setup: Setup, fits: Sequence[LayeredFit], now: LayeredSolution
-    ) -> list[tuple[str, Floats]]:
+    def _gains(self, setup: Setup, fits: Sequence[LayeredFit], now: LayeredSolution) -> list[tuple[str, Floats]]:
         """The elasticity of the throughput of each fit to each resource, the largest first; `now` is their solution."""
 
         def gain(other: Setup, grown: float) -> Floats:
-            return np.asarray(np.log(self._solve(name, other, fits).throughput / now.throughput) / np.log(grown))
+            return np.asarray(np.log(self._solve(other, fits).throughput / now.throughput) / np.log(grown))
 
         found = [(CORES, gain(replace(setup, cores=setup.cores * _STEP), _STEP))]
         if setup.slots is not None:
