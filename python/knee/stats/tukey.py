@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtri, gammaln, ndtr, stdtrit
 
-_INNER, _OUTER = np.polynomial.legendre.leggauss(128), np.polynomial.legendre.leggauss(128)
+_NODES = 128
+"""Gauss's nodes of either integral."""
 _REACH = 8.5
 """A standard normal value lies this far from zero with a probability of 1e-17."""
 _RARE = 1e-14
@@ -24,7 +25,8 @@ def studentized_range(level: float, means: int, freedom: float) -> float:
     """
     from scipy.optimize import brentq
 
-    z, weights = _REACH * _INNER[0], _REACH * _INNER[1]
+    nodes, heights = np.polynomial.legendre.leggauss(_NODES)
+    z, weights = _REACH * nodes, _REACH * heights
     below, density = ndtr(z), means * weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     low, high = (np.log(chdtri(freedom, share) / freedom) / 2 for share in (1 - _RARE, _RARE))
     # The factor of the density of ln s that does not depend on s.
@@ -34,9 +36,9 @@ def studentized_range(level: float, means: int, freedom: float) -> float:
 
     def excess(q: float) -> float:
         start = max(low, least - np.log(q))
-        logs = (high + start) / 2 + (high - start) / 2 * _OUTER[0]
+        logs = (high + start) / 2 + (high - start) / 2 * nodes
         s = np.exp(logs)
-        shares = (high - start) / 2 * _OUTER[1] * np.exp(constant + freedom * (logs - s**2 / 2))
+        shares = (high - start) / 2 * heights * np.exp(constant + freedom * (logs - s**2 / 2))
         within = (below - ndtr(z - q * s[:, np.newaxis])) ** (means - 1) @ density
         return float(shares @ within) - level
 

@@ -15,7 +15,6 @@ import polars as pl
 
 from knee.data.hdr import Histogram
 from knee.data.trim import NS_PER_MS, RUN
-from knee.lab.deploy import pgbench
 from knee.spec import Configuration
 from knee.stats.comparisons import scattered_mean
 from knee.stats.intervals import LEVEL, Interval, mean_interval
@@ -112,6 +111,9 @@ def _items(configuration: Configuration) -> dict[str, int]:
     """Items in a request of each operation, for operations that may have more than one."""
     workload = configuration.workload
     if configuration.system.load.kind == "pgbench":
+        # Imported late: the deployments also load what starts processes.
+        from knee.lab.deploy import pgbench
+
         return {script.operation: script.items for script in pgbench.scripts(workload)}
     if workload.protocol != "kv":
         return {"multiget": workload.multiget}
