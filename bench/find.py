@@ -2,22 +2,24 @@
 
     python -m bench.find [SECONDS [FIRST STOP]]
 
-Each system runs with wrk. The sweep measures 1, 2, 3, 4, 6, 8, … clients up to the largest load of the search, each
-equally often, in blocks of random order. It ends when its interval is as narrow as that of the search must be, or after
-TIMES_MAX times the search's time, marked by "<".
+Each system runs with wrk. The sweep measures 1, 2, 3, 4, 6, 8, … clients up to BEYOND times N*, each equally often, in
+blocks of random order. Search and sweep take turns, so that both see the same noise. Each ends when its interval is
+narrow enough; the sweep at the latest after TIMES_MAX times the search's time, marked by "<".
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from knee.data.foreign import Result
 from knee.data.search_folder import SearchFolder
 from knee.find.generator import GRACE_S, Generator, System
-from knee.find.knees import KneeTarget, knee_of
+from knee.find.knees import BEYOND, KneeTarget, knee_of
 from knee.find.search import REPETITIONS_MIN, Search
 from knee.find.template import Template
 from knee.lab.hosts.local import LocalHost
@@ -50,18 +52,27 @@ server {{ listen 127.0.0.1:{port}; location / {{ limit_req zone=z burst=9999; em
 }
 
 
-def sweep(generator: Generator, most: int, end_s: float) -> tuple[dict[int, list[Result]], bool]:
-    """Measure every load equally often; returns whether the knee's interval is narrow enough before the end."""
-    rng = random.Random(1)
-    runs: dict[int, list[Result]] = {load: [] for load in LOADS if load <= most}
-    while True:
-        for load in rng.sample(list(runs), len(runs)):
-            runs[load].append(generator.run(load, is_scout=False))
-        clients = knee_of(runs).clients
-        width = None if clients is None else clients.relative_half_width
-        is_narrow = width is not None and width <= PRECISION
-        if len(runs[1]) >= REPETITIONS_MIN and (is_narrow or generator.elapsed_s > end_s):
-            return runs, is_narrow
+@dataclass
+class Sweep:
+    """Measures every load equally often, in blocks of random order, until the knee's interval is narrow enough."""
+
+    generator: Generator
+    loads: list[int]
+    spent_s: float = 0.0
+    is_narrow: bool = False
+    runs: dict[int, list[Result]] = field(default_factory=lambda: defaultdict(list))
+    _rng: random.Random = field(default_factory=lambda: random.Random(1))
+    _block: list[int] = field(default_factory=list)
+
+    def go(self, until_s: float) -> None:
+        """Measure until the sweep has taken this time, or its interval is narrow enough."""
+        while self.spent_s < until_s and not self.is_narrow:
+            self._block = self._block or self._rng.sample(self.loads, len(self.loads))
+            load, began_s = self._block.pop(), self.generator.elapsed_s
+            self.runs[load].append(self.generator.run(load, is_scout=False))
+            self.spent_s += self.generator.elapsed_s - began_s
+            if not self._block and len(self.runs[load]) >= REPETITIONS_MIN:
+                self.is_narrow = KneeTarget(PRECISION).is_precise(knee_of(self.runs))
 
 
 def row(name: str, truth: float, system: str, flags: tuple[str, ...], seconds: int) -> str:
@@ -77,17 +88,27 @@ def row(name: str, truth: float, system: str, flags: tuple[str, ...], seconds: i
         generator = Generator(host, Template.parse([*words, f"http://{address}/"]), folder, seconds, BUDGET_S)
         try:
             System.parse(system.format(**places), address).start(host, folder)
-            search = Search(KneeTarget(PRECISION), generator.run, print, random.Random(0))
+            sweep = Sweep(generator, [load for load in LOADS if load <= BEYOND * truth])
+            searched_s = 0.0
+
+            def measure(load: int, is_scout: bool) -> Result:
+                nonlocal searched_s
+                began_s = generator.elapsed_s
+                result = generator.run(load, is_scout)
+                searched_s += generator.elapsed_s - began_s
+                sweep.go(searched_s)
+                return result
+
+            search = Search(KneeTarget(PRECISION), measure, print, random.Random(0))
             search.go()
-            searched_s = generator.elapsed_s
-            runs, is_narrow = sweep(generator, max(search.runs), (1 + TIMES_MAX) * searched_s)
-            swept, swept_s = knee_of(runs).clients, generator.elapsed_s - searched_s
+            sweep.go(TIMES_MAX * searched_s)
         finally:
             host.close(GRACE_S)
-    found = knee_of(search.runs).clients
+    found, swept = knee_of(search.runs).clients, knee_of(sweep.runs).clients
     assert found is not None and swept is not None
     knees = [f"{client_count(each.estimate)} ({clients_between(each)})" for each in (found, swept)]
-    times = f"{searched_s:.0f} s / {swept_s:.0f} s {'=' if is_narrow else '<'} {searched_s / swept_s:.2f}"
+    swept_s = sweep.spent_s
+    times = f"{searched_s:.0f} s / {swept_s:.0f} s {'=' if sweep.is_narrow else '<'} {searched_s / swept_s:.2f}"
     return f"| {name} | {truth:g} | {knees[0]} | {found.estimate / truth - 1:+.1%} | {knees[1]} | {times} |"
 
 

@@ -15,7 +15,7 @@ from knee.data import csv
 from knee.find.search import Next, Runs
 from knee.verdict.knee import Knee, find_knee
 
-_SIDES, _BEYOND = (0.7, 1.4), 4.0
+_SIDES, BEYOND = (0.7, 1.4), 4.0
 """Loads to measure, in multiples of the estimated knee."""
 _NEAR = 1.5
 """A measured load lies within this factor of the knee."""
@@ -45,7 +45,7 @@ class KneeTarget:
         if clients is None:
             return list(scouts)
         at = clients.estimate * _scale(scouts)
-        return [min(scouts), *(share * at for share in _SIDES), max(_BEYOND * at, max(scouts))]
+        return [min(scouts), *(share * at for share in _SIDES), max(BEYOND * at, max(scouts))]
 
     def judge(self, runs: Runs) -> Next | None:
         """See Target."""
@@ -56,9 +56,7 @@ class KneeTarget:
             return Next((2 * most,), tuple(runs) if is_vague else ())
         if beside := self._beside_peak(knee, runs):
             return Next(tuple(beside))
-        width = clients.relative_half_width
-        is_narrow = knee.status == "found" and width is not None and width <= self.precision
-        if is_narrow or knee.status == "saturated from the start":
+        if self.is_precise(knee) or knee.status == "saturated from the start":
             return None
         at = clients.estimate * _scale(runs)
         new = [] if any(at / _NEAR < load < at * _NEAR for load in runs) else [at]
@@ -67,6 +65,11 @@ class KneeTarget:
             new.append(2 * most)
         flat = [load for load, (result, *_) in runs.items() if result.clients in knee.plateau]
         return Next(tuple(new), tuple({min(runs), *flat}))
+
+    def is_precise(self, knee: Knee) -> bool:
+        """Whether the knee is found, and its interval is narrow enough."""
+        width = None if knee.clients is None else knee.clients.relative_half_width
+        return knee.status == "found" and width is not None and width <= self.precision
 
     def _beside_peak(self, knee: Knee, runs: Runs) -> list[float]:
         """The middles between a peak and the loads next to it, where more throughput may be, unless they are near."""
