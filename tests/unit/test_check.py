@@ -126,6 +126,52 @@ def test_summary_function_of_k6_has_its_failed_requests_counted(tmp_path: Path) 
     assert read([tmp_path / "k6.json"])[0][0].errors == 1456
 
 
+@pytest.mark.parametrize(("name", "duration_s"), [("k6-points.json", 5.442), ("k6-points.csv", 4.0)])
+def test_points_of_k6_agree_with_its_summary(name: str, duration_s: float) -> None:
+    (result,) = results(name)
+    # The summary of the same run has 9.731/s, a mean of 396.857 ms and a median of 411.000 ms.
+    assert (result.throughput, result.response_ms) == (pytest.approx(9.731, rel=0.03), pytest.approx(396.857, rel=0.01))
+    assert result.percentiles_ms[50.0] == pytest.approx(411.0, rel=0.02)
+    assert (result.clients, result.duration_s) == (4, pytest.approx(duration_s, abs=0.001))
+    assert kinds(result)["law"].state == "holds"
+
+
+def test_points_of_k6_with_fine_times_need_no_whole_seconds(tmp_path: Path) -> None:
+    (head, *lines), found = (RECORDED / "k6-points.csv").read_text().splitlines(), []
+    for end in ("", "000", "000001", "000001000"):
+        fine = [re.sub(r",(\d{10}),", rf",\g<1>{end},", line) for line in lines]
+        (tmp_path / "k6.csv").write_text("\n".join([head, *fine, ""]))
+        found += read([tmp_path / "k6.csv"])[0]
+    # Times that end in a millisecond of 0 still look whole.
+    assert [each.requests for each in found] == [40, 40, 53, 53]
+
+
+MUTILATE = """\
+#type       avg     min     1st     5th    10th    90th    95th    99th
+read      598.8    86.0   437.2   466.6   482.6   977.0  1075.8  1170.6
+update      0.0     0.0     0.0     0.0     0.0     0.0     0.0     0.0
+op_q        1.5     1.0     1.0     1.1     1.1     1.9     1.9     2.0
+
+Total QPS = 318710.8 (1593559 / 5.0s)
+
+Misses = 0 (0.0%)
+"""
+"""The example of mutilate's README, for 24 threads of 8 connections; times are in microseconds."""
+
+
+def test_mutilate_is_a_closed_loop_of_connections(tmp_path: Path) -> None:
+    (tmp_path / "c192.txt").write_text(MUTILATE)
+    (result,) = read([tmp_path / "c192.txt"])[0]
+    assert (result.tool, result.clients, result.requests, result.duration_s) == ("mutilate", 192, 1_593_559, 5.0)
+    assert (result.response_ms, result.percentiles_ms[99.0]) == (pytest.approx(0.5988), pytest.approx(1.1706))
+    assert kinds(result)["law"].state == "holds"
+    (tmp_path / "c192.txt").write_text(MUTILATE.replace("update      0.0", "update    600.0"))
+    assert read([tmp_path / "c192.txt"])[0][0].response_ms is None
+    (tmp_path / "c192.txt").write_text(MUTILATE.partition("Total")[0])
+    with pytest.raises(MeasurementsError, match=r"c192.txt: no line Total QPS: not whole output of mutilate"):
+        read([tmp_path / "c192.txt"])
+
+
 def test_answers_of_other_lengths_are_no_errors_of_ab(tmp_path: Path) -> None:
     text = (RECORDED / "ab.txt").read_text()
     said = "Failed requests:        120\n   (Connect: 5, Receive: 0, Length: 115, Exceptions: 0)"
@@ -254,7 +300,7 @@ def test_table_of_knees_columns_is_checked_with_its_think_time(tmp_path: Path) -
     assert "1,000 times too short" in kinds(two)["unit"].cause
     assert table([one]) == "clients,think_ms,throughput,response_ms\n16,4.0,1000.0,12.0\n"
     (tmp_path / "t.csv").write_text("clients,throughput,response_ms\n16,1000,x\n")
-    with pytest.raises(MeasurementsError, match=r"t.csv: its table:2: column response_ms: 'x' is not a number"):
+    with pytest.raises(MeasurementsError, match=r"t.csv:2: column response_ms: 'x' is not a number"):
         read([tmp_path / "t.csv"])
 
 

@@ -80,7 +80,8 @@ def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
 def table(results: Sequence[Result]) -> str:
     """The results as a CSV for the other commands; empty if no result has clients or a rate.
 
-    A mean that the tool computed or corrected is replaced by N / X, which is the mean of the requests that it sent.
+    N / X replaces a mean that the tool computed or corrected: it is the mean of the requests that the tool sent. N / X
+    without the think time also replaces a missing mean.
     Processor times become stations, see :func:`stations_of`.
     """
     rows = [row for result, own in zip(results, stations_of(results), strict=True) if (row := _row(result, own))]
@@ -105,6 +106,8 @@ def _row(result: Result, stations: Mapping[str, object]) -> dict[str, object] | 
     response_ms = result.response_ms
     if result.clients and (result.computed or result.corrected):
         response_ms = 1000 * result.clients / result.throughput
+    elif result.clients and response_ms is None and not result.is_open:
+        response_ms = max(0.0, 1000 * result.clients / result.throughput - (result.rest_ms or 0.0))
     named = {"tool": result.tool, "operation": result.operation or "all"}
     return {**named, **load, "throughput": result.throughput, "response_ms": response_ms, **stations}
 

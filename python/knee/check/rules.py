@@ -6,6 +6,7 @@ tool that measures all three can be audited.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,9 @@ _REMEDIES = {
     "vllm": "add --percentile-metrics ttft,tpot,itl,e2el",
 }
 """How a tool is made to print its mean response time."""
+
+_UNITS = ("ns", "us", "ms", "s")
+_WORDS = {"s": "seconds", "us": "µs"}
 
 State = Literal["wrong", "doubt", "unknown", "holds"]
 
@@ -106,10 +110,10 @@ def ends(result: Result) -> float:
 
 
 def _law(result: Result, tolerance: float | None) -> Iterator[Finding]:
-    inside, tool = in_flight(result), result.tool
+    inside, tool = in_flight(result), "the table" if result.tool == "table" else result.tool
     if inside is None or result.computed:
         why = "computed its mean response time from N / X" if result.computed else "printed no mean response time"
-        remedy = _REMEDIES.get(tool, "record response times")
+        remedy = _REMEDIES.get(tool, "record mean response times")
         what = "N = X · R was not checked"
         yield Finding("law", "unknown", 0, what, f"{tool} {why}, and measured none", remedy)
         return
@@ -149,7 +153,7 @@ def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
     expected_ms = cycle_ms - (result.rest_ms or 0.0)
     if unit := wrong_unit(result.response_ms / expected_ms if expected_ms > 0 else 1.0):
         cause, _, remedy = unit.partition(": ")
-        return "unit", cause, remedy
+        return "unit", cause + _needed_unit(result, expected_ms), remedy
     # A tool invents latencies only after responses longer than two cycles.
     if ratio > 1 and result.corrected and (result.max_ms or 0.0) > 2 * cycle_ms:
         return (
@@ -178,6 +182,16 @@ def _why(result: Result, ratio: float, allowed: float) -> tuple[str, str, str]:
         "time requests from when they are due, keep connections open, and cut the ramp off"
         + "; if wrk2 wrote the file, add --from wrk2" * (result.tool == "wrk"),
     )
+
+
+def _needed_unit(result: Result, expected_ms: float) -> str:
+    """A clause with the unit of a table's response times, and the unit that the law needs."""
+    times = math.log10((result.response_ms or 1.0) / expected_ms)
+    at = _UNITS.index(result.unit) - round(times / 3) if result.unit else -1
+    if not 0 <= at < len(_UNITS):
+        return ""
+    read, needed = (_WORDS.get(unit, unit) for unit in (result.unit, _UNITS[at]))
+    return f": {result.column} reads as {read}, the law needs {needed}"
 
 
 def _open(result: Result) -> Iterator[Finding]:
@@ -246,6 +260,13 @@ def _pause(result: Result) -> Iterator[Finding]:
 
 
 def _errors(result: Result) -> Iterator[Finding]:
+    cause, remedy = (
+        "errors may be faster than answers, and count in the throughput",
+        "remove their cause, and measure again",
+    )
+    if result.errors and result.requests is None:
+        yield Finding("errors", "doubt", 0, f"{result.errors} requests failed, of an unknown number", cause, remedy)
+        return
     total = max(result.requests or 0, result.errors)
     if result.errors:
         share = result.errors / total
@@ -254,8 +275,8 @@ def _errors(result: Result) -> Iterator[Finding]:
             "wrong" if share >= _ERRORS else "doubt",
             share,
             f"{result.errors} of {total} requests failed ({share:.2%})",
-            "errors may be faster than answers, and count in the throughput",
-            "remove their cause, and measure again",
+            cause,
+            remedy,
         )
 
 
@@ -271,7 +292,7 @@ def _generator(result: Result) -> Iterator[Finding]:
         cause = "all its clients were waiting, so response times leave out the wait for a client"
         yield Finding("generator", "wrong", share, what, cause, "allow more clients, or lower the rate")
     # A table declares its think time.
-    is_measured = result.tool != "csv"
+    is_measured = result.tool != "table"
     if is_measured and result.response_ms and result.rest_ms and result.rest_ms > _REST * result.response_ms:
         what = f"clients spent {number(result.rest_ms)} ms between response times of {number(result.response_ms)} ms"
         cause = "scripts, connecting or thinking, which response times leave out"

@@ -13,12 +13,21 @@ from knee.storage import writing
 
 
 def print_check(
-    paths: Sequence[Path], tool: str | None, clients: int | None, rate: float | None, out: Path | None, *, as_json: bool
+    paths: Sequence[Path],
+    tool: str | None,
+    clients: int | None,
+    rate: float | None,
+    out: Path | None,
+    *,
+    renames: Sequence[str],
+    ignored: Sequence[str],
+    as_json: bool,
 ) -> None:
     """Print the findings; with `out`, also write the results as a CSV for the other commands."""
     from knee import check
 
-    results, guesses = foreign.read([outputs_of(path) for path in paths], tool, clients, rate)
+    outputs = [outputs_of(path) for path in paths]
+    results, guesses = foreign.read(outputs, tool, clients, rate, renames=renames, ignored=ignored)
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:

@@ -288,7 +288,9 @@ def check_command(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RESULTS...", help="Output files of a load generator, or folders of them.", show_default=False
+            metavar="RESULTS...",
+            help="Output files of a load generator, tables (CSV, JSON, Parquet), or folders of them.",
+            show_default=False,
         ),
     ],
     tool: Annotated[
@@ -300,6 +302,17 @@ def check_command(
     rate: Annotated[
         float | None, typer.Option(min=0, metavar="R", help="Requested requests/s: the load was an open loop.")
     ] = None,
+    renames: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="COLUMN=NAME",
+            help="The meaning of a table's column, such as took=latency_us; by default read from its name.",
+        ),
+    ] = None,
+    ignored: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="A column of a table to leave out.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the results as a CSV for other commands.")
     ] = None,
@@ -308,7 +321,7 @@ def check_command(
     """Audit a load test of another tool: do its numbers agree, what do they hide, and where is the knee?"""
     from knee.cli import check
 
-    check.print_check(paths, tool, clients, rate, out, as_json=as_json)
+    check.print_check(paths, tool, clients, rate, out, renames=renames or [], ignored=ignored or [], as_json=as_json)
 
 
 @app.command("find", context_settings={"allow_interspersed_args": False})

@@ -106,10 +106,22 @@ def parse(
     text: str, source: str, renames: Sequence[str] = (), *, factors: Sequence[str] = (), responses: Sequence[str] = ()
 ) -> Measurements:
     """Like :func:`read`, from a CSV's text; `source` names it in messages."""
-    header, rows = _rows(text, source, _EXAMPLE)
-    names = _renamed(header, renames, source)
+    header, rows = cells_of(text, source)
+    names = renamed(header, renames, source)
     if len(names) == 1 and not is_known(names[0]):
         raise _no_csv(names[0], source, _EXAMPLE)
+    return of_cells(names, rows, source, factors=factors, responses=responses)
+
+
+def of_cells(
+    names: Sequence[str],
+    rows: Sequence[tuple[int, Sequence[str]]],
+    source: str,
+    *,
+    factors: Sequence[str] = (),
+    responses: Sequence[str] = (),
+) -> Measurements:
+    """Like :func:`read`, from the names of the columns, and the cells of each row with its number in the file."""
     for name in (*responses, *factors):
         if name not in names:
             raise MeasurementsError(f"{source}: no column {name}: {nearest_in_words(name, names)}")
@@ -148,7 +160,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
     MeasurementsError that lists the problems with their lines.
     """
     source = str(path)
-    header, rows = _rows(text_of(path), source, "effect,throughput")
+    header, rows = cells_of(text_of(path), source, "effect,throughput")
     if "effect" not in header or len(header) < 2:
         raise MeasurementsError(f"{source}: expected a column effect and one per response, not {', '.join(header)}")
     effect = header.index("effect")
@@ -186,7 +198,7 @@ def text_of(path: Path) -> str:
         raise MeasurementsError(f"{path}: cannot be read: {reason}") from error
 
 
-def _rows(text: str, source: str, example: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def cells_of(text: str, source: str, example: str = _EXAMPLE) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header, and every non-blank row with its line number. All cells are stripped of surrounding white space.
     `example` is a valid header for messages.
     """
@@ -232,7 +244,12 @@ def _no_csv(header: str, source: str, example: str) -> MeasurementsError:
     )
 
 
-def _renamed(header: list[str], renames: Sequence[str], source: str) -> list[str]:
+def renamed(header: Sequence[str], renames: Sequence[str], source: str) -> list[str]:
+    """The names of the columns after `renames`, which are `theirs=ours`.
+
+    Raises
+        MeasurementsError for a missing column, and for two columns of one name.
+    """
     if missing := [number for number, name in enumerate(header, 1) if not name]:
         raise MeasurementsError(f"{source}: column {missing[0]} has no name in the header")
     ours: dict[str, str] = {}

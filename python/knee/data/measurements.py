@@ -25,8 +25,7 @@ KNOWN: Mapping[str, str] = {
     "rate": "λ, arrival rate of an open loop, requests per second",
     "throughput": "X, requests per second",
     "response_ms": "R, mean response time",
-    "p50_ms": "median response time",
-    "p99_ms": "99th percentile of the response time",
+    "max_ms": "longest response time",
     "think_ms": "Z, mean think time",
     "queueing_ms": "mean waiting time",
     "service_ms": "mean service time",
@@ -35,8 +34,14 @@ KNOWN: Mapping[str, str] = {
     "middleware_response_ms": "R in the middlewares' view",
     "request_type": "request type that the row covers",
     "visits": "requests of that type in a round of a client",
+    "duration_s": "length of the measurement",
+    "requests": "number of requests in it",
+    "errors": "number of failed requests in it",
 }
-"""Columns that are not factors, in addition to those of stations."""
+"""Columns that are not factors, in addition to those of stations and percentiles."""
+
+PERCENTILE = re.compile(r"p(\d\d?)(\d*)_ms")
+"""Percentiles of the response time, such as `p50_ms` and `p999_ms`."""
 
 STATION_QUANTITIES: Mapping[str, str] = {
     "utilization": "U, mean share of the station's servers that are busy, 0 to 1",
@@ -178,7 +183,7 @@ def kind_by_name(station: str) -> StationKind:
 
 def is_known(name: str) -> bool:
     """Whether a column has a fixed meaning and so is not a factor."""
-    return name in KNOWN or station_column(name) is not None
+    return name in KNOWN or station_column(name) is not None or PERCENTILE.fullmatch(name) is not None
 
 
 def left_out(constant: Mapping[str, object]) -> str:

@@ -1,7 +1,8 @@
 """Reads what other load generators print. Each reader is a function from a text to its results.
 
 result     what a result holds
-table      a CSV with Knee's columns
+table      a CSV, JSON or Parquet with any columns of a known meaning
+aliases    the meaning of columns by their names
 others     readers of the tools for HTTP, for stores, and for model servers
 """
 
@@ -12,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from knee.data.csv import text_of
 from knee.data.foreign import http, models, stores, table
 from knee.data.foreign.result import ForeignError, Result
 from knee.data.usage import SUFFIX, usage_beside
@@ -36,10 +36,12 @@ TOOLS = {
     "ab": _Tool(http.ab, r"(?m)^This is ApacheBench"),
     "vegeta": _Tool(http.vegeta, r'(?m)^Requests +\[total, rate|\A\s*\{"latencies":'),
     "oha": _Tool(http.oha, r'"requestsPerSec"'),
-    "k6": _Tool(http.k6, r'"http_req_duration"'),
+    "k6": _Tool(http.k6, r'(?s)"metrics":.*"http_req_duration"'),
+    "k6-points": _Tool(http.k6_points, r'\A[^\n]*"type":"(?:Metric|Point)"|\Ametric_name,timestamp,metric_value,'),
     "locust": _Tool(http.locust, r"\AType,Name,Request Count,"),
     "redis-benchmark": _Tool(stores.redis_benchmark, r'\A"test","rps",'),
     "memtier": _Tool(stores.memtier, r'"ALL STATS"|(?m:^ALL STATS)'),
+    "mutilate": _Tool(stores.mutilate, r"(?m)^#type +avg "),
     "pgbench": _Tool(stores.pgbench, r"(?m)^transaction type: "),
     "pgbench-log": _Tool(stores.pgbench_log, r"\A\d{1,6} \d+ (?:\d+|skipped|failed) \d+ \d{9,} \d{1,6}\b"),
     "ycsb": _Tool(stores.ycsb, r"(?m)^\[OVERALL\], "),
@@ -47,9 +49,12 @@ TOOLS = {
     "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
     "vllm": _Tool(models.vllm, r'"burstiness"'),
     "guidellm": _Tool(models.guidellm, r'(?s)"benchmarks":.*"request_latency"'),
-    "csv": _Tool(table.table, r"\A(?=[^\n]*,)[^\n]*\bthroughput\b"),
 }
 """Readers by the tool's name. The first tool whose mark a text contains wrote the text."""
+
+_TABLE = "table"
+_TABLES = re.compile(r"\A\s*[\[{]|\A[^\n]*[,;\t][^\n]*(?:\n[^\n]*[,;\t]|\n?\Z)")
+"""A text that no tool wrote is a table if it is JSON, or if its first two lines have several cells."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions of a reader if an entry is missing or has another type."""
@@ -64,33 +69,49 @@ _BESIDE = ("_stats_history.csv", "_failures.csv", "_exceptions.csv")
 
 
 def read(
-    paths: Sequence[Path], tool: str | None = None, clients: int | None = None, rate: float | None = None
+    paths: Sequence[Path],
+    tool: str | None = None,
+    clients: int | None = None,
+    rate: float | None = None,
+    *,
+    renames: Sequence[str] = (),
+    ignored: Sequence[str] = (),
 ) -> tuple[list[Result], list[str]]:
     """The results of files and folders, and the assumptions about them.
 
     Parameters
     ----------
     tool
-        A name of TOOLS; by default the tool is recognised by its output.
+        A name of TOOLS, or `table`; by default the tool is recognised by its output.
     clients
         Clients of results without a number; by default it is in the file's name, as in `c16.txt`.
     rate
         Requested rate in requests/s; it makes every result one of an open loop.
+    renames, ignored
+        Columns of tables, see :func:`knee.data.foreign.table.table`.
 
     Raises
     ------
     MeasurementsError
         For a file that cannot be read, or that is no whole result.
     """
-    if tool is not None and tool not in TOOLS:
-        raise MeasurementsError(f"--from: no tool {tool}: expected {', '.join(TOOLS)}")
+    if tool is not None and tool not in (*TOOLS, _TABLE):
+        raise MeasurementsError(f"--from: no tool {tool}: expected {', '.join((*TOOLS, _TABLE))}")
     results: list[Result] = []
     guesses: dict[str, list[str]] = {}
-    for path, text, name in _runs(_files(paths), tool):
+    found = _runs(_files(paths), tool)
+    if (renames or ignored) and not any(name == _TABLE for _, _, name in found):
+        raise MeasurementsError(f"--map, --ignore: no table among the files; {found[0][0]} is output of {found[0][2]}")
+    for path, text, name in found:
         named = re.search(_CLIENTS, path.stem.lower())
         try:
             usage = usage_beside(path)
-            of_file = [replace(each, source=str(path), usage=usage) for each in TOOLS[name].read(text)]
+            notes: list[str] = []
+            if name == _TABLE:
+                of_file, notes = table.table(text, str(path), renames, ignored)
+            else:
+                of_file = TOOLS[name].read(text)
+            of_file = [replace(each, source=str(path), usage=usage) for each in of_file]
             if not of_file:
                 raise ForeignError("no result")
             for number, result in enumerate(of_file):
@@ -107,9 +128,9 @@ def read(
             raise MeasurementsError(
                 f"{path}: {_reason(error)}: not whole output of {name}; repeat the run, or name its tool with --from"
             ) from None
-        except MeasurementsError as error:
-            raise MeasurementsError(f"{path}: {error}") from None
-        if tool is None:
+        for note in notes:
+            guesses.setdefault(note, []).append(path.name)
+        if tool is None and name != _TABLE:
             guesses.setdefault(f"the output has the form of {name}; --from overrides it", []).append(path.name)
         results += of_file
     return results, [f"{_first(names)}: {guess}" for guess, names in guesses.items()]
@@ -145,10 +166,13 @@ def _runs(paths: Sequence[Path], tool: str | None) -> list[tuple[Path, str, str]
         stem = next((path.name.removesuffix(end) for end in _BESIDE if path.name.endswith(end)), None)
         if stem is not None and path.with_name(f"{stem}_stats.csv") in paths:
             continue
-        text = text_of(path)
+        text = table.text_of(path)
         name = tool or next((name for name, each in TOOLS.items() if re.search(each.mark, text)), None)
-        if name is None:
-            raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}")
+        if not text.strip():
+            raise MeasurementsError(f"{path}: is empty; repeat the run")
+        if name is None and not _TABLES.match(text):
+            raise MeasurementsError(f"{path}: no known tool wrote it; name one with --from: {', '.join(TOOLS)}, table")
+        name = name or _TABLE
         run = path
         if name == "pgbench-log":
             run = path.with_name(re.sub(r"^(.+\.\d{2,})\.\d+$", r"\1", path.name))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from statistics import fmean
+from typing import Any
 
 from knee.data.foreign.result import (
     ForeignError,
@@ -21,6 +28,8 @@ _TIME = r"[\d.]+(?:us|ms|s|m|h)"
 
 _BUSY = 0.9
 """Share of k6's constant users that iterate in a closed loop: all, but for the ends of the run."""
+_PARTS = 20
+"""Number of equal times into which points are split."""
 
 
 def wrk(text: str) -> list[Result]:
@@ -158,7 +167,68 @@ def _listed(text: str, name: str) -> dict[str, str]:
 
 def k6(text: str) -> list[Result]:
     """k6: the JSON of `--summary-export` or `handleSummary`. A constant number of users is a closed loop."""
-    metrics = {name: each.get("values", each) for name, each in loaded(text)["metrics"].items()}
+    return [_k6({name: each.get("values", each) for name, each in loaded(text)["metrics"].items()})]
+
+
+def k6_points(text: str) -> list[Result]:
+    """k6: the points of `--out json` or `--out csv`. If their times are whole seconds, as in CSV by default, the first
+    and the last second are cut off."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for name, time_s, value in _csv_points(text) if text.startswith("metric_name,") else _json_points(text):
+        points.setdefault(name, []).append((time_s, value))
+    served = points.get("http_req_duration", [])
+    times_s = [time_s for time_s, _ in served]
+    if all(time_s.is_integer() for time_s in times_s):
+        begin_s, end_s = min(times_s, default=0.0) + 1, max(times_s, default=0.0)
+    else:
+        begin_s, end_s = min(time_s - took / 1000 for time_s, took in served), math.nextafter(max(times_s), math.inf)
+    inner = {name: [value for at, value in some if begin_s <= at < end_s] for name, some in points.items()}
+    took = sorted(inner.get("http_req_duration", []))
+    if not took:
+        raise ForeignError("no requests in three seconds")
+    places = [int(_PARTS * (at - begin_s) / (end_s - begin_s)) for at in times_s if begin_s <= at < end_s]
+    metrics: dict[str, dict[str, Any]] = {
+        "http_reqs": {"count": len(took), "rate": len(took) / (end_s - begin_s)},
+        "http_req_duration": {"avg": fmean(took), "med": took[len(took) // 2], "max": took[-1]}
+        | {f"p({share})": took[share * len(took) // 100] for share in (90, 95, 99)},
+    }
+    if users := inner.get("vus"):
+        metrics["vus"] = {"min": min(users), "max": max(users)}
+    if cycles := inner.get("iteration_duration"):
+        metrics["iteration_duration"] = {"avg": fmean(cycles)}
+        metrics["iterations"] = {"count": len(cycles)}
+    if dropped := inner.get("dropped_iterations"):
+        metrics["dropped_iterations"] = {"count": sum(dropped)}
+    if failed := inner.get("http_req_failed"):
+        metrics["http_req_failed"] = {"value": fmean(failed)}
+    # Seconds that are whole do not fill equal parts.
+    is_fine = not begin_s.is_integer()
+    return [replace(_k6(metrics), counts=tuple(map(places.count, range(_PARTS))) if is_fine else ())]
+
+
+def _json_points(text: str) -> Iterator[tuple[str, float, float]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            raise ForeignError(f"line {number} is no point") from None
+        if entry["type"] == "Point":
+            yield entry["metric"], datetime.fromisoformat(entry["data"]["time"]).timestamp(), entry["data"]["value"]
+
+
+def _csv_points(text: str) -> Iterator[tuple[str, float, float]]:
+    if not text.endswith("\n"):
+        raise ForeignError("no end of the last line")
+    for row in csv.DictReader(io.StringIO(text)):
+        time, value = row["timestamp"], float(row["metric_value"])
+        if time.isdigit():
+            # Seconds, or thousandths, millionths or billionths of them.
+            yield row["metric_name"], int(time) / 10.0 ** (3 * max(0, (len(time) - 8) // 3)), value
+        else:
+            yield row["metric_name"], datetime.fromisoformat(time).timestamp(), value
+
+
+def _k6(metrics: dict[str, dict[str, Any]]) -> Result:
     requests, times = metrics["http_reqs"], metrics["http_req_duration"]
     users, iterations = metrics.get("vus", {}), metrics.get("iterations", {})
     dropped = int(metrics.get("dropped_iterations", {}).get("count", 0))
@@ -169,25 +239,23 @@ def k6(text: str) -> list[Result]:
     # Users without rest would have been busy all the time: they waited for the due times of a constant rate.
     is_open = bool(dropped) or bool(constant and cycle_ms and rate * cycle_ms < _BUSY * 1000 * users["max"])
     failed = metrics.get("http_req_failed", {})
-    return [
-        Result(
-            "k6",
-            rate,
-            times["avg"],
-            clients=round(users["max"]) if users and (constant or is_open) else None,
-            percentiles_ms={50.0: times["med"]}
-            | {float(name[2:-1]): time for name, time in times.items() if name.startswith("p(")},
-            max_ms=times["max"],
-            duration_s=count / rate if rate else None,
-            requests=count,
-            # `--summary-export` and `handleSummary` name the share differently.
-            errors=round(failed.get("value", failed.get("rate", 0)) * count),
-            rate=rate * (1 + dropped / iterations["count"]) if dropped else None,
-            is_open=is_open,
-            rest_ms=None if cycle_ms is None or is_open else max(0.0, cycle_ms - times["avg"]),
-            dropped=dropped,
-        )
-    ]
+    return Result(
+        "k6",
+        rate,
+        times["avg"],
+        clients=round(users["max"]) if users and (constant or is_open) else None,
+        percentiles_ms={50.0: times["med"]}
+        | {float(name[2:-1]): time for name, time in times.items() if name.startswith("p(")},
+        max_ms=times["max"],
+        duration_s=count / rate if rate else None,
+        requests=count,
+        # `--summary-export` and `handleSummary` name the share differently.
+        errors=round(failed.get("value", failed.get("rate", 0)) * count),
+        rate=rate * (1 + dropped / iterations["count"]) if dropped else None,
+        is_open=is_open,
+        rest_ms=None if cycle_ms is None or is_open else max(0.0, cycle_ms - times["avg"]),
+        dropped=dropped,
+    )
 
 
 def locust(text: str) -> list[Result]:

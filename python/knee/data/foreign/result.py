@@ -14,7 +14,7 @@ _MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 
 
 
 _NUMBER_MAX = 1e15
-_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts", "usage")
+_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts", "usage", "column", "unit")
 
 
 class ForeignError(Exception):
@@ -44,6 +44,8 @@ class Result:
     counts         answers in equal parts of the run, in the order of time
     dropped        due requests that the tool left out, for lack of clients
     usage          processor times of the run, if `knee find` made it
+    column         a table's column of response times
+    unit           the unit in which these were read
     """
 
     tool: str
@@ -70,6 +72,8 @@ class Result:
     dropped: int = 0
     counts: tuple[int, ...] = ()
     usage: Usage | None = None
+    column: str = ""
+    unit: str = ""
 
     def __post_init__(self) -> None:
         """Raise ForeignError for a value that is no number from 0 to _NUMBER_MAX."""

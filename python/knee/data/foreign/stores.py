@@ -11,6 +11,8 @@ from knee.data.foreign.result import ForeignError, Result, found, loaded, maybe,
 
 _ONE_AT_A_TIME = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
 """Engines of fio that ignore its iodepth."""
+_KINDS = ("read", "update")
+"""Requests that mutilate prints."""
 _PARTS = 20
 """Number of equal times into which a log of transactions is split."""
 
@@ -83,6 +85,32 @@ def _memtier_text(text: str) -> Result:
             float(name[1:].split()[0]): float(time) for name, time in row.items() if re.match(r"p[\d.]+ Latency", name)
         },
         rounding=rounding(row["Avg. Latency"], row["Ops/sec"]),
+    )
+
+
+def mutilate(text: str) -> list[Result]:
+    """mutilate: a closed loop, unless its rate is limited. Neither connections nor rate are in the output. With agents,
+    the throughput is that of all, and the response times are the master's."""
+    return [_mutilate(run) for run in runs(text, "#type")]
+
+
+def _mutilate(run: str) -> Result:
+    header = run.partition("\n")[0].split()
+    rows = [dict(zip(header, found(run, rf"({kind}\s.*)", f"line {kind}").split(), strict=True)) for kind in _KINDS]
+    made = [row for row in rows if float(row["avg"])]
+    rate = found(run, r"Total QPS = ([\d.]+) \(\d+ / ", "line Total QPS")
+    # Times of reads and updates cannot be merged: the output has no numbers of each.
+    times = made[0] if len(made) == 1 else {}
+    return Result(
+        "mutilate",
+        float(rate),
+        float(times["avg"]) / 1000 if times else None,
+        percentiles_ms={
+            float(name[:-2]): float(time) / 1000 for name, time in times.items() if re.fullmatch(r"\d+(?:st|th)", name)
+        },
+        duration_s=float(found(run, r"Total QPS = [\d.]+ \(\d+ / ([\d.]+)s\)", "length of the run")),
+        requests=int(found(run, r"Total QPS = [\d.]+ \((\d+) / ", "number of requests")),
+        rounding=rounding(times["avg"], rate) if times else 0.0,
     )
 
 
