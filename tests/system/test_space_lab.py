@@ -18,25 +18,27 @@ SHORT = (
         "measure.warmup_s=0",
         "measure.cooldown_s=0",
     ),
-    *("load.clients=4", "middleware.hosts=2", "store.hosts=2", "store.memory_mb=1"),
+    *('middleware.layout=["length", "shift"]', "load.clients=4", "middleware.hosts=2", "store.hosts=2"),
+    "store.memory_mb=1",
     # Some blocks lie on both servers.
     *("workload.block_bytes=100000", "workload.writes=0.5", "workload.verify=true", "workload.think_ms=10"),
 )
 
 
-def test_clients_and_managers_of_a_space_count_alike(tmp_path: Path) -> None:
+def test_clients_and_managers_of_a_space_count_alike_in_each_layout(tmp_path: Path) -> None:
     flags = [flag for override in SHORT for flag in ("--set", override)]
     code, said = knee_run(tmp_path, "space-managers", *flags)
     assert code == 0, said
     (path,) = (tmp_path / "runs" / "space-managers").iterdir()
     dataset = Dataset.open(path)
-    (check,) = laws_of_run(dataset).conservation
-    assert (check.tier, check.verdict) == ("middlewares", "holds"), check
+    checks = laws_of_run(dataset).conservation
+    assert [(check.tier, check.verdict) for check in checks] == [("middlewares", "holds")] * 2, checks
     load = dataset.totals.filter(role="load")
     assert set(load["op"]) == {"read", "write"}
     assert dataset.totals["errors"].sum() == 0
     assert dataset.summaries.filter(role="load")["wrong_values"].sum() == 0
     # Each server has a part of the requests, and each manager has clients.
-    served = dataset.totals.filter(pl.col("role") == "store", pl.col("count") > 0)
-    assert served["process"].n_unique() == 2
-    assert dataset.totals.filter(role="middleware")["process"].n_unique() == 2
+    counted = dataset.totals.filter(pl.col("role") != "load", pl.col("count") > 0)
+    processes = counted.group_by("point", "role").agg(pl.col("process").n_unique()).sort("point", "role")
+    assert processes["role"].to_list() == ["middleware", "store"] * 2
+    assert processes["process"].to_list() == [2] * 4

@@ -54,9 +54,19 @@ def test_a_manager_lists_its_stores_and_has_memory_for_each_thread() -> None:
     command = space.manager("middleware-0", tier, "h", ["a:1=64M", "b:2=64M"], clients=8)
     argv = " ".join(command.argv[1:])
     expected = (
-        "manager --listen h:0 --threads 5 --memory-mb 320 --connections-max 72 --store a:1=64M b:2=64M --stats json"
+        "manager --listen h:0 --threads 5 --memory-mb 320 --connections-max 72 --layout length "
+        "--store a:1=64M b:2=64M --stats json"
     )
     assert argv.startswith(expected)
+
+
+def test_both_layouts_are_levels_of_a_factor() -> None:
+    experiment = spec.parse(TEXT, "x.toml", spec.parse_overrides(['middleware.layout=["length", "shift"]']))
+    for level in experiment.factors["middleware.layout"]:
+        tier = experiment.at({"middleware.layout": level}).system.middleware
+        assert tier is not None
+        argv = space.manager("middleware-0", tier, "h", ["a:1=64M"], clients=8).argv
+        assert argv[argv.index("--layout") + 1] == level
 
 
 def test_a_store_has_its_part_of_the_space() -> None:
@@ -96,7 +106,18 @@ def test_a_space_needs_managers_and_the_protocol_of_disks() -> None:
         ("middleware = { hosts = 2, threads = 5 }\n", "", 'missing: protocol = "nbd" needs a middleware'),
         ('protocol = "nbd"\nwrites = 0.25\n', "", '"knee-space" needs protocol = "nbd"'),
         ('protocol = "nbd"\n', "", 'workload.writes: applies to protocol = "nbd" alone'),
+        (
+            'threads = 5 }\nstore = { kind = "knee-space", memory_mb = 64',
+            'threads = 5, layout = "shift" }\nstore = { kind = "knee-space", memory_mb = 96',
+            'store.memory_mb: should be a power of two with layout = "shift", not 96',
+        ),
     ):
         with pytest.raises(SpecError) as refused:
             spec.parse(TEXT.replace(old, new), "x.toml")
         assert problem in str(refused.value)
+
+
+def test_a_layout_applies_to_the_protocol_of_disks_alone() -> None:
+    with pytest.raises(SpecError) as refused:
+        spec.parse(TEXT.replace('protocol = "nbd"\n', ""), "x.toml", {"middleware.layout": "shift"})
+    assert 'middleware.layout: applies to protocol = "nbd" alone' in str(refused.value)

@@ -41,8 +41,8 @@ def check_applicable(point: Configuration) -> Iterator[Problem]:
         yield from _check_kv(point)
     if workload.protocol == "nbd":
         yield from _check_nbd(system)
-    elif system.store is not None and system.store.kind == "knee-space":
-        yield ("system", "store", "kind"), '"knee-space" needs protocol = "nbd"'
+    else:
+        yield from _check_no_space(system)
     if workload.protocol == "queue":
         yield from _check_queue(point)
     else:
@@ -108,6 +108,18 @@ def _check_nbd(system: System) -> Iterator[Problem]:
         yield ("system", "store", "kind"), f'should be "knee-space" with protocol = "nbd", not "{store.kind}"'
     elif store is not None and "threads" in store.model_fields_set:
         yield ("system", "store", "threads"), 'does not apply to "knee-space": it has one thread'
+    if store is not None and store.address is None and middleware.layout == "shift" and store.memory_mb.bit_count() > 1:
+        yield (
+            ("system", "store", "memory_mb"),
+            f'should be a power of two with layout = "shift", not {store.memory_mb}',
+        )
+
+
+def _check_no_space(system: System) -> Iterator[Problem]:
+    if system.store is not None and system.store.kind == "knee-space":
+        yield ("system", "store", "kind"), '"knee-space" needs protocol = "nbd"'
+    if system.middleware is not None and "layout" in system.middleware.model_fields_set:
+        yield ("system", "middleware", "layout"), 'applies to protocol = "nbd" alone'
 
 
 def _check_queue(point: Configuration) -> Iterator[Problem]:

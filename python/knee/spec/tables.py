@@ -95,7 +95,9 @@ class Middleware(Table):
     connections of all middlewares to their database, dealt evenly; by default one for each worker
     combine     largest number of waiting requests that go to the database as one call
 
-    With protocol "nbd" they are knee-space's managers, which have no worker slots.
+    Of protocol "nbd", whose middlewares are knee-space's managers, without worker slots:
+
+    layout    how an address is translated: by base and length, or by a shift, if `memory_mb` is a power of two
     """
 
     hosts: _Hosts = 1
@@ -108,6 +110,7 @@ class Middleware(Table):
     cache_ms: Annotated[int, Field(ge=1, le=3_600_000)] | None = None
     connections: Annotated[int, Field(ge=1, le=10_000)] | None = None
     combine: Annotated[int, Field(ge=1, le=1_000)] = 1
+    layout: Literal["length", "shift"] = "length"
     link_mbit: _Link | None = None
     receive_mbit: _Link | None = None
     delay_ms: _Delay = 0.0

@@ -35,6 +35,7 @@ def manager(process: str, tier: Middleware, host: str, stores: Sequence[str], cl
         *("manager", "--listen", f"{host}:0", "--threads", str(tier.threads)),
         *("--memory-mb", str(max(_MANAGER_MB, _THREAD_MB * tier.threads))),
         *("--connections-max", str(clients + CONNECTIONS_SPARE)),
+        *("--layout", tier.layout),
         *("--store", *stores),
         *life(),
     ]
