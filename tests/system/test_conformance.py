@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,8 @@ def _behind_proxy(stores: int, *flags: str) -> Starter:
 
 SOAK = "KNEE_SOAK" in os.environ
 SAMPLE = ("kv-versions", "workers-3-sharded", "pipelined-1", "pipelined-1-cache")
+SWITCHES = ("kv-dally", "kv-batch", "kv-threads", "pipelined-batches")
+"""Each has a switch that no contestant of the sample has."""
 CACHE = ("--cache-mb", "16", "--cache-ms", "100")
 """Some tests wait for an item's end; the cache may answer for its lifetime longer."""
 CONTESTANTS = [
@@ -57,6 +60,7 @@ CONTESTANTS = [
     Contestant("kv-data", lambda systems: systems.kv(None, "--data", systems.folder())),
     Contestant("kv-dally", lambda systems: systems.kv(None, "--data", systems.folder(), "--dally-us", "300")),
     Contestant("kv-batch", lambda systems: systems.kv(None, "--data", systems.folder(), "--batch-max", "1")),
+    Contestant("kv-threads", lambda systems: systems.kv(None, "--threads", "4")),
     Contestant("workers-1", _behind_proxy(1, "--workers", "8")),
     Contestant("workers-3", _behind_proxy(3, "--workers", "8")),
     Contestant("workers-3-sharded", _behind_proxy(3, "--workers", "8", "--multiget", "sharded")),
@@ -147,6 +151,17 @@ def test_memccapable(server: Running) -> None:
     outcomes = memccapable(server)
     assert [name for name, passed in outcomes.items() if not passed] == []
     assert len(outcomes) == MEMCCAPABLE_ASCII_TESTS
+
+
+@pytest.mark.skipif(SOAK, reason="test_memccapable has all contestants")
+def test_memccapable_with_each_switch(systems: Systems) -> None:
+    servers = [each.start(systems) for each in CONTESTANTS if each.name in SWITCHES]
+    assert len(servers) == len(SWITCHES)
+    # It sleeps for most of its time.
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(memccapable, servers))
+    expected = dict.fromkeys(found[0], True)
+    assert found == [expected] * len(servers) and len(expected) == MEMCCAPABLE_ASCII_TESTS
 
 
 def test_pymemcache(server: Running) -> None:

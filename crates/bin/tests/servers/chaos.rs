@@ -21,7 +21,8 @@ use wire::Wire;
 /// The middleware's time limit of an answer. Each pause is well below it, or well above twice the limit.
 const SERVER_TIMEOUT_MS: u64 = 1000;
 /// The disturbances of a test without `KNEE_SOAK`.
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 3;
+const CACHE_HITS: &str = "knee_cache_hits_total{role=\"middleware\"} ";
 
 enum Store {
     /// Loses its values with each restart.
@@ -139,13 +140,15 @@ impl Said {
     }
 }
 
-fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) {
+/// Returns the middleware's metrics at the end.
+fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) -> String {
     let wires = [0, 1, 2].map(|number| Wire::to(stores[number].address()));
     let servers = wires.each_ref().map(|wire| wire.address.to_string());
     let timeout = SERVER_TIMEOUT_MS.to_string();
     let given = ["--server", &servers[0], &servers[1], &servers[2], "--threads", "2"];
     let more = ["--server-timeout-ms", &timeout, "--connections-max", "100", "--stats", "none"];
-    let proxy = Program::serve(PROXY, &[&given, &more, flags].concat());
+    let watched = ["--admin", "127.0.0.1:0"];
+    let proxy = Program::serve(PROXY, &[&given[..], &more, &watched, flags].concat());
     let mut said = Said::default();
     let (mut random, mut history) = (Random::new(), Vec::new());
     let done = AtomicBool::new(false);
@@ -177,6 +180,7 @@ fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) {
         }
         drop(guard);
     });
+    let metrics = proxy.metrics();
     proxy.signal(libc::SIGTERM);
     said.lines.extend(proxy.said());
     let counts = clients.counts();
@@ -194,6 +198,7 @@ fn harass(mut stores: [Store; 3], flags: &[&str], may_be_full: bool) {
         times_late > history.iter().filter(|&&disturbance| disturbance == stop).count()
     });
     assert!(refused.is_empty() || is_busy, "{refused:#?} in {history:?}\n{:#?}", said.lines);
+    metrics
 }
 
 /// Sets a flag when it is dropped.
@@ -230,6 +235,23 @@ fn pipelines_with_whole_multigets_serve_nothing_old() {
 fn pipelines_with_sharded_multigets_serve_nothing_old() {
     let flags = ["--pipelined", "--multiget", "sharded"];
     harass([memcached(), memcached(), memcached()], &flags, false);
+}
+
+#[test]
+fn limited_batches_serve_nothing_old() {
+    let flags = ["--pipelined", "--batch-max", "3"];
+    harass([memcached(), memcached(), memcached()], &flags, false);
+}
+
+/// One middleware, which all writes pass: its cache gives up nothing.
+#[test]
+fn near_cache_serves_nothing_old() {
+    for mode in [&["--pipelined"][..], &["--workers", "8"]] {
+        let flags = [mode, &["--cache-mb", "16", "--cache-ms", "60000"]].concat();
+        let metrics = harass([memcached(), memcached(), memcached()], &flags, false);
+        let hits = metrics.lines().find_map(|line| line.strip_prefix(CACHE_HITS)).unwrap();
+        assert!(hits.parse::<f64>().unwrap() > 100.0, "{hits} hits");
+    }
 }
 
 #[test]

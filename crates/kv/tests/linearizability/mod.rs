@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use knee_kv::MemcachedSettings;
 use knee_kv_store::{Consistency, DirectoryOptions, Durability, Grouping, Store, StoreOptions};
 
 use self::history::{Group, Mix, Recorded, is_linearizable, overlapped, part, record};
@@ -265,8 +266,9 @@ fn first_rejected_over_both(
     fault: Option<Fault>,
     histories: u64,
 ) -> Option<u64> {
+    let settings = MemcachedSettings { threads: 2, ..settings() };
     let (over_grpc, over_memcached) =
-        (Served::start(store), crate::harness::Store::over(store, settings()));
+        (Served::start(store), crate::harness::Store::over(store, settings));
     let counts_commits = consistency == Consistency::Linearizable;
     (0..histories).find(|&number| {
         let remote = Remote::new(&over_grpc, number, counts_commits, Sending::Once, None);

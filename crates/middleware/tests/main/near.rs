@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use knee_middleware::{Cache, Config, Mode};
@@ -304,6 +304,53 @@ fn value_of_another_writer_is_seen_after_the_lifetime() {
         }
         // The bound is of use: such a write is not seen at once.
         assert!(stale > 0);
+    }
+}
+
+/// A writer's history. Its own middleware never shows an older value than the last acknowledged one. Another middleware
+/// shows one that was the last within the lifetime, and `gets` has no delay there either.
+#[test]
+fn history_over_two_middlewares_is_late_by_the_lifetime_at_most() {
+    const LIFETIME: Duration = Duration::from_millis(100);
+    const WRITES: usize = 120;
+    let servers = three();
+    for (mode, threads) in [(Mode::Workers(3), 2), (Mode::Pipelined, 1)] {
+        let [own, other] = [(); 2].map(|()| before(mode, threads, &servers[..1], LIFETIME));
+        let mut writer = own.client();
+        writer.expect("set r 0 0 1\r\n0\r\n", "STORED\r\n");
+        // The instant of each acknowledgement, by the number.
+        let acknowledged = Mutex::new(vec![Instant::now()]);
+        let least = |until: Instant| {
+            acknowledged.lock().unwrap().partition_point(|&then| then <= until).max(1) - 1
+        };
+        let (done, late) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for (proxy, request, delay) in [
+                (&own, "get r\r\n", Duration::ZERO),
+                (&other, "gets r\r\n", Duration::ZERO),
+                (&other, "get r\r\n", LIFETIME + SLACK),
+            ] {
+                let (mut client, done, late) = (proxy.client(), &done, &late);
+                scope.spawn(move || {
+                    while !done.load(Ordering::SeqCst) {
+                        let begun = Instant::now();
+                        let (at_once, bound) = (least(begun), least(begun - delay));
+                        let number: usize = client.ask_lines(request)[1].parse().unwrap();
+                        assert!(number >= bound, "{request:?} has {number}, not {bound}");
+                        late.fetch_add(u64::from(number < at_once), Ordering::SeqCst);
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                });
+            }
+            for number in 1..=WRITES {
+                let request = format!("set r 0 0 {}\r\n{number}\r\n", number.to_string().len());
+                writer.expect(&request, "STORED\r\n");
+                acknowledged.lock().unwrap().push(Instant::now());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        assert!(late.into_inner() > 0, "{mode:?}: the other cache never delayed a value");
     }
 }
 
