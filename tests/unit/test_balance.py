@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from synthetic import System, synthetic_dataset
 
-from knee.data import SUMMARIES, Dataset
+from knee.data import Dataset
+from knee.data.columns import STATIONS
 from knee.report import balance
 from knee.report.sheet import Sheet
 from knee.verdict import analyse
@@ -17,15 +18,26 @@ pytestmark = pytest.mark.usefixtures("modelless")
 
 
 def with_stores(*middlewares: list[int] | None) -> Dataset:
-    """A run of two client counts whose middlewares report these requests in every repetition."""
+    """A run of two client counts whose middlewares report these requests, of 1000 bytes each, in a measured second of
+    every repetition, and other requests during the warm-up.
+    """
     dataset = synthetic_dataset(System(), (4, 8), repetitions=2)
     runs = dataset.points.select("point", "repetition").rows()
     rows = [
-        {"point": point, "repetition": repetition, "role": "middleware", "servers_requests": each}
+        {
+            "point": point,
+            "repetition": repetition,
+            "role": "middleware",
+            "elapsed_s": elapsed_s,
+            "seconds": 1.0,
+            "servers_requests": each and [one * weight for one, weight in zip(each, weights, strict=False)],
+            "servers_bytes": each and [1000 * one for one in each],
+        }
         for point, repetition in runs
         for each in middlewares
+        for elapsed_s, weights in ((0.0, (7, 0)), (10.0, (1, 1)))
     ]
-    dataset.summaries = pl.concat([dataset.summaries, pl.DataFrame(rows, schema=SUMMARIES)])
+    dataset.stations = pl.concat([dataset.stations, pl.DataFrame(rows, schema=STATIONS)])
     return dataset
 
 
@@ -41,6 +53,7 @@ def test_fairness_of_equal_shares_is_their_part_of_all(requests: tuple[int, ...]
 def test_requests_of_several_middlewares_are_summed() -> None:
     found = balances(with_stores([100, 300], [100, 100]), (0, 1))
     assert [one.requests for one in found.values()] == [(400, 800), (400, 800)]
+    assert found[0].bytes == (400_000, 800_000)
     assert found[0].fairness.estimate == pytest.approx(0.9)
 
 
@@ -52,7 +65,7 @@ def test_uneven_stores_are_on_page_and_in_text() -> None:
     )
     page = balance.section(Sheet(findings))
     assert "store-1 got 66.7% of the requests. The store with the fewest requests got 33.3%." in page
-    assert "<td>400</td><td>800</td>" in page
+    assert "<td>400</td><td>800</td><td>0.400</td><td>0.800</td>" in page
 
 
 @pytest.mark.parametrize("requests", [None, [100], [0, 0]])

@@ -52,7 +52,9 @@ WINDOW = (
     '"get":{"count":3,"errors":0,"items":3,"hits":2,"misses":1,"bytes_in":30,"bytes_out":60,'
     '"queueing_sum_ns":1,"service_sum_ns":2,"response_sum_ns":4}},'
     '"queue_length_mean":1.25,"queue_length_end":1,"queue_length_max":4,"workers":8,"workers_busy_s":6.93,'
-    '"threads":[{"name":"net-0","cpu_s":0.25},{"name":"net-1","cpu_s":0.5}],"connections":96,"unknown_to_us":1}'
+    '"threads":[{"name":"net-0","cpu_s":0.25},{"name":"net-1","cpu_s":0.5}],"connections":96,"unknown_to_us":1,'
+    '"servers":[{"address":"127.0.0.1:1","requests":400,"bytes":4100},'
+    '{"address":"127.0.0.1:2","requests":412,"bytes":4200}]}'
 )
 SUMMARY = (
     '{"type":"summary","role":"middleware","started_unix_s":1699999999.5,"ended_unix_s":1700000004.5,"seconds":5.0,'
@@ -138,10 +140,10 @@ def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Sp
     station = dataset.stations.row(0, named=True)
     assert (station["queue_length_mean"], station["workers_busy_s"], station["connections"]) == (1.25, 6.93, 96)
     assert (station["threads"], station["threads_cpu_s"], station["thread_cpu_max_s"]) == (2, 0.75, 0.5)
+    assert (station["servers_requests"], station["servers_bytes"]) == ([400, 412], [4100, 4200])
     assert station["late_sends"] is None
     summary = dataset.summaries.row(0, named=True)
     assert (summary["servers_ejected"], summary["servers_errors"], summary["bottleneck_reason"]) == (1, 2, None)
-    assert summary["servers_requests"] == [400, 412]
     total = dataset.totals.row(0, named=True)
     assert (total["count"], total["queueing"], total["service"], total["response"]) == (812, "Q", None, "R")
     probe = dataset.probes.row(0, named=True)

@@ -313,14 +313,18 @@ impl Proxy {
         upstream.expected.push_back(expected);
         let conn: Option<ConnId> = upstream.conn;
         // A connection that failed in this batch closes at the end of the batch, and `lose` handles the request.
+        let mut bytes = 0;
         if let Some(output) = conn.and_then(|conn| io.output(conn)) {
+            let before = output.len();
             write(output);
+            bytes = output.len() - before;
         }
         if let (Some(most), Some(conn)) = (self.config.batch_max, conn) {
             self.limit_batch(io, lane, server, conn, most);
         }
         if let Some(recorder) = self.recorder() {
             recorder.gauges.servers[server].requests += 1;
+            recorder.gauges.servers[server].bytes += bytes as u64;
         }
     }
 }

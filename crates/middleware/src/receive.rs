@@ -27,7 +27,7 @@ impl Proxy {
         input: &[u8],
     ) -> usize {
         let mut used = 0;
-        let mut answered = false;
+        let mut answered = 0;
         while used < input.len() {
             let upstream = &mut self.lanes[lane as usize].upstreams[server];
             if upstream.conn != Some(conn) {
@@ -51,12 +51,12 @@ impl Proxy {
                     }
                     upstream.expected.pop_front();
                     used += consumed;
+                    answered += if expected.flight == TRIAL { 0 } else { consumed };
                     match expected.flight {
                         TRIAL => self.stands(io, lane, server, &item),
                         DELETION => self.take_deletion(io, server, &item.status),
                         _ => {}
                     }
-                    answered |= expected.flight != TRIAL;
                 }
                 Decoded::Complete { consumed, item } => {
                     let Some(answer) = belonging(expected, request, item) else {
@@ -65,7 +65,7 @@ impl Proxy {
                     };
                     upstream.expected.pop_front();
                     used += consumed;
-                    answered = true;
+                    answered += consumed;
                     self.take_answer(io, expected, server, &answer);
                     if expected.form.may_desynchronise(&item.status) {
                         self.mistrust(io, lane, server, REFUSED_VALUE);
@@ -101,7 +101,10 @@ impl Proxy {
                 }
             }
         }
-        if answered {
+        if answered > 0 {
+            if let Some(recorder) = self.recorder() {
+                recorder.gauges.servers[server].bytes += answered as u64;
+            }
             self.servers[server].answered();
             let upstream = &mut self.lanes[lane as usize].upstreams[server];
             if upstream.state == State::Slow && upstream.conn == Some(conn) {

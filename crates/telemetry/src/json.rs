@@ -44,6 +44,8 @@ struct WindowLine<'a, R: Role> {
     reading: &'a R::Reading,
     threads: Vec<Thread<'a>>,
     connections: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<&'a [ServerCounts]>,
 }
 
 #[derive(Serialize)]
@@ -199,6 +201,7 @@ pub(crate) fn window_line<R: Role>(
             .map(|(thread, cpu)| named(&thread_names[*thread], *cpu))
             .collect(),
         connections: second.connections,
+        servers: second.reading.servers(),
     })
 }
 

@@ -9,8 +9,7 @@ pub struct ServerCounts {
     pub address: String,
     /// Number of requests sent to it.
     pub requests: u64,
-    /// Bytes of data that these requests read or write; only `knee-space` counts them.
-    #[serde(skip_serializing_if = "is_zero")]
+    /// Bytes of these requests and of their answers; at `knee-space`, of the data that they read or write.
     pub bytes: u64,
     /// Number of requests that it answered with an error line, or not at all.
     pub errors: u64,
@@ -44,8 +43,4 @@ impl ServerCounts {
         self.retries += other.retries;
         self.mismatches += other.mismatches;
     }
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }

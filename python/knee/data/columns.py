@@ -84,6 +84,7 @@ STATIONS = pl.Schema(
             "connections in_flight late_sends late_max_ns wrong_values losses reconnects cut missing unanswered",
             "thinks think_sum_ns memory_bytes items_stored evictions cache_hits cache_misses",
         ),
+        **_of(pl.List(pl.Int64()), "servers_requests servers_bytes"),
         **_SPAN,
         **_of(pl.Int64(), "keys versions snapshots_open"),
         "snapshot_age_s": pl.Float64(),
@@ -102,6 +103,8 @@ threads; null without other threads.
 Columns that the role does not print are null. Foreign programs (memcached) print nothing: see PROBES.
 
 cache_hits and cache_misses are the keys that a middleware's near cache had and lacked; null without one.
+servers_requests are the requests that a middleware sent to each store, in the stores' order, and servers_bytes their
+bytes and those of the answers; of an address space's manager, the bytes of data.
 
 For a versioned store only:
 
@@ -154,7 +157,6 @@ SUMMARIES = pl.Schema(
             pl.Int64(),
             "late_sends late_max_ns unsent wrong_values losses reconnects evictions servers_ejected servers_errors",
         ),
-        "servers_requests": pl.List(pl.Int64()),
         **_SPAN,
     }
 )
@@ -164,7 +166,6 @@ bottleneck_* load only: why the generator was the bottleneck ("cpu" or "late"); 
 losses       load only: lost connections; reconnects, the number of reopened ones
 unsent       load only: requests of an open loop that were due and never sent, because all connections were full or
 missing servers_*    middleware only: ejections of servers and errors on servers, over all its servers
-servers_requests  middleware only: requests that it sent to each store, in the stores' order
 """
 
 TOTALS = pl.Schema(

@@ -102,6 +102,8 @@ def add_window(rows: Rows, of_process: dict[str, Any], window: dict[str, Any], s
         thread_cpu_max_s=max(map(max, kinds.values()), default=None),
         beside_cpu_s=sum(beside) if beside else None,
     )
+    if servers := window.get("servers"):
+        station |= {f"servers_{count}": [server[count] for server in servers] for count in ("requests", "bytes")}
     rows["stations"].append(station)
 
 
@@ -116,7 +118,6 @@ def add_summary(rows: Rows, of_process: dict[str, Any], summary: dict[str, Any])
             "bottleneck_detail": bottleneck.get("detail"),
             "servers_ejected": servers and sum(server["ejected"] for server in servers),
             "servers_errors": servers and sum(server["errors"] for server in servers),
-            "servers_requests": servers and [server["requests"] for server in servers],
         }
     )
     histograms: dict[str, dict[str, str]] = {}

@@ -20,14 +20,17 @@ def section(sheet: Sheet) -> str:
             sheet.naming.series[point],
             sheet.naming.load[point],
             *(found[point].requests[i] if i < len(found[point].requests) else None for i in stores),
+            *(found[point].bytes[i] / 1e6 if i < len(found[point].bytes) else None for i in stores),
             found[point].fairness,
         )
         for point, _ in sheet.naming.points
         if point in found
     ]
-    numbers = sheet.of_lines((*(f"store-{i} (requests)" for i in stores), "fairness index"), rows)
+    names = [f"store-{i} ({unit})" for unit in ("requests", "MB") for i in stores]
+    numbers = sheet.of_lines((*names, "fairness index"), rows)
     sentence = words.balance(found, dict(sheet.naming.points))
     return (
-        f'<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent, over all repetitions '
-        "with warm-up and cool-down. A write goes to every store that holds a copy.</p>"
+        f'<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent in the measured '
+        "seconds of all repetitions, and the bytes of these requests and of their answers. A write goes to every store "
+        "that holds a copy.</p>"
     )

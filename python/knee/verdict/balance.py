@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from knee.data.trim import trimmed
 from knee.stats.intervals import LEVEL, Interval, mean_interval
 
 if TYPE_CHECKING:
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
 class Balance:
     """The stores of one point.
 
-    requests  requests that all middlewares sent to each store, over all repetitions, warm-up included
+    requests  requests that all middlewares sent to each store, in the measured seconds of all repetitions
+    bytes     of these requests and of their answers; of an address space, of their data
     fairness  Jain's index of these requests, as a mean over the repetitions: 1 if all stores get as many, 1/n if one
               of n stores gets all
     """
 
     requests: tuple[int, ...]
+    bytes: tuple[int, ...]
     fairness: Interval
 
     @property
@@ -40,10 +43,11 @@ def fairness(requests: Sequence[int]) -> float:
 
 def balances(dataset: Dataset, points: Sequence[int], level: float = LEVEL) -> dict[int, Balance]:
     """The balance at each point with several stores behind middlewares that report their requests."""
-    runs: dict[int, dict[int, list[list[int]]]] = {}
-    for point, repetition, each in (
-        dataset.summaries.filter(pl.col("servers_requests").list.len() > 1, pl.col("point").is_in(list(points)))
-        .select("point", "repetition", "servers_requests")
+    runs: dict[int, dict[int, list[list[list[int]]]]] = {}
+    for point, repetition, *each in (
+        trimmed(dataset, "stations")
+        .filter(pl.col("servers_requests").list.len() > 1, pl.col("point").is_in(list(points)))
+        .select("point", "repetition", "servers_requests", "servers_bytes")
         .iter_rows()
     ):
         runs.setdefault(point, {}).setdefault(repetition, []).append(each)
@@ -51,6 +55,7 @@ def balances(dataset: Dataset, points: Sequence[int], level: float = LEVEL) -> d
     for point in points:
         sums = [np.sum(each, axis=0).tolist() for each in runs.get(point, {}).values()]
         if np.any(sums):
-            known = [index for one in sums if np.isfinite(index := fairness(one))]
-            found[point] = Balance(tuple(np.sum(sums, axis=0).tolist()), mean_interval(known, level))
+            known = [index for requests, _ in sums if np.isfinite(index := fairness(requests))]
+            requests, sizes = np.sum(sums, axis=0).tolist()
+            found[point] = Balance(tuple(requests), tuple(sizes), mean_interval(known, level))
     return found

@@ -41,6 +41,12 @@ fn sigterm_ends_it_with_a_summary_despite_clients() {
     let servers = summary["servers"].as_array().unwrap();
     let requests: u64 = servers.iter().map(|server| server["requests"].as_u64().unwrap()).sum();
     assert_eq!(requests, 4, "one set to both, two gets to one each");
+    // A set of 18 bytes to both with its answer, and a get of either kind with its answer.
+    let bytes: u64 = servers.iter().map(|server| server["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, 2 * (18 + 8) + (7 + 23) + (9 + 23));
+    let windows = lines.iter().filter(|line| line["type"] == "window");
+    let counted = windows.map(|line| line["servers"][0]["bytes"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(servers[0]["bytes"], counted);
     for (server, store) in servers.iter().zip(&stores) {
         assert_eq!(server["address"], store.address());
         assert_eq!(server["errors"], 0);

@@ -178,7 +178,7 @@ impl Reading for MiddlewareReading {
                 for server in self.servers, "server" = server.address.clone();
                 gauge "knee_server_up" "1 if every thread uses the server, otherwise 0." = f64::from(u8::from(server.up));
                 counter "knee_server_requests_total" "Requests sent to the server." = server.requests as f64;
-                counter "knee_server_bytes_total" "Bytes of data that these requests read or write; 0 at knee-proxy." = server.bytes as f64;
+                counter "knee_server_bytes_total" "Bytes of these requests and of their answers; at knee-space, of the data that they read or write." = server.bytes as f64;
                 counter "knee_server_errors_total" "Requests that the server answered with an error, or not at all." = server.errors as f64;
                 counter "knee_server_ejections_total" "How often the server was taken out." = server.ejected as f64;
                 counter "knee_server_probes_total" "Probes of the server, each because an answer was late." = server.probes as f64;
