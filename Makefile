@@ -33,11 +33,13 @@ EXTENDED := $(FOR_PYTHON) $(LINTED) cargo build --locked -p knee-kernels --lib -
 BANNED  := told|tell of|tells of|whoever|whom|of which|meanwhile|nobody|somebody|his|him
 ALLOWED := ':!crates/testkit/src/memcached.rs' ':!tests/data' ':!docs/decisions'
 
-# Tests that run at once: two a processor, since half of a test's time is waiting for programs, and at most sixteen.
-WAITING = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
+# Tests that run at once: four a processor, since half of a test's time is waiting for programs. Python's take longer than
+# Rust's beside them.
+at_once = $(shell n=$$(($(1) * $$(nproc) / 2)); echo $$((n < 1 ? 1 : n < 16 ? n : 16)))
+WAITING = $(call at_once,4)
 
 # Flags for several targets at once.
-TOGETHER := --no-print-directory -j3 --output-sync=target
+TOGETHER := --no-print-directory -j3
 
 # Keep what Python compiles, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,14 +52,14 @@ demo: build
 test:
 	$(MAKE) $(TOGETHER) test-build
 	tests/peers.sh
-	$(MAKE) $(TOGETHER) test-rust test-python
+	$(MAKE) $(TOGETHER) --output-sync=target test-rust test-python
 	$(BIN)/pytest -p no:cacheprovider -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-rust:
-	$(TESTED) --no-fail-fast -- --test-threads=$(WAITING)
+	$(TESTED) --no-fail-fast -- --test-threads=$(call at_once,3)
 
 test-python:
-	$(BIN)/pytest -p no:cacheprovider -n $(WAITING) --dist worksteal -m "not alone"
+	$(BIN)/pytest -p no:cacheprovider -n $(call at_once,5) --dist worksteal -m "not alone"
 
 # Python's packages arrive, and its tests are compiled, while Rust's compile.
 test-build: $(VENV)/compiled test-programs

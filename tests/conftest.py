@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 os.environ.setdefault("KNEE_BIN_DIR", str(REPOSITORY / "target" / "debug"))
 
 
-LONGEST = ("test_cluster.py", "test_emulated.py", "test_memory.py", "test_find.py")
+LONGEST = ("test_cluster.py", "test_lab.py", "test_emulated.py", "test_find.py")
 """The modules that take longest. Each begins on a process of its own, so that none is the last to run."""
 
 
