@@ -20,6 +20,7 @@ need redis-server redis-server
 need redis-benchmark redis-tools
 need nginx nginx
 need wrk wrk
+need prometheus-node-exporter prometheus-node-exporter
 need nbdcopy libnbd-bin
 need chromium chromium
 if [ "${1:-}" = all ]; then

@@ -11,18 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 import psutil
 import pytest
 from json_schema import answered
+from searches import folder_of, knee
 from systems import free_port, is_gone, wait_until
 
 from knee.check import check
-from knee.cli.commands import main
 from knee.data.search_folder import SearchFolder, outputs_of
 from knee.errors import KneeError, MeasurementsError, ProcessError, ProgramError
 from knee.find.generator import Generator, System
@@ -50,25 +47,6 @@ def installed() -> None:
             find_foreign(name, name)
     except ProgramError as error:
         pytest.fail(f"these tests need every program: {error}")
-
-
-def knee(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Knee within this process: its imports take seconds."""
-    words = ["knee", *arguments]
-    with (
-        chdir(cwd),
-        redirect_stdout(StringIO()) as out,
-        redirect_stderr(StringIO()) as complaints,
-        patch.object(sys, "argv", words),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    return subprocess.CompletedProcess(words, int(ended.value.code or 0), out.getvalue(), complaints.getvalue())
-
-
-def folder_of(cwd: Path) -> Path:
-    (found,) = (cwd / "runs" / "find").iterdir()
-    return found
 
 
 @pytest.fixture

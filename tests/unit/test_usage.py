@@ -23,7 +23,7 @@ from knee.check.rules import findings_of
 from knee.check.stations import stations_of
 from knee.data.foreign import Result, read
 from knee.data.search_folder import SearchFolder, outputs_of
-from knee.data.usage import GENERATOR, Part, ProcessUse, Usage
+from knee.data.usage import GENERATOR, Part, ProcessUse, Station, Usage
 from knee.errors import MeasurementsError, SpecError
 from knee.find.template import Template
 from knee.lab import watch
@@ -287,7 +287,7 @@ def test_groups_that_end_while_they_are_read_are_left_out(tmp_path: Path) -> Non
         ("port:1", "--watch port:1: no process that this user may see listens there"),
         ("unit:no-such.service", "--watch unit:no-such.service: no such unit runs"),
         ("cgroup:/no/such", "--watch cgroup:/no/such: no such group below /sys/fs/cgroup"),
-        ("nginx", "--watch nginx: expected pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH"),
+        ("nginx", "--watch nginx: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL"),
         ("pid:x", "expected pid:NUMBER"),
         ("pid:99999999999999999999999", "no such process"),
         ("unit:/etc/*", "expected pid:NUMBER"),
@@ -354,6 +354,20 @@ def remote(generator: float, others: float = 0.0) -> list[Result]:
     return [replace(each, usage=replace(each.usage, parts=each.usage.parts[1:])) for each in some if each.usage]
 
 
+def reported(busy: float) -> list[Result]:
+    """Runs against a server that reports its own use."""
+    stations = [
+        (Station("--watch redis://h:1", "redis main thread", 1.0, min(1.0, each.clients / 5) * busy, 0.0, 1),)
+        for each in remote(0.2)
+        if each.clients
+    ]
+    return [
+        replace(each, usage=replace(each.usage, stations=own))
+        for each, own in zip(remote(0.2), stations, strict=True)
+        if each.usage
+    ]
+
+
 def bottleneck(some: list[Result]) -> Bottleneck:
     found = check(some).verdict
     assert found is not None
@@ -373,6 +387,8 @@ def bottleneck(some: list[Result]) -> Bottleneck:
         (results(0.5, 0.3, cores=0.5), "found", ("station nginx CPU",)),
         (remote(3.96), "load generator", ("station load generator",)),
         (remote(2.0, others=1.95), "cannot tell", ()),
+        (reported(0.99), "found", ("station redis main thread",)),
+        (reported(0.6), "cannot tell", ()),
     ],
 )
 def test_usage_names_the_bottleneck(some: list[Result], status: str, names: tuple[str, ...]) -> None:

@@ -17,6 +17,7 @@ def stations_of(results: Sequence[Result]) -> list[dict[str, float | None]]:
     fewer than the machine's. A part has the name of the process with the busiest thread. The generator is a station:
     its busiest thread, or if they are busier, its processors. The machine is one if a part of the system runs there,
     unless other programs took much of it. It is the generator's if the generator took more of it than the system.
+    Stations whose servers reported their own use follow.
     """
     usages = [result.usage for result in results]
     known = [usage for usage in usages if usage is not None]
@@ -50,11 +51,14 @@ def _cells(usage: Usage, names: Mapping[str, str], cores: Mapping[str, float], h
         cells[f"utilization_{label} thread"] = thread
         if own_cores is not None and (usage.host_cores is None or own_cores < usage.host_cores):
             cells |= {f"utilization_{label} CPU": busy, f"servers_{label} CPU": own_cores}
+    for station in usage.stations:
+        label = names[station.watched]
+        cells |= {f"utilization_{label}": round(station.busy, 4), f"servers_{label}": station.servers}
     return cells
 
 
 def _names(usages: Sequence[Usage]) -> dict[str, str]:
-    """By part of the system, the name of its stations."""
+    """By part of the system, the name of its stations, and by watched server, that of its station."""
     busiest: dict[str, dict[str, float]] = {}
     for part in (part for usage in usages for part in usage.parts if part.name != GENERATOR):
         used_s = busiest.setdefault(part.name, {})
@@ -63,8 +67,15 @@ def _names(usages: Sequence[Usage]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, used_s in busiest.items():
         label = max(used_s, key=lambda process: used_s[process], default=name)
-        # A system's process may have a name such as "client".
-        if kind_by_name(f"{label} thread") != "station":
-            label = f"the system's {label}"
-        found[name] = f"{label} ({name})" if label in found.values() else label
+        found[name] = _label(label, f"{label} thread", name, found)
+    for station in (station for usage in usages for station in usage.stations):
+        if station.watched not in found:
+            found[station.watched] = _label(station.name, station.name, station.watched, found)
     return found
+
+
+def _label(label: str, station: str, watched: str, others: Mapping[str, str]) -> str:
+    # A system's process or machine may have a name such as "client".
+    if kind_by_name(station) != "station":
+        label = f"the system's {label}"
+    return f"{label} ({watched})" if label in others.values() else label

@@ -349,7 +349,8 @@ def find_command(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
-            help="Watch the processors of pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH; by default those of "
+            help="Watch the processors of pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH, or those that "
+            "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics reports; by default those of "
             "--system, or of the process that listens at the URL in COMMAND.",
         ),
     ] = None,

@@ -70,6 +70,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     from knee.find.text import result_lines, run_line
     from knee.fit import Goal
     from knee.lab import watch
+    from knee.lab.remote import Remote
 
     template = Template.parse(words)
     precision = quantity("--precision", options.precision, SHARES, "a share, such as 5%")
@@ -85,7 +86,11 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     if options.system is not None and not ready:
         raise SpecError("--system: the command has no URL to wait for; add --ready HOST:PORT")
     system = None if options.system is None else System.parse(options.system, ready or "")
-    watched = {f"--watch {each}": watch.parse(each) for each in options.watch}
+    watched = {f"--watch {each}": watch.parse(each) for each in options.watch if "://" not in each}
+    remotes = {f"--watch {each}": Remote.parse(each) for each in options.watch if "://" in each}
+    # A system that Knee starts answers later.
+    for remote in remotes.values() if system is None else ():
+        remote.read()
     if options.tool is not None and options.tool not in TOOLS:
         raise SpecError(f"--from: no tool {options.tool}: expected {', '.join(TOOLS)}")
     find_foreign(words[0], words[0])
@@ -93,7 +98,9 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
     folder = SearchFolder.create(Path(options.runs_dir), about)
     reported: set[str] = set()
-    generator = Generator(host, template, folder, options.seconds, budget_s, options.tool, watched=watched)
+    generator = Generator(
+        host, template, folder, options.seconds, budget_s, options.tool, watched=watched, remotes=remotes
+    )
 
     def measure(clients: int, is_scout: bool) -> Result:
         result = generator.run(clients, is_scout)
@@ -110,6 +117,12 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         if result.usage is None and not is_scout:
             cause = "the generator's start and end take most of a run"
             unseen.append(f"processor times are unknown: {cause}; set --seconds to the length of the load")
+        if result.usage is not None:
+            silent = remotes.keys() - {station.watched for station in result.usage.stations}
+            unseen += (
+                f"{name}: a run has fewer than two of its answers, and lacks its station; start it again"
+                for name in sorted(silent)
+            )
         for text in unseen:
             if text not in reported:
                 reported.add(text)
@@ -133,7 +146,9 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
             if system is not None:
                 generator.system = system.start(host, folder)
                 _watch_place(watched, system.place, generator.system.pid)
-            elif not watched:
+                for remote in remotes.values():
+                    remote.read()
+            elif not options.watch:
                 _watch_place(watched, template.place)
             ended = search.go()
     except KeyboardInterrupt:

@@ -52,6 +52,29 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Station:
+    """A station whose server reported its own use over `seconds`.
+
+    watched  the target of --watch
+    busy_s   CPU time of its threads or processors
+    steal_s  time that a hypervisor took from the processors
+    servers  number of its threads or processors
+    """
+
+    watched: str
+    name: str
+    seconds: float
+    busy_s: float
+    steal_s: float
+    servers: float
+
+    @property
+    def busy(self) -> float:
+        """Busy share. Stolen time is not capacity."""
+        return _share(self.busy_s, self.servers * self.seconds - self.steal_s)
+
+
+@dataclass(frozen=True)
 class Usage:
     """Use of the machine over `seconds`.
 
@@ -67,6 +90,7 @@ class Usage:
     host_steal_s: float
     host_cores: int | None
     parts: tuple[Part, ...]
+    stations: tuple[Station, ...] = ()
 
     @property
     def host_busy(self) -> float:
@@ -132,10 +156,13 @@ def _usage(text: Mapping[str, Any]) -> Usage:
         Part(**{**part, "processes": tuple(ProcessUse(**process) for process in part["processes"])})
         for part in text["parts"]
     )
-    found = Usage(**{**text, "parts": parts})
+    stations = tuple(Station(**station) for station in text.get("stations", ()))
+    found = Usage(**{**text, "parts": parts, "stations": stations})
     times = [found.host_cpu_s, found.host_irq_s, found.host_steal_s, *(part.cpu_s for part in parts)]
     times += [process.thread_cpu_s for part in parts for process in part.processes]
+    times += [time_s for station in stations for time_s in (station.busy_s, station.steal_s)]
     amounts = [found.seconds, found.host_cores, *(part.cores for part in parts)]
+    amounts += (amount for station in stations for amount in (station.seconds, station.servers))
     if not (all(map(math.isfinite, times)) and all(each is None or 0 < each < math.inf for each in amounts)):
         raise ValueError("no time, or no processor")
     return found

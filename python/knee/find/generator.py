@@ -22,6 +22,7 @@ from knee.lab.command import Command, tied
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost, answers
 from knee.lab.programs import find_foreign
+from knee.lab.remote import Remote
 from knee.lab.watch import Meter, Tree, Watched
 
 GRACE_S = 5.0
@@ -42,6 +43,7 @@ class Generator:
     tool     name of the generator's reader; by default recognised by the output
     system   the system under test, if Knee started it
     watched  the parts of the system whose processor times each run has, by name
+    remotes  servers that report their own processor times, by name
     results  the finished runs without scouts, in their order
     """
 
@@ -53,6 +55,7 @@ class Generator:
     tool: str | None = None
     system: Process | None = None
     watched: dict[str, Watched] = field(default_factory=dict)
+    remotes: dict[str, Remote] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
     _beyond_s: float = 0.0
@@ -77,7 +80,7 @@ class Generator:
         argv = self.template.argv(clients, seconds, str(file))
         remedy = f"check the command: {shlex.join(argv)}"
         process = self.host.start(Command(argv[0], "load", (*tied(), *argv)), output, log, lambda *_: None)
-        meter = Meter({GENERATOR: Tree((psutil.Process(process.pid),)), **self.watched}, seconds)
+        meter = Meter({GENERATOR: Tree((psutil.Process(process.pid),)), **self.watched}, seconds, self.remotes)
         failure: ProcessError | None = None
         usage: Usage | None = None
         if not is_scout:

@@ -20,6 +20,7 @@ import psutil
 from knee.data.usage import Part, ProcessUse, Usage
 from knee.errors import SpecError
 from knee.lab.probe import Thread, threads_of
+from knee.lab.remote import Remote, Sampler
 from knee.machine.groups import ROOT, groups_of
 
 _STEADY = (0.25, 0.95)
@@ -119,7 +120,7 @@ def _parse(text: str) -> Watched:
             if (top / below / "cgroup.procs").is_file():
                 return Cgroup(top / below)
         raise SpecError(f"--watch {text}: no such group below {ROOT}: /proc/PID/cgroup shows that of a process")
-    raise SpecError(f"--watch {text}: expected pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH")
+    raise SpecError(f"--watch {text}: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL")
 
 
 def at(host: str, port: int, *started: int) -> Tree:
@@ -204,10 +205,13 @@ _Sample = tuple[float, Mapping[str, float], Mapping[str, _State]]
 
 class Meter:
     """Reads the counters of parts during a run of about `seconds`, from `start` to `stop`. A process counts for the
-    first of the parts that have it, and Knee's own for none."""
+    first of the parts that have it, and Knee's own for none. `remotes` report their own counters."""
 
-    def __init__(self, parts: Mapping[str, Watched], seconds: float) -> None:
+    def __init__(
+        self, parts: Mapping[str, Watched], seconds: float, remotes: Mapping[str, Remote] | None = None
+    ) -> None:
         self._parts = parts
+        self._samplers = [Sampler(name, each, seconds) for name, each in (remotes or {}).items()]
         self._seconds = seconds
         self._samples: list[_Sample] = []
         self._failure: Exception | None = None
@@ -218,6 +222,8 @@ class Meter:
         """Begin to sample."""
         self._began_s = time.monotonic()
         self._thread.start()
+        for sampler in self._samplers:
+            sampler.start()
 
     def stop(self) -> Usage | None:
         """End, and return the use between the first and the last sample of the steady part; None without two.
@@ -225,9 +231,10 @@ class Meter:
         elapsed_s = time.monotonic() - self._began_s
         self._stopping.set()
         self._thread.join()
+        begin_s, end_s = _steady(elapsed_s, min(self._seconds, elapsed_s))
+        stations = [each.stop(self._began_s + begin_s, self._began_s + end_s) for each in self._samplers]
         if self._failure is not None:
             raise self._failure
-        begin_s, end_s = _steady(elapsed_s, min(self._seconds, elapsed_s))
         steady = [sample for sample in self._samples if begin_s <= sample[0] - self._began_s <= end_s]
         if len(steady) < 2:
             return None
@@ -237,7 +244,8 @@ class Meter:
             last[name] - first[name] for name in ("user", "nice", "system", "irq", "softirq", "steal")
         )
         parts = (_part(name, [states[name] for _, _, states in steady], seconds) for name in self._parts)
-        return Usage(seconds, user + nice + system, irq + softirq, steal, host_cores(), tuple(parts))
+        own = tuple(station for station in stations if station is not None)
+        return Usage(seconds, user + nice + system, irq + softirq, steal, host_cores(), tuple(parts), own)
 
     def _sample_until_stopped(self) -> None:
         try:

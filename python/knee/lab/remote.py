@@ -1,0 +1,173 @@
+"""Servers that report their processor times over the network: Redis, memcached, and exporters for Prometheus."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+import psutil
+
+from knee.data.usage import Station
+from knee.errors import SpecError
+
+_TIMEOUT_S = 2.0
+_BYTES_MAX = 16 << 20
+_SAMPLES = 10
+"""Samples of a run: an answer of node_exporter costs its machine about 10 ms of a processor."""
+_PERIOD_MIN_S = 0.25
+_NOT_BUSY = ("idle", "iowait", "steal")
+_MACHINE, _PROCESS, _BOOT = "node_cpu_seconds_total", "process_cpu_seconds_total", "node_boot_time_seconds"
+_THREADS = ("go_sched_gomaxprocs_threads", "process_threads")
+"""Threads of a process that may compute at once: of Go's runtime, or else all."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters of a station as in :class:`Station`, at `time_s` of the server's clock or of this machine's."""
+
+    name: str
+    time_s: float
+    busy_s: float
+    servers: float
+    steal_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A target of `--watch`, at an address without secrets."""
+
+    address: str
+
+    @classmethod
+    def parse(cls, text: str) -> Remote:
+        """Raises SpecError for another address, which is not printed if it may have a secret."""
+        with suppress(ValueError):
+            url = urlsplit(text)
+            is_place = bool(url.hostname and url.port and url.path in ("", "/"))
+            is_known = is_place if url.scheme in ("redis", "memcached") else url.scheme in ("http", "https")
+            # A user, a password, a query or a fragment follows these.
+            if is_known and url.hostname and not set("@?#") & set(text):
+                return cls(text)
+        forms = "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics"
+        raise SpecError(f"--watch: expected {forms}, without a user, a password or a query; correct the address")
+
+    def read(self) -> Reading:
+        """Its counters now. Raises SpecError if the server does not answer, or lacks a counter."""
+        url = urlsplit(self.address)
+        try:
+            return _READERS[url.scheme](url)
+        except (OSError, HTTPException) as error:
+            raise SpecError(f"--watch {self.address}: {error}; start it first, or correct the address") from None
+        except (LookupError, ValueError) as error:
+            raise SpecError(
+                f"--watch {self.address}: no processor times in its answer ({error}); see docs/find.md"
+            ) from None
+
+
+class Sampler:
+    """Reads a target during a run of about `seconds`, from `start` to `stop`."""
+
+    def __init__(self, name: str, remote: Remote, seconds: float) -> None:
+        self._name = name
+        self._remote = remote
+        self._period_s = max(_PERIOD_MIN_S, seconds / _SAMPLES)
+        self._readings: list[tuple[float, Reading]] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._thread.start()
+
+    def stop(self, begin_s: float, end_s: float) -> Station | None:
+        """End, and return the use between the first and the last reading in a part of this machine's monotonic clock;
+        None if it has fewer, or if the server started again."""
+        self._stopping.set()
+        self._thread.join(_TIMEOUT_S)
+        steady = [reading for time_s, reading in list(self._readings) if begin_s <= time_s <= end_s]
+        if len(steady) < 2:
+            return None
+        first, last = steady[0], steady[-1]
+        seconds, busy_s, steal_s = (
+            getattr(last, counter) - getattr(first, counter) for counter in ("time_s", "busy_s", "steal_s")
+        )
+        if min(seconds, busy_s) < 0 or not seconds or (first.name, first.servers) != (last.name, last.servers):
+            return None
+        return Station(self._name, last.name, seconds, busy_s, max(0.0, steal_s), last.servers)
+
+    def _sample_until_stopped(self) -> None:
+        while not self._stopping.wait(self._period_s):
+            with suppress(SpecError):
+                reading = self._remote.read()
+                self._readings.append((time.monotonic(), reading))
+
+
+def _redis(url: SplitResult) -> Reading:
+    """The main thread, which executes all commands."""
+    password = os.environ.get("REDISCLI_AUTH")
+    login = "" if password is None else f"*2\r\n$4\r\nAUTH\r\n${len(password.encode())}\r\n{password}\r\n"
+    text = _converse(url, f"{login}TIME\r\nINFO\r\nQUIT\r\n")
+    if refused := re.search(r"^-(.*)\r$", text, re.MULTILINE):
+        raise ValueError(refused[1])
+    info = dict(re.findall(r"^(\w+):(.*)\r$", text, re.MULTILINE))
+    now = re.search(r"\*2\r\n\$\d+\r\n(\d+)\r\n\$\d+\r\n(\d+)\r\n", text)
+    if now is None:
+        raise ValueError("no time of Redis")
+    # Redis 5 and older have no other thread that computes.
+    thread = "" if int(info["redis_version"].partition(".")[0]) < 6 else "_main_thread"
+    busy_s = sum(float(info[f"used_cpu_{mode}{thread}"]) for mode in ("user", "sys"))
+    return Reading("redis main thread", int(now[1]) + int(now[2]) / 1e6, busy_s, 1)
+
+
+def _memcached(url: SplitResult) -> Reading:
+    """Its threads that serve connections. Maintenance counts as their work."""
+    stats = dict(re.findall(r"^STAT (\w+) (.*)\r$", _converse(url, "stats\r\nquit\r\n"), re.MULTILINE))
+    busy_s = float(stats["rusage_user"]) + float(stats["rusage_system"])
+    return Reading("memcached threads", time.monotonic(), busy_s, int(stats["threads"]))
+
+
+def _converse(url: SplitResult, request: str) -> str:
+    """The answers of a server that closes the connection after them."""
+    with socket.create_connection((url.hostname or "", url.port or 0), _TIMEOUT_S) as connection:
+        connection.sendall(request.encode())
+        with connection.makefile("rb") as answers:
+            return answers.read(_BYTES_MAX).decode(errors="replace")
+
+
+def _prometheus(url: SplitResult) -> Reading:
+    """The processors of node_exporter's machine, or the process of another exporter."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    # No proxy: the server is a part of the system.
+    with build_opener(ProxyHandler({})).open(url.geturl(), timeout=_TIMEOUT_S) as answer:
+        lines = answer.read(_BYTES_MAX).decode().splitlines(keepends=True)
+    now_s = time.monotonic()
+    metrics = "".join(line for line in lines if line.startswith((_MACHINE, _PROCESS, _BOOT, *_THREADS)))
+    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    plain = {sample.name: sample.value for sample in samples}
+    if _MACHINE not in plain:
+        servers = next((plain[name] for name in _THREADS if name in plain), None)
+        if servers is None:
+            raise ValueError(f"neither {_MACHINE} nor one of {', '.join(_THREADS)}")
+        return Reading(f"{url.hostname} process", now_s, plain[_PROCESS], servers)
+    if abs(plain[_BOOT] - psutil.boot_time()) <= 1:
+        raise ValueError("it is of this machine, which Knee reads itself: watch port:NUMBER")
+    times = [
+        (sample.labels["cpu"], sample.labels["mode"], sample.value) for sample in samples if sample.name == _MACHINE
+    ]
+    processors = len({cpu for cpu, _, _ in times})
+    busy_s = sum(value for _, mode, value in times if mode not in _NOT_BUSY)
+    steal_s = sum(value for _, mode, value in times if mode == "steal")
+    # Counters of one answer may be older than it.
+    return Reading(f"{url.hostname} CPU", sum(value for *_, value in times) / processors, busy_s, processors, steal_s)
+
+
+_READERS = {"redis": _redis, "memcached": _memcached, "http": _prometheus, "https": _prometheus}

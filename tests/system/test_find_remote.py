@@ -1,0 +1,283 @@
+"""`knee find` with servers that report their own processor times: Redis, memcached, node_exporter, and a process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from searches import folder_of, knee
+from systems import Running, Systems, converse, free_port, wait_until
+
+from knee.check import check
+from knee.check.stations import stations_of
+from knee.data.foreign import Result
+from knee.data.search_folder import SearchFolder
+from knee.data.usage import Station, Usage
+from knee.errors import SpecError
+from knee.find.generator import Generator
+from knee.find.template import Template
+from knee.lab.hosts.local import LocalHost
+from knee.lab.programs import find_foreign
+from knee.lab.remote import Remote, Sampler
+
+SPIN = "local b = redis.call('time') repeat local t = redis.call('time') until (t[1]-b[1])*1e6+t[2]-b[2] > ARGV[1]*1000"
+"""Computes for this number of milliseconds."""
+CLIENTS = f"""\
+import asyncio, sys, time
+PORT, CLIENTS, SECONDS = map(int, sys.argv[1:])
+SPIN = {SPIN!r}
+async def client(end_s):
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+    times = []
+    while (begun_s := time.time()) < end_s:
+        writer.write(f"*4\\r\\n$4\\r\\nEVAL\\r\\n${{len(SPIN)}}\\r\\n{{SPIN}}\\r\\n$1\\r\\n0\\r\\n$1\\r\\n5\\r\\n".encode())
+        await reader.readuntil(b"\\r\\n")
+        await asyncio.sleep(0.002)
+        times.append(time.time() - begun_s)
+    return times
+async def main():
+    begun_s = time.time()
+    times = sum(await asyncio.gather(*(client(begun_s + SECONDS) for _ in range(CLIENTS))), [])
+    print("clients,throughput,response_ms")
+    print(CLIENTS, len(times) / (time.time() - begun_s), 1000 * sum(times) / len(times), sep=",")
+asyncio.run(main())
+"""
+SERVICE = """\
+import sys, threading, time
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+from prometheus_client import Gauge, make_wsgi_app
+WSGIRequestHandler.log_message = lambda *_: None
+Gauge("process_threads", "its threads").set(threading.active_count())
+metrics = make_wsgi_app()
+def serve(environ, start):
+    if environ["PATH_INFO"] == "/metrics":
+        return metrics(environ, start)
+    end_s = time.thread_time() + 0.3
+    while time.thread_time() < end_s: pass
+    start("200 OK", [])
+    return [b"ok"]
+make_server("127.0.0.1", int(sys.argv[1]), serve).serve_forever()
+"""
+"""A service of one thread, which computes for 0.3 s a request."""
+
+
+def command(*words: str) -> bytes:
+    return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words)])
+
+
+@pytest.fixture
+def start(systems: Systems) -> Callable[..., Running]:
+    """Starts a program that listens at a port."""
+    return systems._start
+
+
+@pytest.fixture
+def redis(start: Callable[..., Running], tmp_path: Path) -> Callable[..., Running]:
+    """Starts a Redis in memory."""
+
+    def started(*flags: str, port: int | None = None) -> Running:
+        port = port or free_port()
+        own = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+        return start([str(find_foreign("redis-server", "redis-server")), *own, *flags], port)
+
+    return started
+
+
+def test_redis_reports_the_time_of_its_main_thread(redis: Callable[..., Running]) -> None:
+    server = redis()
+    target = Remote.parse(f"redis://{server.endpoint}")
+    before = target.read()
+    assert converse(server.address, command("EVAL", SPIN, "0", "300") + b"QUIT\r\n").endswith(b"+OK\r\n")
+    after = target.read()
+    assert (after.name, after.servers) == ("redis main thread", 1)
+    assert 0.3 <= after.time_s - before.time_s < 10
+    # A hypervisor, or other programs, may take much of the processor.
+    assert 0.02 < after.busy_s - before.busy_s < after.time_s - before.time_s
+
+
+def test_redis_with_a_password_reads_it_from_the_environment(
+    redis: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = redis("--requirepass", "s3 cret")
+    target = Remote.parse(f"redis://{server.endpoint}")
+    with pytest.raises(SpecError, match=f"--watch redis://{server.endpoint}: .*NOAUTH.*; "):
+        target.read()
+    monkeypatch.setenv("REDISCLI_AUTH", "s3 cret")
+    assert target.read().busy_s > 0
+    monkeypatch.setenv("REDISCLI_AUTH", "wr0ng")
+    with pytest.raises(SpecError, match="WRONGPASS") as refused:
+        target.read()
+    assert "wr0ng" not in str(refused.value)
+
+
+def test_memcached_reports_the_time_of_its_process(systems: Systems) -> None:
+    server = systems.memcached(None, "-t", "3")
+    target = Remote.parse(f"memcached://{server.endpoint}")
+    converse(server.address, b"set k 0 0 1\r\nx\r\n" + b"get k\r\n" * 50_000 + b"quit\r\n")
+    read = target.read()
+    assert (read.name, read.servers) == ("memcached threads", 3)
+    assert 0 < read.busy_s == pytest.approx(sum(psutil.Process(server.pid).cpu_times()[:2]), abs=0.03)
+
+
+@contextmanager
+def relayed(url: str, change: Callable[[str], str]) -> Iterator[str]:
+    """The host and port of a server that answers like another one, with a change."""
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with urlopen(url) as answer:
+                self.wfile.write(change(answer.read().decode()).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Relay) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_node_exporter_reports_its_machine(start: Callable[..., Running]) -> None:
+    port = free_port()
+    only = ["--collector.disable-defaults", "--collector.cpu", "--collector.stat"]
+    program = str(find_foreign("prometheus-node-exporter", "prometheus-node-exporter"))
+    start([program, f"--web.listen-address=127.0.0.1:{port}", *only], port)
+    url = f"http://127.0.0.1:{port}/metrics"
+    with pytest.raises(SpecError, match=f"--watch {url}: .*this machine.*port:NUMBER"):
+        Remote.parse(url).read()
+    another = partial(re.sub, r"(?m)^(node_boot_time_seconds) .*", r"\1 1e9")
+    with relayed(url, another) as place:
+        target = Remote.parse(f"http://{place}/metrics")
+        before, host, began_s = target.read(), psutil.cpu_times(), time.monotonic()
+        end_s = time.process_time() + 0.4
+        while time.process_time() < end_s:
+            pass
+        after, later, elapsed_s = target.read(), psutil.cpu_times(), time.monotonic() - began_s
+    assert (after.name, after.servers) == ("127.0.0.1 CPU", psutil.cpu_count())
+    used_s = sum(getattr(later, mode) - getattr(host, mode) for mode in ("user", "nice", "system", "irq", "softirq"))
+    assert after.busy_s - before.busy_s == pytest.approx(used_s, abs=0.15)
+    assert after.steal_s - before.steal_s == pytest.approx(later.steal - host.steal, abs=0.1)
+    assert after.time_s - before.time_s == pytest.approx(elapsed_s, rel=0.1, abs=0.1)
+
+
+def test_exporter_of_one_process_needs_its_threads(start: Callable[..., Running]) -> None:
+    port = free_port()
+    start([sys.executable, "-c", SERVICE, str(port)], port)
+    target = Remote.parse(f"http://127.0.0.1:{port}/metrics")
+    before = target.read()
+    urlopen(f"http://127.0.0.1:{port}/").close()
+    after = target.read()
+    assert (after.name, after.servers) == ("127.0.0.1 process", 1)
+    assert 0.29 <= after.busy_s - before.busy_s <= after.time_s - before.time_s + 0.02
+    without = partial(re.sub, r"(?m)^process_threads .*\n", "")
+    with (
+        relayed(target.address, without) as place,
+        pytest.raises(SpecError, match="neither node_cpu_seconds_total nor"),
+    ):
+        Remote.parse(f"http://{place}/metrics").read()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["redis://me:s3cret@h:1", "http://h:1/m?token=s3cret", "http://s3cret@h/", "redis://h/s3cret", "s3cret://h:1"],
+)
+def test_address_that_may_have_a_secret_is_refused_without_it(address: str) -> None:
+    with pytest.raises(SpecError, match="--watch: expected redis://HOST:PORT") as refused:
+        Remote.parse(address)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_target_that_does_not_answer_is_refused_before_the_search(tmp_path: Path) -> None:
+    address = f"memcached://127.0.0.1:{free_port()}"
+    done = knee("find", "--watch", address, "--", sys.executable, "{clients}", cwd=tmp_path)
+    assert done.returncode == 2 and not list(tmp_path.iterdir())
+    assert f"--watch {address}: [Errno 111] Connection refused; start it first, or correct the address" in done.stderr
+
+
+def test_target_that_vanishes_loses_its_station_with_one_warning(tmp_path: Path, systems: Systems) -> None:
+    server = systems.memcached(None, "-t", "1")
+    target = f"--watch memcached://{server.endpoint}"
+    # Each scout lasts as long as a run here.
+    script = f"[ $(ls runs/find/*/outputs/*.txt | wc -l) -ge 2 ] && kill {server.pid}; sleep 1\n"
+    script += "echo clients,throughput,response_ms; echo {clients},50,$(({clients} * 20))"
+    options = ["--seconds", "1", "--most", "4", "--budget", "9s", *target.split()]
+    done = knee("find", *options, "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"{target}: a run has fewer than two of its answers") == 1
+    files = sorted(folder_of(tmp_path).glob("outputs/*.cpu.json"), key=lambda file: file.stat().st_mtime)
+    stations = [json.loads(file.read_text())["stations"] for file in files]
+    assert [len(each) for each in stations] == [1, 1] + [0] * (len(files) - 2) and len(files) > 3
+    assert stations[0][0]["name"] == "memcached threads" and 0 <= stations[0][0]["busy_s"] < 0.5
+    assert "servers_memcached threads" in (folder_of(tmp_path) / "table.csv").read_text()
+
+
+def test_restarted_server_has_no_station(redis: Callable[..., Running]) -> None:
+    server = redis()
+    for _ in range(3):
+        converse(server.address, command("EVAL", SPIN, "0", "100") + b"QUIT\r\n")
+    sampler = Sampler("x", Remote.parse(f"redis://{server.endpoint}"), 1.0)
+    began_s = time.monotonic()
+    sampler.start()
+    wait_until(lambda: len(sampler._readings) == 1, "a reading")
+    server.kill()
+    redis(port=server.port)
+    wait_until(lambda: len(sampler._readings) > 1, "another one")
+    assert sampler.stop(began_s, time.monotonic()) is None
+
+
+@pytest.mark.alone
+def test_redis_that_computes_is_named_by_its_own_times(tmp_path: Path, redis: Callable[..., Running]) -> None:
+    server, host = redis(), LocalHost()
+    words = Template.parse([sys.executable, "-c", CLIENTS, str(server.port), "{clients}", "{seconds}"])
+    remotes = {"--watch redis": Remote.parse(f"redis://{server.endpoint}")}
+    runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 2, 60, remotes=remotes)
+    try:
+        for clients in (1, 1, 8, 8, 24, 24):
+            runs.run(clients, is_scout=False)
+    finally:
+        host.close(0)
+    verdict = check(runs.results).verdict
+    assert verdict is not None
+    found = verdict.verdicts[0].bottleneck
+    (limit,) = (each for each in found.candidates if each.name == "station redis main thread")
+    # Other programs, or a hypervisor, may take much of its processor.
+    assert limit.at_most.estimate > 0.1
+    assert (limit.name in found.names) == limit.is_full
+
+
+def test_stations_of_two_servers_have_different_names() -> None:
+    stations = tuple(
+        Station(watched, name, 2.0, busy_s, 0.5, 2)
+        for watched, name, busy_s in (
+            ("a", "redis main thread", 3.5),
+            ("b", "redis main thread", 0.7),
+            ("c", "client CPU", 1),
+        )
+    )
+    result = Result("wrk", 1.0, 1.0, clients=1, usage=Usage(2.0, 0.0, 0.0, 0.0, 4, (), stations))
+    (cells,) = stations_of([result])
+    assert cells == {
+        "utilization_redis main thread": 1.0,
+        "servers_redis main thread": 2,
+        "utilization_redis main thread (b)": 0.2,
+        "servers_redis main thread (b)": 2,
+        "utilization_the system's client CPU": 0.2857,
+        "servers_the system's client CPU": 2,
+    }
