@@ -245,7 +245,7 @@ def test_memcached_is_ready_when_it_answers(host: LocalHost, started: Started) -
     with socket.create_connection((name, int(port)), timeout=5) as connection:
         connection.sendall(b"set k 0 0 1\r\nv\r\n")
         assert connection.recv(64) == b"STORED\r\n"
-    assert process.stop(grace_s=5) == 0
+    assert process.stop(grace_s=5) == -signal.SIGKILL
 
 
 def test_a_host_describes_itself(host: LocalHost) -> None:
