@@ -17,9 +17,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 EXTENSION := python/knee/_kernels.abi3.so
-KERNELS := $(shell git ls-files --cached --others --exclude-standard crates/kernels crates/random Cargo.lock 2>/dev/null)
-RUST   := $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null)
-PYTHONS := $(shell git ls-files --cached --others --exclude-standard 'python/*.py' 'tests/*.py' 2>/dev/null)
+# A deleted file is no prerequisite, though git still lists it.
+KERNELS := $(wildcard $(shell git ls-files --cached --others --exclude-standard crates/kernels crates/random Cargo.lock 2>/dev/null))
+RUST   := $(wildcard $(shell git ls-files --cached --others --exclude-standard crates Cargo.toml Cargo.lock 2>/dev/null))
+PYTHONS := $(wildcard $(shell git ls-files --cached --others --exclude-standard 'python/*.py' 'tests/*.py' 2>/dev/null))
 
 # The extension is linked without a Python: pyo3 builds it for the stable interface.
 FOR_PYTHON := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1
@@ -167,8 +168,7 @@ $(VENV)/dev: requirements-dev.txt $(VENV)/run
 
 # pytest compiles the tests: otherwise each of its processes would compile all of them.
 $(VENV)/compiled: $(EXTENSION) $(VENV)/dev $(PYTHONS)
-	-$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null
-	@touch $@
+	-$(BIN)/pytest -p no:cacheprovider --collect-only -q > /dev/null && touch $@
 
 clean:
 	rm -rf target $(EXTENSION) $(VENV) build dist

@@ -344,7 +344,7 @@ class LayeredSystem:
         """The solutions of the fit, of its draws, or both. Setups with equal processes share the cached loads."""
         networks = [fit.network(setup) for fit in fits]
         slots = setup.slots if self.fit.backends else None
-        keys = [(id(fit), setup.processes, setup.threads, setup.cores, slots, setup.links) for fit in fits]
+        keys = [(fit, setup.processes, setup.threads, setup.cores, slots, setup.links) for fit in fits]
         new = {key: network for key, network in zip(keys, networks, strict=True) if key not in self._loads}
         self._loads.update(zip(new, loads_of(list(new.values())), strict=True))
         times = np.ones(len(fits)) if factors is None else factors

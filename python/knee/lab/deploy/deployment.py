@@ -227,6 +227,9 @@ class Deployment(ABC):
         """Stop the servers from the client side inwards, and check that every process exited without error and printed
         a summary."""
         codes = [client.wait(DRAIN_S) for client in clients]
+        for server in servers:
+            if server.poll() is not None:
+                raise ProcessError(f"{server.command.process} ended during the run: {server.describe()}")
         codes += [server.stop(server.command.grace_s) for server in servers]
         for process, code in zip([*clients, *servers], codes, strict=True):
             process.check()
