@@ -92,7 +92,7 @@ def knee_of(found: Findings) -> float:
         ("think-time-ms", "think_ms", "ms"),
         ("total_requests", "requests", None),
         ("failures", "errors", None),
-        ("utilization_db", "utilization_db", None),
+        ("utilization_db", "", None),
     ],
 )
 def test_column_has_a_meaning_by_its_name(column: str, name: str, unit: str | None) -> None:
@@ -277,3 +277,66 @@ def test_csv_of_a_table_has_the_columns_of_other_commands(
     assert (tmp_path / "out.csv").read_text().startswith("clients,throughput,response_ms\n1,")
     assert len(found) == 18 and table(found) == (tmp_path / "out.csv").read_text()
     assert first.response_ms == pytest.approx(1000 / first.throughput)
+
+
+def test_text_or_share_is_no_number_of_requests(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("operation,vus,rps,latency_ms,Error %\nGET,8,1000,8,1.4\nSET,8,500,16,0.0\n")
+    found = results(tmp_path / "t.csv")
+    assert [(each.operation, each.errors) for each in found] == [("operation = GET", 0), ("operation = SET", 0)]
+    path = write(tmp_path / "share.csv", [{"rps": 100.0, "vus": 1, "errors": 0.4}])
+    with pytest.raises(MeasurementsError, match=r"column errors: 0\.4 is no number of errors; leave a share out"):
+        results(path)
+
+
+def test_unit_follows_from_the_law_with_think_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", [{"clients": 1000, "rps": 100.0, "latency": 5, "think_ms": 9995}])
+    assert results(path)[0].response_ms == 5 and "read in ms by N" in notes(path)
+    path = write(tmp_path / "t.csv", [{"clients": 1000, "rps": 100.0, "latency": 5, "think_time": 9995}])
+    assert "read in ms as N = X · R cannot show it" in notes(path)
+
+
+def test_outcome_or_comment_is_no_factor(tmp_path: Path) -> None:
+    table: list[dict[str, object]] = [
+        {
+            "vus": n,
+            "rps": 100.0 * n,
+            "latency_ms": 10,
+            "success_rate": 100 - n // 9,
+            "comment": "warm" * (n > 9),
+            "size": 1,
+        }
+        for n in (1, 2, 4, 8, 16, 32)
+    ]
+    path = write(tmp_path / "t.csv", table)
+    assert {each.operation for each in results(path)} == {""}
+    assert "not used: success_rate, comment" in notes(path)
+
+
+def test_factor_with_two_rows_a_level_stays_one(tmp_path: Path) -> None:
+    table: list[dict[str, object]] = [
+        {"vus": 16, "rps": 100.0 + size, "latency_ms": 1600 / (10 + size), "system": system, "size": size}
+        for system in ("a", "b")
+        for size in range(8)
+    ]
+    path = write(tmp_path / "t.csv", table)
+    assert len({each.operation for each in results(path)}) == 16
+    assert "factors: system, size" in notes(path)
+
+
+def test_rate_of_zero_is_a_closed_loop(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", [{"vus": 4, "rps": 3000.0, "latency_ms": 50, "target_throughput": 0}])
+    assert not results(path)[0].is_open
+
+
+def test_index_and_missing_values_of_a_data_frame_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",vus,rps,latency_ms,p99_ms\n0,8,1000,8,NaN\n1,16,1000,16,-\n")
+    assert [each.percentiles_ms for each in results(tmp_path / "t.csv")] == [{}, {}]
+    (tmp_path / "t.json").write_text('[{"vus": 8, "rps": 1000, "latency_ms": 8, "p99_ms": NaN}]')
+    assert results(tmp_path / "t.json")[0].percentiles_ms == {}
+
+
+def test_json_object_gives_its_entries_to_the_rows_of_its_list(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"tags": ["x"], "clients": 8, "runs": [{"rps": 1000, "latency_ms": 8}]}')
+    assert results(tmp_path / "t.json")[0].clients == 8
+    (tmp_path / "t.json").write_text('{"clients": 8, "throughput": 1000, "latency_ms": 8, "samples": [1, 2]}')
+    assert results(tmp_path / "t.json")[0].response_ms == 8

@@ -53,7 +53,7 @@ TOOLS = {
 """Readers by the tool's name. The first tool whose mark a text contains wrote the text."""
 
 _TABLE = "table"
-_TABLES = re.compile(r"\A\s*[\[{]|\A[^\n]*[,;\t][^\n]*(?:\n[^\n]*[,;\t]|\n?\Z)")
+_TABLES = re.compile(r"\A\s*(?:\{|\[\s*[{\]])|\A[^\n]*[,;\t][^\n]*(?:\n[^\n]*[,;\t]|\n?\Z)")
 """A text that no tool wrote is a table if it is JSON, or if its first two lines have several cells."""
 
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -19,8 +19,9 @@ _SPELT = {
 }
 _UNIT_OF = {word: unit for unit, words in _SPELT.items() for word in words.split()}
 
-_PER_S = r"(?:per_)?(?:s|secs?|seconds?)"
-_ITEMS = r"(?:req|request|op|operation|query|querie|transaction|tx|txn|message|msg|call|hit)s?"
+_PER_S = r"(?:s|per_(?:s|secs?|seconds?))"
+_ITEM = r"(?:req|request|op|operation|query|querie|transaction|tx|txn|message|msg|call)"
+_ITEMS = rf"{_ITEM}s?"
 _RATE = rf"(?:[rqt]ps|iops|{_ITEMS}_{_PER_S})"
 _LATENCY = (
     r"(?:latency|latencies|lat|rtt?|response|resp(?:onse)?_times?|(?:http_)?req(?:uest)?_(?:duration|latency|times?)"
@@ -45,10 +46,16 @@ _PLAIN = (
     ("clients", r"(?:(?:num|number_of)_)?conn(?:ection)?s|connection_count"),
     ("clients", r"(?:(?:num|number_of)_)?threads|thread_count"),
     ("repetition", r"rep|run|trial|repeat|iteration"),
-    ("requests", rf"(?:(?:total|num|number_of|completed)_)?{_ITEMS}(?:_(?:count|total|completed))?"),
+    (
+        "requests",
+        rf"(?:(?:total|num|number_of|completed)_)?{_ITEM}s(?:_(?:count|total|completed))?|{_ITEM}_(?:count|total)",
+    ),
     ("errors", r"(?:(?:total|num|number_of)_)?(?:errors?|failures?|failed)(?:_(?:count|total|requests))?"),
+    ("", r"(?:success(?:es)?|errors?|fail(?:ures?|ed)?|miss(?:es)?|hits?)_(?:rate|ratio|share|pct|percent(?:age)?)"),
+    ("", r"retries|timeouts|dropped"),
 )
-"""Patterns of names without a unit; of one meaning, the earlier pattern has precedence."""
+"""Patterns of names without a unit; of one meaning, the earlier pattern has precedence. The last are outcomes that no
+rule reads."""
 
 _TIMED = (
     ("duration_s", r"(?:test_|run_)?duration|run_?time|elapsed_time|wall_?time"),
@@ -67,7 +74,7 @@ _SHARE = re.compile(_of_latency(r"p_?(\d\d?)_?(\d*)|(\d\d?)_?(\d*)th(?:_percenti
 class Meaning:
     """The meaning of a column.
 
-    name    Knee's column; empty for a time that no rule reads
+    name    Knee's column; empty for a measured quantity that no rule reads
     place   place of the pattern that fits; the smallest of several columns with one meaning has precedence
     is_time whether the column holds times
     unit    the unit in its name; None without one
@@ -84,7 +91,8 @@ def meaning_of(column: str) -> Meaning | None:
     if column in KNOWN or PERCENTILE.fullmatch(column):
         end = column.rpartition("_")[2]
         return Meaning(column, -1, end in UNITS, end if end in UNITS else None)
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"(?<=\d)%", "th", column))
+    words = re.sub(r"(?<=\d)%", "th", column).replace("%", " percent")
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", words)
     plain = re.sub(r"[\W_]+", "_", words).strip("_").lower()
     for place, (name, pattern) in enumerate(_PLAIN):
         if re.fullmatch(pattern, plain):
@@ -99,7 +107,7 @@ def meaning_of(column: str) -> Meaning | None:
     if share := _SHARE.fullmatch(plain):
         whole, rest, *_ = (part for part in share.groups() if part is not None)
         return Meaning(f"p{whole}{rest}_ms", 0, is_time=True, unit=unit)
-    return Meaning(column, -1) if station_column(column) else None
+    return Meaning("", -1) if station_column(column) else None
 
 
 def times_in_order(names: Collection[str]) -> list[str]:

@@ -20,8 +20,12 @@ from knee.data.measurements import ROUNDING, columns_in_words, configuration, la
 from knee.errors import MeasurementsError
 
 _FACTORS = ("throughput", "response_ms")
-_LEVELS_SET = 4
-"""An unknown column with at least this many levels that rarely repeat is no setting."""
+_COUNTS = ("requests", "errors")
+"""A column of this name that has no number may be a setting."""
+_LEVELS_SET = 3
+"""An unknown column with more levels that rarely repeat is no setting."""
+_MISSING = frozenset({"nan", "n/a", "na", "-", "null", "none"})
+"""Cells without a value, in lower case, of a column of numbers."""
 _PARQUET = b"PAR1"
 
 
@@ -55,12 +59,22 @@ def table(
     for name in ignored:
         if name not in header:
             raise MeasurementsError(f"--ignore: {source} has no column {name}: {nearest_in_words(name, header)}")
-    theirs = [name for name in header if name not in ignored]
+    # The index of a data frame has no name.
+    theirs = [name for place, name in enumerate(header) if name not in ignored and (name or place)]
     names = csv.renamed(theirs, [_in_order(each, theirs) for each in renames], source)
     places = {name: header.index(own) for name, own in zip(names, theirs, strict=True)}
     columns = {name: [cells[place] for _, cells in rows] for name, place in places.items()}
-    meanings = {name: meaning for name in columns if (meaning := meaning_of(name)) is not None}
+    meanings = {
+        name: meaning
+        for name, cells in columns.items()
+        if (meaning := meaning_of(name)) is not None and (meaning.name not in _COUNTS or _has_number(cells))
+    }
     chosen = _chosen(meanings, source)
+    if (rate := chosen.get("rate", "")) and meanings[rate].place >= 0:
+        # Some tools write 0 for a load without a rate.
+        columns[rate] = ["" if _decimal(cell) == 0 else cell for cell in columns[rate]]
+        if not any(columns[rate]):
+            del chosen["rate"]
     if "throughput" not in chosen:
         raise MeasurementsError(
             f"{source}: no column of the throughput: {columns_in_words(theirs)}; "
@@ -69,6 +83,12 @@ def table(
     units, notes = _units(chosen, meanings, columns)
     factors = _settings(columns, meanings, chosen)
     kept = {ours: _in_unit(ours, columns[name], units.get(ours)) for ours, name in chosen.items()}
+    for ours in _COUNTS:
+        if fractions := [cell for cell in kept.get(ours, ()) if (value := _decimal(cell)) is not None and value % 1]:
+            raise MeasurementsError(
+                f"{source}: column {chosen[ours]}: {fractions[0]} is no number of {ours}; "
+                f"leave a share out with --ignore {chosen[ours]}"
+            )
     kept |= {name: columns[name] for name in factors}
     lines = [line for line, _ in rows]
     try:
@@ -80,6 +100,8 @@ def table(
     if guesses:
         listed = ", ".join(f"{name} is {ours}" for ours, name in guesses.items())
         notes.insert(0, f"{listed}; --map COLUMN=NAME and --ignore COLUMN override it")
+    if factors:
+        notes.append(f"factors: {', '.join(factors)}")
     if unused := [name for name in columns if name not in (*chosen.values(), *factors)]:
         notes.append(f"not used: {', '.join(unused)}")
     # Factors that determine the clients distinguish no systems.
@@ -134,7 +156,12 @@ def _records(text: str, source: str) -> tuple[list[str], list[tuple[int, list[st
                 raise
         else:
             if isinstance(whole, dict):
-                whole = next((each for each in whole.values() if isinstance(each, list)), [whole])
+                lists = (each for each in whole.values() if isinstance(each, list) and each)
+                rows: list[dict[str, Any]] = next(
+                    (each for each in lists if all(isinstance(row, dict) for row in each)), [{}]
+                )
+                about = {name: value for name, value in whole.items() if not isinstance(value, list)}
+                whole = [{**about, **row} for row in rows]
             records = list(enumerate(whole, 1))
     except (ValueError, RecursionError) as error:
         raise MeasurementsError(f"{source}: not whole JSON: {error}; write it again") from None
@@ -153,7 +180,14 @@ def _flat(record: Any, before: str = "") -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else value.strip() if isinstance(value, str) else json.dumps(value)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return value.strip() if isinstance(value, str) else json.dumps(value)
+
+
+def _has_number(cells: Sequence[str]) -> bool:
+    """Whether a cell has a number, or all are empty."""
+    return not any(cells) or any(_decimal(cell) is not None for cell in cells)
 
 
 def _chosen(meanings: Mapping[str, Meaning], source: str) -> dict[str, str]:
@@ -177,12 +211,12 @@ def _settings(
     columns: Mapping[str, list[str]], meanings: Mapping[str, Meaning], chosen: Mapping[str, str]
 ) -> list[str]:
     """Unknown columns that may be factors: not those with different values in most rows, such as times of day, if the
-    load or another column varies."""
+    load or another column varies, and not those with empty cells."""
     unknown = [name for name in columns if name not in meanings or _may_be_setting(columns[name], meanings[name])]
-    unknown = [name for name in unknown if name not in chosen.values()]
+    unknown = [name for name in unknown if name not in chosen.values() and all(columns[name])]
     levels = {name: len(set(columns[name])) for name in unknown}
     rows = len(next(iter(columns.values())))
-    repeated = [name for name in unknown if levels[name] < max(_LEVELS_SET, rows / 2)]
+    repeated = [name for name in unknown if levels[name] <= max(_LEVELS_SET, rows / 2)]
     varied = [levels[name] for name in repeated]
     varied += [len(set(columns[chosen[ours]])) for ours in ("clients", "rate") if ours in chosen]
     return repeated if any(count > 1 for count in varied) else unknown
@@ -203,7 +237,7 @@ def _units(
     bare = [ours for ours in times if units[ours] is None]
     usual, how = next((unit for ours in times if (unit := units[ours])), None), "like the other response times"
     if bare and usual is None:
-        usual, how = _unit_by_law(columns, chosen, times[0]), "by N = X · R"
+        usual, how = _unit_by_law(columns, chosen, units, times[0]), "by N = X · R"
     if usual is None:
         usual, how = "ms", "as N = X · R cannot show it"
     notes = []
@@ -215,16 +249,25 @@ def _units(
     return {ours: unit or given.get(ours, usual) for ours, unit in units.items()}, notes
 
 
-def _unit_by_law(columns: Mapping[str, list[str]], chosen: Mapping[str, str], ours: str) -> str | None:
-    """The unit with which X · R is nearest to N; None if the table has no closed loop."""
+def _unit_by_law(
+    columns: Mapping[str, list[str]], chosen: Mapping[str, str], units: Mapping[str, str | None], ours: str
+) -> str | None:
+    """The unit with which X · R is nearest to N - X · Z; None if the table has no closed loop, or Z has no unit."""
     names = [chosen.get(name) for name in ("clients", "throughput", ours)]
-    if "rate" in chosen or None in names:
+    thinks, unit = chosen.get("think_ms"), units.get("think_ms")
+    if "rate" in chosen or None in names or (thinks and unit is None):
         return None
+    rests = columns[thinks] if thinks else ["0"] * len(columns[chosen["throughput"]])
+    power = 0 if unit is None else UNITS[unit] - UNITS["s"]
     ratios = []
-    for cells in zip(*(columns[name] for name in names if name is not None), strict=True):
+    for *cells, rest in zip(*(columns[name] for name in names if name is not None), rests, strict=True):
         clients, throughput, time = map(_decimal, cells)
-        if clients and throughput and time and min(clients, throughput, time) > 0:
-            ratios.append(math.log10(throughput * time / clients))
+        thinking_s = _decimal(rest)
+        if clients is None or throughput is None or not time or thinking_s is None:
+            continue
+        waiting = clients - throughput * thinking_s.scaleb(power)
+        if min(waiting, throughput, time) > 0:
+            ratios.append(math.log10(throughput * time / waiting))
     if not ratios:
         return None
     return min(UNITS, key=lambda unit: abs(median(ratios) + UNITS[unit] - UNITS["s"]))
@@ -232,6 +275,8 @@ def _unit_by_law(columns: Mapping[str, list[str]], chosen: Mapping[str, str], ou
 
 def _in_unit(ours: str, cells: list[str], unit: str | None) -> list[str]:
     """The cells of a column of times in the unit of Knee's column; their digits show the rounding as before."""
+    if ours != "request_type":
+        cells = ["" if cell.lower() in _MISSING else cell for cell in cells]
     power = 0 if unit is None else UNITS[unit] - UNITS["s" if ours == "duration_s" else "ms"]
     return [str(value.scaleb(power)) if power and (value := _decimal(cell)) is not None else cell for cell in cells]
 
