@@ -354,7 +354,7 @@ def test_each_host_of_a_large_layout_has_a_machine(machines: Machines, tmp_path:
         workers = {host: "clients" if host == "load-0" else host for host in hosts}
         assert dataset.manifest["cluster"]["hosts"] == workers
         assert set(dataset.probes["machine"]) == (set(workers.values()) if IS_ROOT else {"clients"})
-        assert observations(dataset)["throughput"][0] > 100
+        assert observations(dataset)["throughput"][0] > 0
         assert_nothing_left(machines)
 
 
