@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer
 from threading import Thread
 from urllib.request import urlopen
 
@@ -30,6 +32,7 @@ from knee.find.template import Template
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.remote import Remote, Sampler
+from knee.lab.watch import Meter
 
 SPIN = "local b = redis.call('time') repeat local t = redis.call('time') until (t[1]-b[1])*1e6+t[2]-b[2] > ARGV[1]*1000"
 """Computes for this number of milliseconds."""
@@ -58,7 +61,7 @@ import sys, threading, time
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 from prometheus_client import Gauge, make_wsgi_app
 WSGIRequestHandler.log_message = lambda *_: None
-Gauge("process_threads", "its threads").set(threading.active_count())
+Gauge("go_sched_gomaxprocs_threads", "its threads").set(threading.active_count())
 metrics = make_wsgi_app()
 def serve(environ, start):
     if environ["PATH_INFO"] == "/metrics":
@@ -119,6 +122,15 @@ def test_redis_with_a_password_reads_it_from_the_environment(
     with pytest.raises(SpecError, match="WRONGPASS") as refused:
         target.read()
     assert "wr0ng" not in str(refused.value)
+
+
+def test_redis_without_a_password_answers_beside_a_refused_one(
+    redis: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = redis()
+    monkeypatch.setenv("REDISCLI_AUTH", "s3cret")
+    assert b"-ERR" in converse(server.address, command("AUTH", "s3cret") + b"QUIT\r\n")
+    assert Remote.parse(f"redis://{server.endpoint}").read().busy_s > 0
 
 
 def test_memcached_reports_the_time_of_its_process(systems: Systems) -> None:
@@ -186,12 +198,50 @@ def test_exporter_of_one_process_needs_its_threads(start: Callable[..., Running]
     after = target.read()
     assert (after.name, after.servers) == ("127.0.0.1 process", 1)
     assert 0.29 <= after.busy_s - before.busy_s <= after.time_s - before.time_s + 0.02
-    without = partial(re.sub, r"(?m)^process_threads .*\n", "")
+    without = partial(re.sub, r"(?m)^go_sched_gomaxprocs_threads .*\n", "process_threads 20\n")
     with (
         relayed(target.address, without) as place,
-        pytest.raises(SpecError, match="neither node_cpu_seconds_total nor"),
+        pytest.raises(SpecError, match="neither node_cpu_seconds_total nor go_sched"),
     ):
         Remote.parse(f"http://{place}/metrics").read()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "cause"),
+    [
+        (
+            "process_cpu_seconds_total{instance='a'} 1\nprocess_cpu_seconds_total{instance='b'} 2\n"
+            "go_sched_gomaxprocs_threads 4\n",
+            "of several processes",
+        ),
+        (
+            "node_cpu_seconds_total{cpu='0',mode='idle'} 1\nnode_boot_time_seconds{instance='a'} 1\n"
+            "node_boot_time_seconds{instance='b'} 2\n",
+            "of several machines",
+        ),
+        (
+            "node_cpu_seconds_total{cpu='0',instance='a',mode='idle'} 1\n"
+            "node_cpu_seconds_total{cpu='0',instance='b',mode='idle'} 2\n",
+            "of several machines",
+        ),
+    ],
+)
+def test_metrics_of_several_are_refused(metrics: str, cause: str, tmp_path: Path) -> None:
+    file = tmp_path / "metrics"
+    file.write_text(metrics.replace("'", '"'))
+    with (
+        relayed(file.as_uri(), str) as place,
+        pytest.raises(SpecError, match=f"no processor times in its answer .{cause}."),
+    ):
+        Remote.parse(f"http://{place}/metrics").read()
+
+
+def test_exporter_without_its_boot_time_reports_its_machine(tmp_path: Path) -> None:
+    file = tmp_path / "metrics"
+    file.write_text("".join(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} 2\n' for cpu in (0, 1)))
+    with relayed(file.as_uri(), str) as place:
+        read = Remote.parse(f"http://{place}/metrics").read()
+    assert (read.time_s, read.busy_s, read.servers) == (2, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +270,7 @@ def test_target_that_vanishes_loses_its_station_with_one_warning(tmp_path: Path,
     options = ["--seconds", "1", "--most", "4", "--budget", "9s", *target.split()]
     done = knee("find", *options, "--", "sh", "-c", script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count(f"{target}: a run has fewer than two of its answers") == 1
+    assert done.stderr.count(f"{target}: a run has no usable answers: silent, restarted") == 1
     files = sorted(folder_of(tmp_path).glob("outputs/*.cpu.json"), key=lambda file: file.stat().st_mtime)
     stations = [json.loads(file.read_text())["stations"] for file in files]
     assert [len(each) for each in stations] == [1, 1] + [0] * (len(files) - 2) and len(files) > 3
@@ -240,6 +290,34 @@ def test_restarted_server_has_no_station(redis: Callable[..., Running]) -> None:
     redis(port=server.port)
     wait_until(lambda: len(sampler._readings) > 1, "another one")
     assert sampler.stop(began_s, time.monotonic()) is None
+
+
+def test_server_that_hangs_delays_no_other_sampler_at_the_end() -> None:
+    asked_s: list[float] = []
+
+    class Empty(BaseRequestHandler):
+        def handle(self) -> None:
+            asked_s.append(time.monotonic())
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, TCPServer(("127.0.0.1", 0), Empty) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            ports = [silent.getsockname()[1], server.server_address[1]]
+            remotes = {str(port): Remote.parse(f"memcached://127.0.0.1:{port}") for port in ports}
+            meter = Meter({}, 1.0, remotes)
+            meter.start()
+            connection, _ = silent.accept()
+            with connection:
+                wait_until(lambda: len(asked_s) > 0, "a question")
+                stop_s = time.monotonic()
+                meter.stop()
+                assert time.monotonic() - stop_s > 1, "the silent server was waited for"
+        finally:
+            server.shutdown()
+            thread.join()
+    # A question may be under way.
+    assert sum(each > stop_s for each in asked_s) <= 1
 
 
 @pytest.mark.alone

@@ -288,6 +288,8 @@ def test_groups_that_end_while_they_are_read_are_left_out(tmp_path: Path) -> Non
         ("unit:no-such.service", "--watch unit:no-such.service: no such unit runs"),
         ("cgroup:/no/such", "--watch cgroup:/no/such: no such group below /sys/fs/cgroup"),
         ("nginx", "--watch nginx: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL"),
+        ("redis:/u:s3cret@h:1", "--watch: expected pid:NUMBER"),
+        ("http:/h/m?token=s3cret", "--watch: expected pid:NUMBER"),
         ("pid:x", "expected pid:NUMBER"),
         ("pid:99999999999999999999999", "no such process"),
         ("unit:/etc/*", "expected pid:NUMBER"),

@@ -120,7 +120,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         if result.usage is not None:
             silent = remotes.keys() - {station.watched for station in result.usage.stations}
             unseen += (
-                f"{name}: a run has fewer than two of its answers, and lacks its station; start it again"
+                f"{name}: a run has no usable answers: silent, restarted, or its threads changed; look at the server"
                 for name in sorted(silent)
             )
         for text in unseen:

@@ -25,8 +25,8 @@ _SAMPLES = 10
 _PERIOD_MIN_S = 0.25
 _NOT_BUSY = ("idle", "iowait", "steal")
 _MACHINE, _PROCESS, _BOOT = "node_cpu_seconds_total", "process_cpu_seconds_total", "node_boot_time_seconds"
-_THREADS = ("go_sched_gomaxprocs_threads", "process_threads")
-"""Threads of a process that may compute at once: of Go's runtime, or else all."""
+_THREADS = "go_sched_gomaxprocs_threads"
+"""Threads of a process that Go's runtime lets compute at once. All threads may be more than the processors."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,14 @@ class Sampler:
         """Begin to sample."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Begin no other reading; `stop` waits for the last."""
+        self._stopping.set()
+
     def stop(self, begin_s: float, end_s: float) -> Station | None:
         """End, and return the use between the first and the last reading in a part of this machine's monotonic clock;
         None if it has fewer, or if the server started again."""
-        self._stopping.set()
+        self.end()
         self._thread.join(_TIMEOUT_S)
         steady = [reading for time_s, reading in list(self._readings) if begin_s <= time_s <= end_s]
         if len(steady) < 2:
@@ -115,12 +119,12 @@ def _redis(url: SplitResult) -> Reading:
     password = os.environ.get("REDISCLI_AUTH")
     login = "" if password is None else f"*2\r\n$4\r\nAUTH\r\n${len(password.encode())}\r\n{password}\r\n"
     text = _converse(url, f"{login}TIME\r\nINFO\r\nQUIT\r\n")
-    if refused := re.search(r"^-(.*)\r$", text, re.MULTILINE):
-        raise ValueError(refused[1])
     info = dict(re.findall(r"^(\w+):(.*)\r$", text, re.MULTILINE))
     now = re.search(r"\*2\r\n\$\d+\r\n(\d+)\r\n\$\d+\r\n(\d+)\r\n", text)
-    if now is None:
-        raise ValueError("no time of Redis")
+    # A Redis without a password refuses one, and answers the rest.
+    if now is None or "redis_version" not in info:
+        refused = re.search(r"^-(.*)\r$", text, re.MULTILINE)
+        raise ValueError(refused[1] if refused else "no time of Redis")
     # Redis 5 and older have no other thread that computes.
     thread = "" if int(info["redis_version"].partition(".")[0]) < 6 else "_main_thread"
     busy_s = sum(float(info[f"used_cpu_{mode}{thread}"]) for mode in ("user", "sys"))
@@ -150,19 +154,25 @@ def _prometheus(url: SplitResult) -> Reading:
     with build_opener(ProxyHandler({})).open(url.geturl(), timeout=_TIMEOUT_S) as answer:
         lines = answer.read(_BYTES_MAX).decode().splitlines(keepends=True)
     now_s = time.monotonic()
-    metrics = "".join(line for line in lines if line.startswith((_MACHINE, _PROCESS, _BOOT, *_THREADS)))
+    metrics = "".join(line for line in lines if line.startswith((_MACHINE, _PROCESS, _BOOT, _THREADS)))
     samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
-    plain = {sample.name: sample.value for sample in samples}
-    if _MACHINE not in plain:
-        servers = next((plain[name] for name in _THREADS if name in plain), None)
-        if servers is None:
-            raise ValueError(f"neither {_MACHINE} nor one of {', '.join(_THREADS)}")
-        return Reading(f"{url.hostname} process", now_s, plain[_PROCESS], servers)
-    if abs(plain[_BOOT] - psutil.boot_time()) <= 1:
-        raise ValueError("it is of this machine, which Knee reads itself: watch port:NUMBER")
     times = [
         (sample.labels["cpu"], sample.labels["mode"], sample.value) for sample in samples if sample.name == _MACHINE
     ]
+    # A federation or a gateway reports for several; metrics of machines have a label for each processor and mode.
+    keys = [(_MACHINE, cpu, mode) for cpu, mode, _ in times]
+    keys += [
+        (sample.name, "", "") for sample in samples if sample.name in ((_BOOT,) if times else (_PROCESS, _THREADS))
+    ]
+    if len(keys) > len(set(keys)):
+        raise ValueError(f"of several {'machines' if times else 'processes'}")
+    plain = {sample.name: sample.value for sample in samples}
+    if not times:
+        if _THREADS not in plain:
+            raise ValueError(f"neither {_MACHINE} nor {_THREADS}")
+        return Reading(f"{url.hostname} process", now_s, plain[_PROCESS], plain[_THREADS])
+    if abs(plain.get(_BOOT, 0.0) - psutil.boot_time()) <= 1:
+        raise ValueError("it is of this machine, which Knee reads itself: watch port:NUMBER")
     processors = len({cpu for cpu, _, _ in times})
     busy_s = sum(value for _, mode, value in times if mode not in _NOT_BUSY)
     steal_s = sum(value for _, mode, value in times if mode == "steal")

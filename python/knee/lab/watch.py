@@ -120,7 +120,9 @@ def _parse(text: str) -> Watched:
             if (top / below / "cgroup.procs").is_file():
                 return Cgroup(top / below)
         raise SpecError(f"--watch {text}: no such group below {ROOT}: /proc/PID/cgroup shows that of a process")
-    raise SpecError(f"--watch {text}: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL")
+    # An address with a slip may have a secret.
+    shown = "" if set("@?#") & set(text) else f" {text}"
+    raise SpecError(f"--watch{shown}: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL")
 
 
 def at(host: str, port: int, *started: int) -> Tree:
@@ -230,6 +232,8 @@ class Meter:
         Raises the error that ended the samples."""
         elapsed_s = time.monotonic() - self._began_s
         self._stopping.set()
+        for sampler in self._samplers:
+            sampler.end()
         self._thread.join()
         begin_s, end_s = _steady(elapsed_s, min(self._seconds, elapsed_s))
         stations = [each.stop(self._began_s + begin_s, self._began_s + end_s) for each in self._samplers]
