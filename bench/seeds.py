@@ -2,10 +2,10 @@
 
     python -m bench.seeds FOLDER [--seconds N] [EXPERIMENT…]
 
-Each experiment runs as its file says: all of them take ten hours. With --seconds, a measurement takes N seconds. FOLDER
-keeps the runs: after an interruption, the same command continues. The program renews the rows of the named experiments
-in docs/reproductions/seeds.csv, and writes all rows to seeds.md. The seeds had a machine for each tier, so shares,
-ratios and positions are comparable, and rates are not.
+Each experiment runs as its file says: about eight hours for all, by the lengths in the files. With --seconds, a
+measurement takes N seconds. FOLDER keeps the runs: after an interruption, the same command continues. The program
+renews the rows of the named experiments in docs/reproductions/seeds.csv, and writes all rows to seeds.md. The seeds
+had a machine for each tier, so shares, ratios and positions are comparable, and rates are not.
 """
 
 from __future__ import annotations
