@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knee.laws import STATIONS, check_laws, sentences, service_demands, throughput_bounds
+from knee.laws.text import bottleneck_sentence
 
 CLIENTS_MAX = 12
 
@@ -143,6 +145,18 @@ def test_a_saturation_is_above_zero_however_much_repetitions_differ(counts: tupl
     assert report.saturation is not None
     low, high = report.saturation.low, report.saturation.high
     assert low is not None and high is not None and 0 < low < report.saturation.estimate < high
+
+
+@pytest.mark.parametrize(
+    ("low", "words"), [(-9.0, "about 333 requests/s (the runs differ"), (300.0, "333 ± 33 requests/s")]
+)
+def test_capacity_interval_that_reaches_zero_is_left_out(low: float, words: str) -> None:
+    observations, stations = network(dict.fromkeys((1, 2, 4), 5.0))
+    (report,) = service_demands(observations, stations)
+    assert report.bottleneck is not None
+    capacity = replace(report.bottleneck.capacity, low=low, high=2 * 1000 / 3 - low)
+    noisy = replace(report, bottleneck=replace(report.bottleneck, capacity=capacity))
+    assert f"allows at most {words}" in bottleneck_sentence(noisy)
 
 
 def test_throughput_beyond_constant_demands_is_reported() -> None:

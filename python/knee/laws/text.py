@@ -14,7 +14,7 @@ from knee.laws.interactive import InteractiveCheck
 from knee.laws.pooled import STAGES, PooledCheck
 from knee.laws.residual import VISIBLE_MAX, Comparison
 from knee.laws.stations import StationCheck
-from knee.stats.intervals import clients_about, counted, listed, number, quantity
+from knee.stats.intervals import Interval, clients_about, counted, listed, number, quantity
 
 _PLACES_MAX = 4
 """The most points that a sentence names."""
@@ -326,13 +326,20 @@ def bottleneck_sentence(report: DemandReport) -> str:
         text = (
             f"By service demand, the first station to saturate is {station.station}{doubt}. A request needs "
             f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} at most "
-            f"{quantity(station.capacity, 'requests/s')}."
+            f"{_rate(station.capacity)}."
         )
     if report.saturation is not None:
         at, too = ("at or below", " So N* may be too high.") if report.light_waits else ("at", "")
         text += f" Saturation begins {at} N* = {clients_about(report.saturation)}."
         text += f" Knee computes N* from {report.light_source}.{too}"
     return text
+
+
+def _rate(capacity: Interval) -> str:
+    """A positive rate. An interval that reaches zero shows nothing."""
+    if capacity.low is not None and capacity.low <= 0:
+        return f"about {number(capacity.estimate)} requests/s (the runs differ too much for an interval)"
+    return quantity(capacity, "requests/s")
 
 
 def _servers(demand: Demand) -> str:
