@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,10 @@ from labs import knee_run
 
 from knee.data import Dataset
 from knee.laws import laws_of_run
+from knee.report import balance
+from knee.report.sheet import Sheet
+from knee.verdict import Findings, analyse
+from knee.verdict.text import render_text
 
 SHORT = (
     *(
@@ -42,3 +48,25 @@ def test_clients_and_managers_of_a_space_count_alike_in_each_layout(tmp_path: Pa
     processes = counted.group_by("point", "role").agg(pl.col("process").n_unique()).sort("point", "role")
     assert processes["role"].to_list() == ["middleware", "store"] * 2
     assert processes["process"].to_list() == [2] * 4
+    assert_runs_without_counts_of_stores_are_named(path)
+
+
+def assert_runs_without_counts_of_stores_are_named(path: Path) -> None:
+    """In a folder whose runs become those of an earlier version of Knee, one after the other."""
+    missing = "The requests of each store are missing in"
+    shown = [stores_of(analyse(Dataset.open(path)))]
+    for part in sorted((path / "tables" / "stations").glob("*.parquet")):
+        pl.read_parquet(part).drop("servers_requests", "servers_bytes").write_parquet(part)
+        shown.append(stores_of(analyse(Dataset.open(path))))
+    whole, half, none = shown
+    assert missing not in whole and whole.count("<tr>") == 3
+    assert f"{missing} 1 of 2 runs: an earlier version" in half and half.count("<tr>") == 2
+    assert f"{missing} 2 of 2 runs: an earlier version" in none and none.count("<tr>") == 0
+
+
+def stores_of(findings: Findings) -> str:
+    """The page's section of stores. The terminal has its sentences, too."""
+    section = balance.section(Sheet(findings))
+    text = render_text(findings)
+    assert all(sentence in text for sentence in map(unescape, re.findall("<p>(.*?)</p>", section))), text
+    return section

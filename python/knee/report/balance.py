@@ -11,9 +11,13 @@ from knee.verdict import words
 
 def section(sheet: Sheet) -> str:
     """Empty without several stores behind middlewares."""
-    found = sheet.findings.details.balances if sheet.findings.details else {}
-    if not found:
+    details = sheet.findings.details
+    if details is None:
         return ""
+    found, missing = details.balances, words.uncounted(*details.uncounted)
+    note = f"<p>{escape(missing)}</p>" if missing else ""
+    if not found:
+        return note
     stores = range(max(len(one.requests) for one in found.values()))
     rows: list[tuple[Cell, ...]] = [
         (
@@ -29,8 +33,9 @@ def section(sheet: Sheet) -> str:
     names = [f"store-{i} ({unit})" for unit in ("requests", "MB") for i in stores]
     numbers = sheet.of_lines((*names, "fairness index"), rows)
     sentence = words.balance(found, dict(sheet.naming.points))
+    repetitions = "all other repetitions" if missing else "all repetitions"
     return (
-        f'<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent in the measured '
-        "seconds of all repetitions, and the bytes of these requests and of their answers. A write goes to every store "
+        f'{note}<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent in the measured '
+        f"seconds of {repetitions}, and the bytes of these requests and of their answers. A write goes to every store "
         "that holds a copy.</p>"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from knee.data.trim import trimmed
+from knee.data.trim import RUN, trimmed
 from knee.stats.intervals import LEVEL, Interval, mean_interval
 
 if TYPE_CHECKING:
@@ -59,3 +59,13 @@ def balances(dataset: Dataset, points: Sequence[int], level: float = LEVEL) -> d
             requests, sizes = np.sum(sums, axis=0).tolist()
             found[point] = Balance(tuple(requests), tuple(sizes), mean_interval(known, level))
     return found
+
+
+def uncounted(dataset: Dataset, points: Sequence[int]) -> tuple[int, int]:
+    """Of the runs with several stores behind middlewares, the number of those without requests of each store, and the
+    number of all. Earlier versions of Knee counted such requests only over the life of a middleware.
+    """
+    several = dataset.points.filter(pl.col("stores") > 1, pl.col("point").is_in(list(points)))
+    behind = trimmed(dataset, "stations").filter(role="middleware").join(several, on=RUN, how="semi")
+    runs = behind.group_by(RUN).agg(pl.col("servers_requests").has_nulls().alias("lacks"))
+    return runs.filter("lacks").height, runs.height

@@ -10,7 +10,7 @@ import polars as pl
 
 from knee.data.trim import RUN
 from knee.spec import Configuration
-from knee.verdict.balance import Balance, balances
+from knee.verdict.balance import Balance, balances, uncounted
 from knee.verdict.ceilings import SyncBound, sync_bound
 from knee.verdict.clusters import Clusters
 from knee.verdict.distributions import densities, merged, percentiles
@@ -43,6 +43,7 @@ class Details:
     operations     by operation's name; `items` is the unit of a request ("keys" or "messages")
     apart_from_mix each point's configuration without the mix of operations
     balances       requests of each store, if there are several behind middlewares
+    uncounted      number of runs with several stores that lack these requests, and of all with several
     outcomes       response times of each outcome of reads; empty if clients do not report outcomes
     clusters       clusters in all reads' response times; `outcome_shares` is the distribution of each outcome
     percentiles, densities
@@ -62,6 +63,7 @@ class Details:
     items: str
     apart_from_mix: Mapping[int, Configuration]
     balances: Mapping[int, Balance]
+    uncounted: tuple[int, int]
     outcomes: Mapping[int, tuple[Outcome, ...]]
     clusters: Mapping[int, Clusters]
     outcome_shares: pl.DataFrame
@@ -96,6 +98,7 @@ def details_of_run(dataset: Dataset, observations: pl.DataFrame, naming: Naming,
         items="messages" if dataset.spec.base.workload.protocol == "queue" else "keys",
         apart_from_mix=apart_from_mix(dataset),
         balances=balances(dataset, points, level),
+        uncounted=uncounted(dataset, points),
         outcomes=found_outcomes,
         clusters={point: clusters(found_reads, point) for point in points if point in found_outcomes},
         outcome_shares=distribution(found_reads),

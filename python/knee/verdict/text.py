@@ -56,7 +56,9 @@ def _details(findings: Findings) -> list[str]:
         *_labelled("Views", _named(views)),
         *_labelled("Operations", words.operations(details, naming)),
         *_labelled("Reads", words.reads(details, naming)),
-        *_labelled("Stores", [words.balance(details.balances, dict(naming.points))]),
+        *_labelled(
+            "Stores", [words.uncounted(*details.uncounted), words.balance(details.balances, dict(naming.points))]
+        ),
         *_labelled("Drift", [words.drift(details.drifts, dict(naming.points))]),
         *_labelled("Log", words.log(details, naming)),
     ]

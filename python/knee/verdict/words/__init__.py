@@ -1,7 +1,7 @@
 """All sentences of a verdict, made from findings. The terminal and the page print the same sentences."""
 
 from knee.verdict.words.arrivals import arrivals
-from knee.verdict.words.balance import balance
+from knee.verdict.words.balance import balance, uncounted
 from knee.verdict.words.bottleneck import bottleneck, bottleneck_lines, confidence, evidence, gain
 from knee.verdict.words.ceilings import note_on_syncs
 from knee.verdict.words.crossing import crossing
@@ -55,6 +55,7 @@ __all__ = [
     "response_times_of_failed",
     "shown_first",
     "thresholds",
+    "uncounted",
     "unexplained",
     "views",
     "warning",

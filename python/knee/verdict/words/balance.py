@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from knee.stats.intervals import number, percent
+from knee.stats.intervals import counted, number, percent
 from knee.verdict.balance import Balance
 
 EVEN = 0.999
@@ -30,4 +30,14 @@ def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
         f"(reads and writes together). 1 means equal shares, and {alone} means that one store gets all requests. "
         f"store-{most} got {percent(shares[most])} of the requests. The store with the fewest requests got "
         f"{percent(min(shares))}."
+    )
+
+
+def uncounted(runs: int, among: int) -> str:
+    """The cause and the remedy if so many runs have no requests of each store; empty if none lacks them."""
+    if not runs:
+        return ""
+    return (
+        f"The requests of each store are missing in {runs} of {counted(among, 'run')}: an earlier version of Knee did "
+        "not count them every second. Measure again to see all shares."
     )
