@@ -60,7 +60,9 @@ def assert_runs_without_counts_of_stores_are_named(path: Path) -> None:
         shown.append(stores_of(analyse(Dataset.open(path))))
     whole, half, none = shown
     assert missing not in whole and whole.count("<tr>") == 3
+    assert "of all repetitions, and the bytes of the blocks that they read or write." in whole
     assert f"{missing} 1 of 2 runs: an earlier version" in half and half.count("<tr>") == 2
+    assert "of all other repetitions, and" in half
     assert f"{missing} 2 of 2 runs: an earlier version" in none and none.count("<tr>") == 0
 
 

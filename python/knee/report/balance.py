@@ -34,8 +34,12 @@ def section(sheet: Sheet) -> str:
     numbers = sheet.of_lines((*names, "fairness index"), rows)
     sentence = words.balance(found, dict(sheet.naming.points))
     repetitions = "all other repetitions" if missing else "all repetitions"
+    rest = (
+        "the bytes of the blocks that they read or write. A request for parts of two stores goes to both."
+        if details.items == "blocks"
+        else "the bytes of these requests and of their answers. A write goes to every store that holds a copy."
+    )
     return (
         f'{note}<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent in the measured '
-        f"seconds of {repetitions}, and the bytes of these requests and of their answers. A write goes to every store "
-        "that holds a copy.</p>"
+        f"seconds of {repetitions}, and {rest}</p>"
     )

@@ -33,6 +33,9 @@ from knee.verdict.views import View, throughput_views, views
 if TYPE_CHECKING:
     from knee.data import Dataset
 
+_ITEMS = {"queue": "messages", "nbd": "blocks"}
+"""The unit of a request, by protocol."""
+
 
 @dataclass(frozen=True, eq=False)
 class Details:
@@ -40,7 +43,7 @@ class Details:
 
     views          by configuration label, throughput in the clients' and in the server's view; empty if the stores do
                    not report arrival times
-    operations     by operation's name; `items` is the unit of a request ("keys" or "messages")
+    operations     by operation's name; `items` is the unit of a request ("keys", "messages" or "blocks")
     apart_from_mix each point's configuration without the mix of operations
     balances       requests of each store, if there are several behind middlewares
     uncounted      number of runs with several stores that lack these requests, and of all with several
@@ -95,7 +98,7 @@ def details_of_run(dataset: Dataset, observations: pl.DataFrame, naming: Naming,
             for verdict in naming.verdicts
         },
         operations={point: found_operations[point] for point in points if point in found_operations},
-        items="messages" if dataset.spec.base.workload.protocol == "queue" else "keys",
+        items=_ITEMS.get(dataset.spec.base.workload.protocol, "keys"),
         apart_from_mix=apart_from_mix(dataset),
         balances=balances(dataset, points, level),
         uncounted=uncounted(dataset, points),
