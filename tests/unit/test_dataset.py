@@ -22,7 +22,7 @@ from knee.errors import DatasetError, StorageError
 from knee.spec.design import Run, runs
 from knee.storage import writing
 from knee.verdict import words
-from knee.verdict.health import Incomplete, Unsent, WrongAnswers, warnings_of_folder
+from knee.verdict.health import Ejected, Incomplete, Unsent, WrongAnswers, warnings_of_folder
 
 EXPERIMENT = """\
 [experiment]
@@ -440,3 +440,20 @@ def test_steps_of_a_ramp_are_separate_runs(folder: RunFolder) -> None:
     assert [Histogram.decode(text).total for text in dataset.totals["response"]] == [15, 15]
     assert dataset.summaries.select("clients", "late_sends", "seconds").rows() == [(4, 3, 3.0), (8, 3, 3.0)]
     assert folder.done() == {(0, 1), (1, 1)}
+
+
+def test_step_of_a_ramp_has_the_ejections_of_its_seconds(folder: RunFolder) -> None:
+    ramp = spec.parse(EXPERIMENT + "ramp = true\n", "x.toml")
+    (run,) = runs(ramp, seed=1)
+    folder.point_folder(run)
+    window = json.loads(WINDOW) | {"ops": {}}
+    first, second = window["servers"]
+    steady = [one | {"ejected": 0, "errors": 0} for one in (first, second)]
+    out = [first | {"ejected": 0, "errors": 1}, second | {"ejected": 1, "errors": 1}]
+    lines = [window | {"second": START + at, "servers": out if at > 3 else steady} for at in range(6)]
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, json.loads(SUMMARY)])
+    folder.lines_path(run, "middleware-0").write_text(text)
+    folder.record(run, ramp, Outcome("done", None, START, {"middleware-0": "middleware"}))
+    dataset = Dataset.open(folder.path)
+    assert dataset.summaries.select("servers_ejected", "servers_errors").rows() == [(0, 0), (2, 4)]
+    assert Ejected(2) in warnings_of_folder(dataset)

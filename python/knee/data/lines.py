@@ -34,7 +34,7 @@ def messages(path: Path) -> Iterator[dict[str, Any]]:
 
 
 _OVER_A_LIFE = ("servers", "unsent", "first_request_unix_s", "last_request_unix_s")
-"""Fields of a summary that no window has."""
+"""Fields of a summary that describe a process's whole life, not a part of it."""
 
 
 def part_of(printed: Iterable[dict[str, Any]], start: int, seconds: int, clients: int) -> Iterator[dict[str, Any]]:
@@ -50,6 +50,8 @@ def part_of(printed: Iterable[dict[str, Any]], start: int, seconds: int, clients
             whole = {name: value for name, value in message.items() if name not in _OVER_A_LIFE}
             sums = {name: sum(each.get(name, 0) for each in windows) for name in _SUMMED if name in whole}
             part = {**whole, **sums, **_operations(windows, whole), "seconds": float(seconds)}
+            if servers := [server for window in windows for server in window.get("servers", ())]:
+                part["servers"] = servers
             part |= {"started_unix_s": float(start), "ended_unix_s": float(start + seconds)}
             yield part | ({"clients": clients} if "clients" in whole else {})
 
