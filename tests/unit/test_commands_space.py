@@ -121,3 +121,12 @@ def test_a_layout_applies_to_the_protocol_of_disks_alone() -> None:
     with pytest.raises(SpecError) as refused:
         spec.parse(TEXT.replace('protocol = "nbd"\n', ""), "x.toml", {"middleware.layout": "shift"})
     assert 'middleware.layout: applies to protocol = "nbd" alone' in str(refused.value)
+
+
+def test_a_layout_belongs_to_managers_that_the_lab_starts() -> None:
+    elsewhere = TEXT.replace("hosts = 2, threads = 5", 'address = ["10.0.0.5:10809"]')
+    text = elsewhere.replace('store = { kind = "knee-space", memory_mb = 64 }\n', "")
+    assert spec.parse(text, "x.toml").base.middlewares == 1
+    with pytest.raises(SpecError) as refused:
+        spec.parse(text, "x.toml", {"middleware.layout": "shift"})
+    assert "middleware.layout: cannot be set: this tier already runs elsewhere (address = …)" in str(refused.value)

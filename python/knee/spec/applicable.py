@@ -24,6 +24,7 @@ _OF_POSTGRESQL = ("cpus", "indexes")
 _OF_POSTGRESQL_ELSEWHERE = ("user", "database", "reset")
 _OF_PROXY = ("pipelined", "multiget", "batch_max", "cache_mb", "cache_ms")
 _OF_PROGRAMS = ("threads", "memory_mb")
+_ELSEWHERE = "cannot be set: this tier already runs elsewhere (address = …)"
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
@@ -104,6 +105,8 @@ def _check_nbd(system: System) -> Iterator[Problem]:
     for field in ("workers", *_OF_PROXY):
         if field in middleware.model_fields_set:
             yield ("system", "middleware", field), 'does not apply to protocol = "nbd"'
+    if "layout" in middleware.model_fields_set and middleware.address is not None:
+        yield ("system", "middleware", "layout"), _ELSEWHERE
     if store is not None and store.kind != "knee-space":
         yield ("system", "store", "kind"), f'should be "knee-space" with protocol = "nbd", not "{store.kind}"'
     elif store is not None and "threads" in store.model_fields_set:
@@ -216,12 +219,12 @@ def _check_store(store: Store) -> Iterator[Problem]:
             names = " or ".join(f'"{kind}"' for kind in kinds)
             yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
-            yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+            yield ("system", "store", field), _ELSEWHERE
         elif field in _OF_SYNCS and store.durability != "always":
             yield ("system", "store", field), 'needs durability = "always": otherwise no answer waits for a sync'
     for field in _OF_PROGRAMS:
         if field in store.model_fields_set and store.address is not None:
-            yield ("system", "store", field), "cannot be set: this tier already runs elsewhere (address = …)"
+            yield ("system", "store", field), _ELSEWHERE
     for field in _OF_POSTGRESQL_ELSEWHERE:
         if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):
             yield ("system", "store", field), 'applies only to a "postgresql" that runs elsewhere (address = …)'
