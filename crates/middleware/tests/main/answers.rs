@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::support::{Client, MODES, Proxy, impatient, impostor};
@@ -73,11 +74,14 @@ fn lying_server_gives_no_client_an_answer_of_another() {
         for lie in LIES {
             let servers = [liar(lie)];
             let proxy = Proxy::start(&impatient(mode, threads, &servers));
-            let (done, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+            let served = AtomicUsize::new(0);
             std::thread::scope(|scope| {
+                // The victims also stop when this thread fails.
+                let running = Arc::new(());
                 for name in 0..3 {
-                    let (client, done, served) = (proxy.client(), &done, &served);
-                    scope.spawn(move || victim(name, client, done, served));
+                    let (client, served) = (proxy.client(), &served);
+                    let running = Arc::downgrade(&running);
+                    scope.spawn(move || victim(name, client, &running, served));
                 }
                 for request in requests {
                     let mut attacker = TcpStream::connect(proxy.address).unwrap();
@@ -87,14 +91,13 @@ fn lying_server_gives_no_client_an_answer_of_another() {
                 }
                 let before = served.load(Ordering::Relaxed);
                 wait_until("victims are served", || served.load(Ordering::Relaxed) > before);
-                done.store(true, Ordering::Relaxed);
             });
         }
     }
 }
 
 /// A client that reads its own keys. It also accepts errors.
-fn victim(name: usize, mut client: Client, done: &AtomicBool, served: &AtomicUsize) {
+fn victim(name: usize, mut client: Client, running: &Weak<()>, served: &AtomicUsize) {
     let key = format!("victim{name}");
     let rows = [
         (
@@ -109,7 +112,7 @@ fn victim(name: usize, mut client: Client, done: &AtomicBool, served: &AtomicUsi
         (format!("ms {key} 1 Oset{name}\r\nx\r\n"), vec![format!("HD Oset{name}")]),
         (format!("set {key} 0 0 1\r\nx\r\n"), vec!["STORED".into()]),
     ];
-    while !done.load(Ordering::Relaxed) {
+    while running.strong_count() > 0 {
         for (request, lines) in &rows {
             let first = client.ask(request);
             if first.starts_with("SERVER_ERROR server") {

@@ -315,17 +315,17 @@ fn clients_with_large_requests_fail_no_read_of_others() {
         let limit =
             Config { reply_bytes_max: 100_000, ..config(mode, threads, &addresses(&servers)) };
         let proxy = Proxy::start(&limit);
-        let done = AtomicBool::new(false);
         let value = "v".repeat(60_000);
         proxy.client().expect(&format!("set a 0 0 60000\r\n{value}\r\n"), "STORED\r\n");
         std::thread::scope(|scope| {
+            // The readers also stop when this thread fails.
+            let running = Arc::new(());
             for read in
                 [("get b\r\n", "END\r\n"), ("gets b\r\n", "END\r\n"), ("mg b v\r\n", "EN\r\n")]
             {
-                let mut client = proxy.client();
-                let done = &done;
+                let (mut client, running) = (proxy.client(), Arc::downgrade(&running));
                 scope.spawn(move || {
-                    while !done.load(Ordering::Relaxed) {
+                    while running.strong_count() > 0 {
                         client.expect(read.0, read.1);
                     }
                 });
@@ -342,7 +342,6 @@ fn clients_with_large_requests_fail_no_read_of_others() {
                 }
             }
             proxy.client().expect(&long("get"), "END\r\n");
-            done.store(true, Ordering::Relaxed);
         });
     }
 }

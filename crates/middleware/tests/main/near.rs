@@ -198,10 +198,13 @@ fn concurrent_reads_are_never_older_than_what_was_read_or_written() {
         proxy.client().expect("set r 0 0 1\r\n0\r\n", "STORED\r\n");
         let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
+            // The readers also stop when this thread fails.
+            let running = Arc::new(());
             for _ in 0..3 {
-                let (mut client, written, read) = (proxy.client(), &written, &read);
+                let (mut client, running) = (proxy.client(), Arc::downgrade(&running));
+                let (written, read) = (&written, &read);
                 scope.spawn(move || {
-                    while written.load(Ordering::SeqCst) < writes {
+                    while running.strong_count() > 0 {
                         let least = written.load(Ordering::SeqCst).max(read.load(Ordering::SeqCst));
                         let lines = client.ask_lines("get r\r\n");
                         let number: u64 = lines[1].parse().unwrap();
@@ -323,16 +326,18 @@ fn history_over_two_middlewares_is_late_by_the_lifetime_at_most() {
         let least = |until: Instant| {
             acknowledged.lock().unwrap().partition_point(|&then| then <= until).max(1) - 1
         };
-        let (done, late) = (AtomicBool::new(false), AtomicU64::new(0));
+        let late = AtomicU64::new(0);
         std::thread::scope(|scope| {
+            // The readers also stop when this thread fails.
+            let running = Arc::new(());
             for (proxy, request, delay) in [
                 (&own, "get r\r\n", Duration::ZERO),
                 (&other, "gets r\r\n", Duration::ZERO),
                 (&other, "get r\r\n", LIFETIME + SLACK),
             ] {
-                let (mut client, done, late) = (proxy.client(), &done, &late);
+                let (mut client, running, late) = (proxy.client(), Arc::downgrade(&running), &late);
                 scope.spawn(move || {
-                    while !done.load(Ordering::SeqCst) {
+                    while running.strong_count() > 0 {
                         let begun = Instant::now();
                         let (at_once, bound) = (least(begun), least(begun - delay));
                         let number: usize = client.ask_lines(request)[1].parse().unwrap();
@@ -348,7 +353,6 @@ fn history_over_two_middlewares_is_late_by_the_lifetime_at_most() {
                 acknowledged.lock().unwrap().push(Instant::now());
                 std::thread::sleep(Duration::from_millis(10));
             }
-            done.store(true, Ordering::SeqCst);
         });
         assert!(late.into_inner() > 0, "{mode:?}: the other cache never delayed a value");
     }

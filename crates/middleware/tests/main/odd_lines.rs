@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::support::{Client, MODES, Proxy, addresses, config, three};
@@ -236,10 +236,15 @@ fn odd_lines_shift_no_answer_of_another_client() {
         for count in [1, 2] {
             let servers: Vec<_> = (0..count).map(|_| Memcached::start(&[])).collect();
             let proxy = limited(mode, threads, &servers);
-            let done = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let (address, done) = (proxy.address, &done);
+                let (address, running) = (proxy.address, Arc::new(()));
+                for name in 0..3 {
+                    let running = Arc::downgrade(&running);
+                    scope.spawn(move || victim(name, &mut Client::connect(address), &running));
+                }
                 let attack = scope.spawn(move || {
+                    // The victims also stop when this thread fails.
+                    let _running = running;
                     let mut random = Random(u64::from(soak) + 88_172_645_463_325_252);
                     for _ in 0..15 * soak {
                         let lines: String = (0..8).map(|_| random.odd_line()).collect();
@@ -248,21 +253,17 @@ fn odd_lines_shift_no_answer_of_another_client() {
                         attacker.write_all(lines.as_bytes()).unwrap();
                         let _ = attacker.read(&mut [0; 4096]);
                     }
-                    done.store(true, Ordering::Relaxed);
                 });
-                for name in 0..3 {
-                    scope.spawn(move || victim(name, &mut Client::connect(address), done));
-                }
                 attack.join().unwrap();
             });
         }
     }
 }
 
-/// Writes and reads values that only this client can have written, until `done`.
-fn victim(name: usize, client: &mut Client, done: &AtomicBool) {
+/// Writes and reads values that only this client can have written, while the attack is `running`.
+fn victim(name: usize, client: &mut Client, running: &Weak<()>) {
     for number in 0.. {
-        if done.load(Ordering::Relaxed) {
+        if running.strong_count() == 0 {
             return;
         }
         let value = format!("{name}.{number:07}");
