@@ -45,7 +45,7 @@ pub trait Reading: Clone + Debug + Send + Serialize {
         0.0
     }
 
-    /// The servers behind this process, if its role has any; only the summary has them.
+    /// The servers behind this process, if its role has any.
     fn servers(&self) -> Option<&[ServerCounts]> {
         None
     }
