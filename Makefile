@@ -128,9 +128,9 @@ soak: build test-build $(VENV)/dev
 	KNEE_SOAK=200 cargo test --locked -p knee-nbd -p knee-bin --test main -- nbd:: space:: --nocapture
 	tests/space.sh target/release
 	KNEE_SOAK=50 cargo test --locked -p knee-middleware --test main racing -- --nocapture
-	env -u KNEE_MEMCACHED KNEE_SOAK=2000 \
+	env -u KNEE_MEMCACHED KNEE_SOAK=20000 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
-	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=2000 \
+	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=20000 \
 	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
 	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
 	KNEE_SOAK=20 cargo test --locked -p knee-queue --test main histories:: -- --nocapture
