@@ -29,6 +29,12 @@ def knee_of(runs: Runs) -> Knee:
     return find_knee(csv.parse(text, "the results of knee find").table)
 
 
+def load_at_knee(runs: Runs) -> float | None:
+    """The load at the knee of all results; None without an estimate."""
+    clients = knee_of(runs).clients
+    return None if clients is None else clients.estimate * _scale(runs)
+
+
 @dataclass(frozen=True)
 class KneeTarget:
     """The knee, with the half width of its interval as a share."""
@@ -41,10 +47,9 @@ class KneeTarget:
 
     def loads(self, scouts: Runs) -> Sequence[float]:
         """See Target."""
-        clients = knee_of(scouts).clients
-        if clients is None:
+        at = load_at_knee(scouts)
+        if at is None:
             return list(scouts)
-        at = clients.estimate * _scale(scouts)
         return [min(scouts), *(share * at for share in _SIDES), max(BEYOND * at, max(scouts))]
 
     def judge(self, runs: Runs) -> Next | None:

@@ -79,20 +79,21 @@ class Search:
     def go(self) -> Literal["precise", "budget", "limit"]:
         """Search, and return why the search ended."""
         try:
-            self._scout()
-            block = REPETITIONS_MIN * self._rounded(self.target.loads(self.scouts))
+            self.scout()
+            block = REPETITIONS_MIN * self.rounded(self.target.loads(self.scouts))
             while block:
                 self._measure(block)
                 found = self.target.judge(self.runs)
                 if found is None:
                     return "precise"
-                new = [load for load in self._rounded(found.new) if load not in self.runs]
+                new = [load for load in self.rounded(found.new) if load not in self.runs]
                 block = REPETITIONS_MIN * new or list(found.again)
         except Spent:
             return "budget"
         return "limit"
 
-    def _scout(self) -> None:
+    def scout(self) -> None:
+        """Double the load until it encloses the target. Raises ProcessError if no load works."""
         load = self.least
         while load <= self.most and not (self.scouts and self.target.is_enclosed(self.scouts)):
             try:
@@ -140,6 +141,7 @@ class Search:
         self.most, self.has_failed = max(worked), True
         self.report(f"{error}; the search stays at {counted(self.most, 'client')} or fewer")
 
-    def _rounded(self, loads: Sequence[float]) -> list[int]:
+    def rounded(self, loads: Sequence[float]) -> list[int]:
+        """The nearest multiples of the fewest clients, within the limits."""
         most = self.most // self.least
         return sorted({self.least * min(max(1, round(load / self.least)), most) for load in loads})
