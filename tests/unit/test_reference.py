@@ -37,7 +37,10 @@ def test_every_key_has_a_row() -> None:
     assert rows.count("hosts") == 4 and all(rows.count(name) == 1 for name in links)
 
 
-@pytest.mark.parametrize("text", [CACHE, GRAPH, MESSAGES, VERSIONED, *(file.read_text() for file in FILES)])
+@pytest.mark.parametrize(
+    "text",
+    [CACHE, CACHE.replace("[6, 12, 24]", '"auto"'), GRAPH, MESSAGES, VERSIONED, *(file.read_text() for file in FILES)],
+)
 def test_valid_experiment_keeps_the_schema(text: str) -> None:
     assert found(text) == []
 
@@ -52,6 +55,7 @@ def test_valid_experiment_keeps_the_schema(text: str) -> None:
         ("value_bytes = 4096", 'value_bytes = "9"', "$.workload.value_bytes: '9' is none of 2 alternatives"),
         ("populated = 0.99", "populated = 1.5", "$.workload.populated: 1.5: maximum 1"),
         ('"1:0"', '"1"', "$.workload.set_get: '1' does not match"),
+        ("[6, 12, 24]", '"all"', "$.factors.load.clients: 'all' is none of 2 alternatives"),
         ("[8, 16]", "[8, 8]", "$.factors.middleware.workers: has equal items"),
         ("[8, 16]", '["8"]', "$.factors.middleware.workers[0]: '8' is no integer"),
         ('name = "throughput-for-writes"', "", "$.experiment.name: missing"),

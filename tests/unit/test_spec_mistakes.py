@@ -49,6 +49,10 @@ name = "throughput-for-writes" =>
   → 1: experiment.name: missing
 [6, 12, 24] => [6,\n 7]
   → 17: load.clients: should divide evenly over 3 load hosts, not 7; the nearest that do are 6 and 9
+[6, 12, 24] => "auto"\n"workload.rate" = [100]
+  → 17: load.clients: cannot be "auto" with workload.rate: an open loop has no knee; list the clients
+[6, 12, 24] => "all"
+  → 17: load.clients: should be a list of at least one level, not 'all'
 [6, 12, 24] => [2]
   → 17: load.clients: should be at least one per load host (3), not 2
 [8, 16] => [8,\n "x"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,8 @@ def _measure(
     folder.write_manifest(manifest)
     for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
         print(f"knee: {note}", file=sys.stderr)
+    if experiment.is_auto:
+        experiment = _with_levels(experiment, folder, manifest, host)
     tally = _make(experiment, folder, manifest, host, no_report=no_report)
     return folder.path, bool(tally.failed)
 
@@ -255,6 +257,41 @@ def _found(file: Path) -> Path:
     return installed if file.parent == Path() and not file.exists() and installed.is_file() else file
 
 
+def _with_levels(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, Any], host: Host) -> spec.Spec:
+    """The experiment with the levels of the clients that scouts choose. The manifest keeps them as an override. Raises
+    typer.Exit if the lab must stop."""
+    from knee.find.scouts import Scouts
+
+    scouts = Scouts(experiment, manifest["seed"], folder, host, lambda text: print(text, flush=True))
+    print(
+        f"{experiment.experiment.name}: scouts of {scouts.seconds} s choose {CLIENTS}, into {folder.path}", flush=True
+    )
+    with _resumable(folder, manifest):
+        levels = scouts.levels()
+    reason = f"scouts saw {', '.join(scouts.reasons)}"
+    print(f"{CLIENTS} = {levels}: {reason}", flush=True)
+    overrides = {name: value for name, value in experiment.overrides.items() if not name.endswith(CLIENTS)}
+    manifest["overrides"] = {**overrides, CLIENTS: levels}
+    manifest["scouts"] = {"chose": levels, "reason": reason, "runs": scouts.done}
+    folder.write_manifest(manifest)
+    file = folder.path / EXPERIMENT
+    return spec.parse(spec.read(file), str(file), manifest["overrides"])
+
+
+@contextmanager
+def _resumable(folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[None]:
+    """Within it, an error or an interrupt of the lab is printed with the command that continues. Raises typer.Exit."""
+    kept = f"finished measurements are kept; continue with {resuming(folder.path, manifest)}"
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        print(f"knee: {'; '.join(['interrupted', *map(str, interrupt.args)])}; {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except KneeError as error:
+        print(f"knee: {error}\n{kept}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from None
+
+
 def _make(
     experiment: spec.Spec, folder: RunFolder, manifest: dict[str, object], host: Host, *, no_report: bool
 ) -> Tally:
@@ -270,8 +307,6 @@ def _make(
     console = Console(stderr=True)
     settings = experiment.measure
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
-    kept = f"finished measurements are kept; continue with {resuming(folder.path, manifest)}"
-
     lost: list[str] = []
 
     def keep_commands(run: Run, started: list[Command]) -> None:
@@ -296,16 +331,9 @@ def _make(
         f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, at least {least}, into {folder.path}",
         flush=True,
     )
-    try:
-        with live, progress if isinstance(progress, LiveProgress) else nullcontext():
-            lab = Lab(experiment, seed, folder, host, progress)
-            tally = lab.make(plan, keep_commands, (lambda: None) if no_report else live.update)
-    except KeyboardInterrupt as interrupt:
-        print(f"knee: {'; '.join(['interrupted', *map(str, interrupt.args)])}; {kept}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except KneeError as error:
-        print(f"knee: {error}\n{kept}", file=sys.stderr)
-        raise typer.Exit(error.exit_code) from None
+    with _resumable(folder, manifest), live, progress if isinstance(progress, LiveProgress) else nullcontext():
+        lab = Lab(experiment, seed, folder, host, progress)
+        tally = lab.make(plan, keep_commands, (lambda: None) if no_report else live.update)
     if tally.failed:
         _print_failures(tally, resuming(folder.path, manifest))
     return tally

@@ -8,6 +8,7 @@
             PROCESS.log               its standard error
         tables/TABLE/POINT-rREP.parquet
         report.html
+        scouts/                       points/ and tables/ of the runs that chose the clients ("load.clients" = "auto")
 
 The part of a table is written atomically when its run ends. The part of `points` is written last; a run without it does
 not count. So an interruption loses at most the current run, and all tables have the same runs. A failed run has a part

@@ -4,5 +4,6 @@ template      the command with its load left open
 generator     starts the system, and runs the generator
 search        which loads to measure, and when to stop. Pure
 knees, goals  the targets of a search: the knee, or a limit of response times. Pure
+scouts        chooses the numbers of clients of an experiment
 text          a line for each run, and the result
 """

@@ -17,6 +17,7 @@ from knee.spec.checks import cross_checks
 from knee.spec.expectations import depth, expectation, nearest
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
+    AUTO,
     CLIENTS,
     TIERS,
     Configuration,
@@ -119,6 +120,7 @@ class _Reader:
         self._stop_on_problems()
         self._apply_overrides()
         self._stop_on_problems()
+        auto = self._replace_auto()
         factors = self._read_factors()
         experiment = self._validate(Experiment, ("experiment",), required=True)
         measure = self._validate(Measure, ("measure",))
@@ -136,6 +138,8 @@ class _Reader:
                     self._problem(("system", name, "address"), "cannot be reached from emulated hosts (measure.hosts)")
         if measure is not None and base is not None and measure.ramp and (misfit := _no_ramp(base, factors)):
             self._problem(("measure", "ramp"), misfit)
+        if auto and base is not None and (base.workload.rate is not None or "workload.rate" in factors):
+            self._problem(auto, 'cannot be "auto" with workload.rate: an open loop has no knee; list the clients')
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None and thresholds is not None
         return Spec(
@@ -145,6 +149,7 @@ class _Reader:
             measure=measure,
             thresholds=thresholds,
             overrides=self._overrides,
+            is_auto=auto is not None,
         )
 
     def _check_tables(self) -> None:
@@ -200,6 +205,17 @@ class _Reader:
                 in_file = measure.get(name, default)
                 if f"measure.{name}" not in self._overrides and type(in_file) is int:
                     measure[name] = math.ceil(in_file * seconds / seconds_in_file)
+
+    def _replace_auto(self) -> Path | None:
+        """Replace the clients "auto" by the fewest that every number of load hosts divides. Returns their place."""
+        factors, load = self._document["factors"], self._tier("load")
+        if factors.get(CLIENTS, load.get("clients")) != AUTO:
+            return None
+        place: Path = ("factors", CLIENTS) if CLIENTS in factors else field_path(CLIENTS)
+        hosts = factors.get("load.hosts", [load.get("hosts", 1)])
+        whole = [each for each in hosts if type(each) is int and each > 0] if isinstance(hosts, list) else []
+        factors[CLIENTS] = [math.lcm(*whole)]
+        return place
 
     def _read_factors(self) -> dict[str, tuple[Level, ...]]:
         factors: dict[str, tuple[Level, ...]] = {}

@@ -10,6 +10,8 @@ from typing import Any
 
 from knee.spec.expectations import EXPECTED
 from knee.spec.tables import (
+    AUTO,
+    CLIENTS,
     Experiment,
     Graph,
     Load,
@@ -56,7 +58,8 @@ _HEAD = """\
 
 `knee schema --markdown` makes this page from the program. `knee schema` prints a JSON Schema of the same keys, for
 editors. A key without a default may be left out, unless it is required. `[factors]` varies keys: each of its keys is a
-name such as `"load.clients"` or `"workload.value_bytes"`, and each value a list of levels.
+name such as `"load.clients"` or `"workload.value_bytes"`, and each value a list of levels. With
+`"load.clients" = "auto"`, [Knee chooses the levels](tutorial.md#let-knee-choose-the-clients) of the clients.
 """
 
 
@@ -84,7 +87,7 @@ def markdown() -> str:
 def schema() -> dict[str, Any]:
     """A JSON Schema (2020-12) of experiment files. It does not check which keys go together."""
     levels = {
-        name: {"type": "array", "minItems": 1, "uniqueItems": True, "items": _property(*_field(name))}
+        name: _or_auto(name, {"type": "array", "minItems": 1, "uniqueItems": True, "items": _property(*_field(name))})
         for name in factor_names()
     }
     return {
@@ -159,13 +162,19 @@ def _field(factor: str) -> tuple[type[Table], str]:
 
 def _object(table: type[Table]) -> dict[str, Any]:
     required = [name for name, field in table.model_fields.items() if field.is_required()]
+    tier = f"{table.__name__.lower()}."
     return {
         "description": next(part for part in _parts(table) if isinstance(part, str)).replace("\n", " "),
         "type": "object",
         "additionalProperties": False,
         **({"required": required} if required else {}),
-        "properties": {name: _property(table, name) for name in table.model_fields},
+        "properties": {name: _or_auto(tier + name, _property(table, name)) for name in table.model_fields},
     }
+
+
+def _or_auto(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """A schema that also accepts the text for clients that short runs choose."""
+    return {"anyOf": [found, {"const": AUTO}]} if name == CLIENTS else found
 
 
 def _property(table: type[Table], name: str) -> dict[str, Any]:

@@ -17,6 +17,9 @@ TIERS = ("load", "middleware", "store")
 CLIENTS = "load.clients"
 """The factor that sets the number of clients."""
 
+AUTO = "auto"
+"""In place of the clients' levels: short runs choose them."""
+
 OPERATIONS = ("read", "insert", "update", "put", "append", "delete", "scan", "atomic_scan", "bulk_put")
 """The operations of a mix of protocol "kv"."""
 
@@ -61,7 +64,8 @@ class Load(Table):
 
     hosts     number of load hosts
     kind      knee-load, or Debian's pgbench, which calls a PostgreSQL without a middleware
-    clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor
+    clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor. "auto" in place of a
+              number or of levels: short runs choose levels that enclose the knee
     threads   OS threads of each client process
     """
 
@@ -375,7 +379,10 @@ class Configuration(Table):
 
 
 class Spec(Table):
-    """A whole experiment, valid at every point of its grid."""
+    """A whole experiment, valid at every point of its grid.
+
+    is_auto  short runs have yet to choose the levels of the clients; the fewest clients stand for them
+    """
 
     experiment: Experiment
     base: Configuration
@@ -383,6 +390,7 @@ class Spec(Table):
     measure: Measure
     thresholds: Thresholds = Thresholds()
     overrides: dict[str, Any]
+    is_auto: bool = False
 
     def at(self, levels: Mapping[str, Level]) -> Configuration:
         """The configuration in which the named factors have these levels.

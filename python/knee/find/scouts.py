@@ -1,0 +1,144 @@
+"""The numbers of clients of an experiment that leaves them open (`load.clients = "auto"`).
+
+Scouts are short runs of the experiment's own system, without repetition. For each combination of the other factors,
+they double the clients until throughput flattens. They only choose the levels, and count as no measurements.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import pairwise, product
+
+import polars as pl
+
+from knee.data import Dataset, RunFolder
+from knee.data.foreign import Result
+from knee.data.observations import observations
+from knee.errors import ProcessError
+from knee.find.knees import KneeTarget, load_at_knee
+from knee.find.search import Runs, Search
+from knee.lab.deploy.deployment import Progress
+from knee.lab.hosts import Host
+from knee.lab.run import Lab
+from knee.spec import Level, Measure, Spec
+from knee.spec.design import Run
+from knee.spec.tables import CLIENTS
+from knee.stats.intervals import number
+from knee.storage import writing
+
+LEVELS_MAX = 8
+"""Most numbers of clients of the grid."""
+_COMBINATIONS_MAX = 4
+"""Of more combinations of the other factors, only the first and the last get scouts."""
+_CLIENTS_MAX = 10_000
+_SHARE, _SECONDS_MIN = 5, 2
+"""A scout lasts a fifth of a measurement, but no less than this time."""
+_RANGE = 32
+"""Few clients send few requests, so their throughput scatters: the largest level has at most this factor more."""
+_GAP = 2.5
+"""Levels that are further apart get a level between them."""
+
+
+class ScoutTarget(KneeTarget):
+    """A knee that two scouts in a row enclose: no later run adds a level, and a scout may be slow by chance."""
+
+    def is_enclosed(self, scouts: Runs) -> bool:
+        """See Target."""
+        before = {load: results for load, results in scouts.items() if load < max(scouts)}
+        return super().is_enclosed(scouts) and super().is_enclosed(before)
+
+
+class Scouts:
+    """Runs scouts, and chooses the levels of the clients.
+
+    done     clients and other levels of each scout, with its throughput (requests/s) and response time (ms)
+    reasons  the estimated knee of each combination, in words
+    """
+
+    def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, report: Callable[[str], None]) -> None:
+        self._spec = spec.model_copy(update={"measure": _shortened(spec)})
+        self._folder = RunFolder(folder.path / "scouts")
+        self._lab = Lab(self._spec, seed, self._folder, host, Progress())
+        self._report = report
+        self._made = 0
+        self.done: list[dict[str, Level | None]] = []
+        self.reasons: list[str] = []
+
+    @property
+    def seconds(self) -> int:
+        """Length of a scout."""
+        return self._spec.measure.seconds
+
+    def levels(self) -> list[int]:
+        """The levels that enclose the knees of all combinations. Raises ProcessError if the fewest clients fail."""
+        with writing(self._folder.path):
+            if self._folder.path.exists():
+                shutil.rmtree(self._folder.path)
+        (least,) = self._spec.factors[CLIENTS]
+        found: set[int] = set()
+        target = ScoutTarget(precision=0.05)
+        for others in _combinations(self._spec):
+            measure = partial(self._measure, others)
+            search = Search(target, measure, self._report, random.Random(0), int(least), _CLIENTS_MAX)
+            search.scout()
+            found.update(levels_of(search))
+            at = load_at_knee(search.scouts) if target.is_enclosed(search.scouts) else None
+            knee = "no knee" if at is None else f"a knee near {at:.2g} clients"
+            self.reasons.append(f"{knee}{f' at {_named(others)}' if others else ''}")
+        return thinned(found)
+
+    def _measure(self, others: Mapping[str, Level], clients: int, _: bool) -> Result:
+        levels = {**others, CLIENTS: clients}
+        run = Run(self._made, 1, levels, self._spec.at(levels))
+        self._made += 1
+        tally = self._lab.make([run], lambda *_: None)
+        for _run, reason in tally.failed:
+            raise ProcessError(f"scout with {_named(levels)}: {reason}")
+        table = observations(Dataset(self._folder.path, self._spec, {}))
+        row = table.row(by_predicate=pl.col("point") == run.point, named=True)
+        if not row["throughput"] or row["response_ms"] is None:
+            raise ProcessError(f"scout with {_named(levels)}: no request was answered; lengthen measure.seconds")
+        rate, time = number(row["throughput"], 4), number(row["response_ms"])
+        self._report(f"scout  {_named(levels)}  {rate} requests/s  {time} ms")
+        self.done.append({**levels, "throughput": row["throughput"], "response_ms": row["response_ms"]})
+        customers = clients * (row["pipeline"] or 1)
+        return Result("knee-load", row["throughput"], row["response_ms"], clients=customers, rest_ms=row["think_ms"])
+
+
+def _shortened(spec: Spec) -> Measure:
+    """The length of a scout; warm-up and cool-down shrink in proportion."""
+    measure = spec.measure
+    seconds = min(measure.seconds, max(_SECONDS_MIN, math.ceil(measure.seconds / _SHARE)))
+    trims = {name: getattr(measure, name) * seconds // measure.seconds for name in ("warmup_s", "cooldown_s")}
+    return measure.model_copy(update={"seconds": seconds, **trims})
+
+
+def _combinations(spec: Spec) -> list[dict[str, Level]]:
+    """The combinations of the other factors that get scouts."""
+    factors = {name: levels for name, levels in spec.factors.items() if name != CLIENTS}
+    every = [dict(zip(factors, levels, strict=True)) for levels in product(*factors.values())]
+    return every if len(every) <= _COMBINATIONS_MAX else [every[0], every[-1]]
+
+
+def levels_of(search: Search) -> list[int]:
+    """The loads around the knee of a search's scouts, without the lightest, and with the middles of wide gaps."""
+    loads = search.target.loads(search.scouts)
+    kept = sorted({max(load, max(loads) / _RANGE) for load in loads})
+    return search.rounded(kept + [math.sqrt(low * high) for low, high in pairwise(kept) if high > _GAP * low])
+
+
+def thinned(found: Iterable[int]) -> list[int]:
+    """At most LEVELS_MAX levels, with the ends: those with the closest neighbours are left out."""
+    levels = sorted(found)
+    while len(levels) > LEVELS_MAX:
+        ratios = [above / below for below, above in zip(levels, levels[2:], strict=False)]
+        del levels[1 + ratios.index(min(ratios))]
+    return levels
+
+
+def _named(levels: Mapping[str, Level]) -> str:
+    return "  ".join(f"{name}={level}" for name, level in levels.items())
