@@ -477,7 +477,7 @@ def test_init_asks_at_a_terminal(tmp_path: Path) -> None:
         assert process.wait(60) == 0
     printed = os.read(ours, 4096).decode()
     os.close(ours)
-    assert printed.count("Kind of system: ") == 2 and "Numbers of clients [8,16,32,64,128]: " in printed
+    assert printed.count("Kind of system: ") == 2 and "Numbers of clients, or auto [8,16,32,64,128]: " in printed
     assert "Workers" not in printed and "Seconds" not in printed
     found = spec.load(tmp_path / "new.toml")
     assert found.factors == {"load.clients": (2, 4)} and found.measure.seconds == 5

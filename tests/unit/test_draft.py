@@ -30,6 +30,10 @@ def test_several_workers_are_a_factor() -> None:
     assert (found.measure.warmup_s, found.measure.seconds) == (0, 1)
 
 
+def test_clients_without_numbers_are_left_to_scouts() -> None:
+    assert spec.parse(draft("new", KINDS["kv"], None, [], 10), "x.toml").is_auto
+
+
 def test_wrong_values_are_refused_by_name() -> None:
     with pytest.raises(SpecError) as caught:
         draft("a b", KINDS["kv"], [0], [], 10)

@@ -155,7 +155,7 @@ def init_command(
         str | None,
         typer.Option(metavar="KIND", help="The system: memcached, cache, kv, queue or postgresql."),
     ] = None,
-    clients: Annotated[str | None, typer.Option(metavar="N,…", help="Numbers of clients.")] = None,
+    clients: Annotated[str | None, typer.Option(metavar="N,…", help="Numbers of clients, or auto.")] = None,
     workers: Annotated[
         str | None, typer.Option(metavar="N,…", help="Worker slots of each middleware; several make a factor.")
     ] = None,

@@ -12,6 +12,7 @@ import typer
 from knee.errors import SpecError
 from knee.spec import reference
 from knee.spec.draft import KINDS, draft
+from knee.spec.tables import AUTO
 from knee.storage import writing
 
 _CLIENTS, _WORKERS, _SECONDS = "8,16,32,64,128", "2", "10"
@@ -36,9 +37,12 @@ def write_experiment(
     chosen = KINDS[kind]
     if workers is not None and not chosen.has_middleware:
         raise SpecError(f"--workers: kind {kind} has no middleware; leave it out")
-    counts = _whole("--clients", clients, "Numbers of clients", _CLIENTS)
-    slots = _whole("--workers", workers, "Workers of each middleware", _WORKERS) if chosen.has_middleware else []
-    length, *others = _whole("--seconds", seconds, "Seconds of each measurement", _SECONDS)
+    clients = _asked(clients, f"Numbers of clients, or {AUTO}", _CLIENTS)
+    counts = None if clients == AUTO else _whole("--clients", clients, _CLIENTS)
+    slots: Sequence[int] = []
+    if chosen.has_middleware:
+        slots = _whole("--workers", _asked(workers, "Workers of each middleware", _WORKERS), _WORKERS)
+    length, *others = _whole("--seconds", _asked(seconds, "Seconds of each measurement", _SECONDS), _SECONDS)
     if others:
         raise SpecError("--seconds: expected one number")
     text = draft(file.stem, chosen, counts, slots, length)
@@ -61,14 +65,19 @@ def print_schema(*, as_markdown: bool, of_answers: bool) -> None:
     print(json.dumps(schema, indent=2, ensure_ascii=False))
 
 
-def _whole(flag: str, given: str | None, question: str, usual: str) -> Sequence[int]:
-    """The whole numbers of a flag, or of the answer to a question."""
-    if given is None:
-        given = str(typer.prompt(question, default=usual)) if _is_terminal() else usual
+def _whole(flag: str, given: str, usual: str) -> Sequence[int]:
+    """The whole numbers of a text."""
     try:
         return [int(part) for part in given.split(",")]
     except ValueError:
         raise SpecError(f"{flag} {given}: expected whole numbers, such as {usual}") from None
+
+
+def _asked(given: str | None, question: str, usual: str) -> str:
+    """The text of a flag, or the answer to a question."""
+    if given is not None:
+        return given
+    return str(typer.prompt(question, default=usual)) if _is_terminal() else usual
 
 
 def _is_terminal() -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from knee.errors import SpecError
 from knee.spec import reference
 from knee.spec.reader import parse
+from knee.spec.tables import AUTO, CLIENTS
 
 _COLUMN, _WIDTH = 24, 120
 """Column of the comments, and the width from which a comment ends at its first semicolon."""
@@ -87,13 +88,14 @@ _EXAMPLES = {
 """Values of keys without a default, for lines of comment."""
 
 
-def draft(name: str, kind: Kind, clients: Sequence[int], workers: Sequence[int], seconds: int) -> str:
-    """The text of an experiment over the numbers of clients, and over the workers if there are several.
+def draft(name: str, kind: Kind, clients: Sequence[int] | None, workers: Sequence[int], seconds: int) -> str:
+    """The text of an experiment over the numbers of clients, and over the workers if there are several. Short runs
+    choose the numbers of clients if there are none.
 
     Raises SpecError, with a line for each wrong value.
     """
     middleware = {**kind.tables.get("system.middleware", {})}
-    factors: dict[str, Any] = {"load.clients": [*clients]}
+    factors: dict[str, Any] = {CLIENTS: AUTO if clients is None else [*clients]}
     if kind.has_middleware and len(workers) == 1:
         middleware["workers"] = workers[0]
     elif kind.has_middleware:
