@@ -15,6 +15,7 @@ from knee.data.csv import parse
 from knee.data.observations import observations
 from knee.data.utilization import cpu_shares, utilizations
 from knee.laws import laws_of_run, sentences
+from knee.stats.intervals import client_count
 from knee.verdict import Findings, analyse, render_text, words
 from knee.verdict.analyse import VERDICTS_MAX
 from knee.verdict.bottleneck import Bottleneck, find_bottleneck_at_rate
@@ -254,6 +255,16 @@ def test_growth_that_noise_cannot_exclude_is_unclear() -> None:
         "Cannot tell whether throughput still rises at 12 clients: with more clients, it may rise by up to"
         in words.knee(unclear)
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "place"), [(5, 7, ", between the measured 4 and 8 clients."), (3, 7, "."), (5, 9, ".")]
+)
+def test_neighbours_of_the_knee_are_named_only_around_its_interval(low: float, high: float, place: str) -> None:
+    found = find_knee(curve((2, 100), (4, 200), (8, 300), (16, 300)))
+    assert found.between == (4, 8) and found.clients is not None
+    narrow = replace(found, status="found", obstacle=None, clients=replace(found.clients, low=low, high=high))
+    assert words.knee(narrow).startswith(f"The knee is at {client_count(found.clients.estimate)} clients{place}")
 
 
 def test_waiting_at_the_lightest_load_lowers_the_interval() -> None:

@@ -34,13 +34,15 @@ def knee(found: Knee) -> str:
         )
     low, high = found.between
     if low is None:
-        place = f"at or below {counted(high or 0, 'client')}, the smallest number measured"
+        place = f", at or below {counted(high or 0, 'client')}, the smallest number measured"
     elif high is None:
-        place = f"above {low} clients, the largest number measured"
+        place = f", above {low} clients, the largest number measured"
+    elif (found.clients.low or low) < low or (found.clients.high or high) > high:
+        place = ""
     else:
-        place = f"between the measured {low} and {high} clients"
+        place = f", between the measured {low} and {high} clients"
     interval = "" if found.clients.low is None else f" {found.clients.level:.0%} interval: {_ends(found)}."
-    return f"The knee is at {estimate} clients, {place}.{interval}"
+    return f"The knee is at {estimate} clients{place}.{interval}"
 
 
 def knee_lines(verdict: Verdict) -> list[str]:
