@@ -108,6 +108,8 @@ def test_sentence_has_the_gain_of_more_and_of_twice(limits: Limits) -> None:
     gain = 10 * limits.limits[0].elasticity.estimate
     assert said.startswith(f"At 256 clients, adding 10% to the {CORES} raises throughput by {gain:.1f}% (")
     assert f"Doubling the {CORES} gives " in said
+    crowded = words.bottleneck_lines(found(busy(HOST, 0.9), others=0.2), limits)[1]
+    assert crowded.startswith(said.split(" Doubling")[0]) and "Doubling" not in crowded
 
 
 def test_doubled_resource_raises_the_throughput_by_its_elasticity() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from knee.data.utilization import SATURATED
+from knee.data.utilization import OUTSIDERS_MAX, SATURATED
 from knee.fit.layered import LIMITS, Limit
 from knee.laws import Demand
 from knee.stats.intervals import counted, number, quantity
@@ -20,7 +20,7 @@ _OWNERS = {
     "middleware": "middlewares",
     "store": "stores",
     "links": "emulated links",
-    "knee": "the lab itself",
+    "knee": "Knee",
     "others": "other programs",
 }
 
@@ -79,12 +79,15 @@ def evidence(found: Bottleneck) -> list[str]:
 
 def bottleneck_lines(found: Bottleneck, limits: Limits | None = None) -> list[str]:
     """The bottleneck, its evidence and its confidence."""
-    gains = [] if limits is None else [limits_sentence(limits)]
+    gains = [] if limits is None else [limits_sentence(limits, found.cpu_shares.get("others", 0.0))]
     return [bottleneck(found), *gains, *evidence(found), confidence(found)]
 
 
-def limits_sentence(found: Limits) -> str:
-    """How much more of the first resource raises throughput, and which resource limits throughput after that."""
+def limits_sentence(found: Limits, others: float) -> str:
+    """How much more of the first resource raises throughput, and which resource limits throughput after that.
+
+    The model ignores other programs, so a large share `others` of the CPU leaves the doubled resource out.
+    """
     first, twice = found.limits[0], found.twice
     gain, more = first.elasticity, twice.throughput
     low, high = (10 * (end if end is not None else gain.estimate) for end in (gain.low, gain.high))
@@ -97,10 +100,13 @@ def limits_sentence(found: Limits) -> str:
         f" Adding 10% to the {limit.resource} raises it by {10 * limit.elasticity.estimate:.1f}%."
         for limit in found.also
     )
+    doubled = (
+        f" Doubling the {first.resource} gives {number(more.estimate)} requests/s ({number(more.low or 0)} to "
+        f"{number(more.high or 0)}). Then {after} limit the throughput."
+    )
     return (
         f"At {load}, adding 10% to the {first.resource} raises throughput by {10 * gain.estimate:.1f}% "
-        f"({low:.1f}% to {high:.1f}%).{also} Doubling the {first.resource} gives {number(more.estimate)} requests/s "
-        f"({number(more.low or 0)} to {number(more.high or 0)}). Then {after} limit the throughput.{knee} "
+        f"({low:.1f}% to {high:.1f}%).{also}{doubled if others <= OUTSIDERS_MAX else ''}{knee} "
         "Source: the layered model of slots, threads and processors."
     )
 
