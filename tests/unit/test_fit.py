@@ -306,7 +306,7 @@ def test_labels_of_think_times_are_short_and_name_no_unknown_slots() -> None:
 def test_parameter_below_a_nanosecond_is_zero() -> None:
     """The search cannot reach zero: its parameters are logarithms."""
     rows = table(ClosedNetwork(slots=False), (1e-12, 0.4)).with_columns(think_ms=pl.lit(2.0))
-    assert "are: delay outside the queues 0 ms; service time" in parameter_sentence(fitted(rows))
+    assert "intervals: delay outside the queues 0 ms; service time" in parameter_sentence(fitted(rows))
 
 
 def test_scattered_think_times_are_one() -> None:

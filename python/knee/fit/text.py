@@ -322,8 +322,8 @@ def selection_sentence(selection: Selection) -> str:
     passed = selection.passed_over
     if passed is not None:
         head += (
-            f" The {passed.model.name} is off by {passed.score:.0%}. Knee rejects it: it predicts that throughput "
-            "falls, and no measurement shows a fall."
+            f" The {passed.model.name} is closer (error {passed.score:.1%} instead of {chosen.score:.1%}), but it "
+            "predicts a fall of throughput, and the measurements prove none."
         )
     return (
         f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
@@ -335,7 +335,7 @@ def selection_sentence(selection: Selection) -> str:
 def parameter_sentence(system: FittedSystem) -> str:
     """The chosen model's parameters with their intervals."""
     parameters = "; ".join(_parameter(name, value) for name, value in system.parameters.items())
-    return f"The model's parameters, with {100 * system.level:g}% intervals, are: {parameters}."
+    return f"The model's parameters, with {100 * system.level:g}% intervals: {parameters}."
 
 
 def stage_lines(system: FittedSystem) -> list[str]:
@@ -383,7 +383,7 @@ def _beyond(system: FittedSystem, forecast: Forecast) -> str:
     most = system.selection.curve.counts[-1]
     return (
         f"The intervals cover a new limit above {most:,.10g} clients, but no fall of throughput, because the "
-        "measurements show none. If throughput falls there, only the upper end of the throughput and the lower end of "
+        "measurements prove none. If throughput falls there, only the upper end of the throughput and the lower end of "
         "the response time hold: measure this load to exclude a fall."
     )
 

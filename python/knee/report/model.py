@@ -55,7 +55,7 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     said = (
         f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
         "further runs. The dashed part extrapolates. Its band covers constant throughput, and falling throughput only "
-        "if a measurement shows a fall."
+        "if the measurements prove a fall."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []
@@ -80,7 +80,7 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
         ]
         spec, is_cut = model_band(curve, measured, title, counts)
         place: Place = "open" if quantity == "throughput" or sheet.is_single else "more"
-        cut = " The axis follows the measurements and the model: it cuts wider bands and bars off." if is_cut else ""
+        cut = " The axis cuts off the widest bands and bars." if is_cut else ""
         figures.append(sheet.figure(f"model-{quantity}", spec, said + whose + cut, place=place))
     return figures
 
@@ -239,6 +239,13 @@ def _trials(system: FittedSystem) -> str:
         )
         for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
     ]
-    header = ("model", "parameters", "error of the fit", "of hidden counts", "of the largest count", "chosen")
+    header = (
+        "model",
+        "parameters",
+        "error of the fit",
+        "error at hidden client counts",
+        "error at the largest count",
+        "chosen",
+    )
     name = f", {system.label}" if system.label else ""
     return folded(f"The models that were tried{name}", table(header, rows))
