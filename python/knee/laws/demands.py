@@ -89,6 +89,12 @@ class DemandReport:
         """The levels of the configuration; empty if only the clients varied."""
         return label_of(self.factors)
 
+    @property
+    def ranked(self) -> str:
+        """The kind of station that saturates first: physical, if a software station has less capacity."""
+        first = self.bottleneck
+        return "physical station" if first and not first.software and first != self.demands[0] else "station"
+
 
 def service_demands(
     observations: pl.DataFrame,

@@ -139,7 +139,7 @@ def _bound_table(report: DemandReport) -> str:
         for check in report.bounds
     ]
     label = f"{report.label}: throughput" if report.label else "Throughput"
-    return f"{label} between its bounds, with {report.light_source} as R without waiting\n{_table(header, rows)}"
+    return f"{label} between its bounds. R without waiting: {report.light_source}\n{_table(header, rows)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> str:

@@ -12,7 +12,7 @@ from knee.laws.findings import LawReport
 from knee.laws.flow import CONSERVATION_TOLERANCE, ConservationCheck
 from knee.laws.interactive import InteractiveCheck
 from knee.laws.pooled import STAGES, PooledCheck
-from knee.laws.residual import VISIBLE_MAX, Comparison
+from knee.laws.residual import VISIBLE_MAX
 from knee.laws.stations import StationCheck
 from knee.stats.intervals import Interval, clients_about, counted, listed, number, quantity
 
@@ -61,7 +61,8 @@ def _finding(
         together = " Averaged over all points, it holds." * all(check.verdict == "holds" for check in pooled)
         cause, remedy = _why_unsure(unsure)
         return (
-            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause}. {worst}{remedy}"
+            f"Cannot tell whether {law} holds within {allowed} {at(unsure)}: {cause}."
+            f"{f' {worst}' if worst else ''}{remedy}"
             f"{together if {check.point for check in unsure} < {check.point for check in checks} else ''}{visible}"
         )
     if any(check.verdict == "cannot tell" for check in pooled):
@@ -89,7 +90,7 @@ def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str,
     """The largest of three causes (too little to count, scatter of repetitions, or rounding), and a remedy."""
     if all(isinstance(check, StationCheck) and check.is_below_resolution for check in checks):
         return (
-            f"the measured number is so small that rounding of counts could hide even a violation of {VISIBLE_MAX:.0%}",
+            f"the counts there are so small that rounding could hide a violation of {VISIBLE_MAX:.0%}",
             " Measure with more load.",
         )
     comparisons = [
@@ -156,11 +157,10 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
 def _of_middlewares(report: LawReport) -> list[str]:
     """How far the middlewares' response times could be wrong without contradicting their stages and the clients."""
     return [
-        "The check cannot detect "
-        + ("any error" if math.isinf(check.visible) else f"errors up to {check.visible:.1%}")
-        + " in the middlewares' response times"
-        + (": no stage was measured." if math.isinf(check.visible) else ".")
-        + " Neither the stages' times nor the clients' times would contradict such errors."
+        "Errors of any size in the middlewares' response times would stay hidden: no stage was measured."
+        if math.isinf(check.visible)
+        else f"Errors up to {check.visible:.1%} in the middlewares' response times would contradict neither the "
+        "clients' nor the stages' times."
         for check in report.pooled
         if check.law == STAGES
     ]
@@ -251,18 +251,20 @@ def _stations(report: LawReport) -> list[str]:
                 law,
                 checks,
                 lambda some: f"at {', '.join(dict.fromkeys(c.station for c in some))}, at {_places(report, some)}",
-                _largest(check.comparison for check in doubtful),
+                _largest(doubtful),
                 f"at {where}, at {counted(points, 'point')}",
             )
         )
     return found
 
 
-def _largest(comparisons: Iterable[Comparison]) -> str:
-    """The largest residual, or the predicted value if zero was measured."""
-    known = list(comparisons)
+def _largest(checks: Sequence[StationCheck]) -> str:
+    """The largest residual, or the predicted value if zero was measured; empty if rounding hides the residuals."""
+    known = [check.comparison for check in checks]
     if zero := [comparison for comparison in known if not math.isfinite(comparison.residual.estimate)]:
         return f"The measured value is 0, but the law predicts {number(max(one.predicted.estimate for one in zero))}."
+    if all(check.is_below_resolution and check.verdict == "cannot tell" for check in checks):
+        return ""
     return f"The largest deviation is {max(abs(comparison.residual.estimate) for comparison in known):.1%}."
 
 
@@ -324,14 +326,14 @@ def bottleneck_sentence(report: DemandReport) -> str:
     else:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
         text = (
-            f"By service demand, the first station to saturate is {station.station}{doubt}. A request needs "
+            f"By service demand, the first {report.ranked} to saturate is {station.station}{doubt}. A request needs "
             f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} at most "
             f"{_rate(station.capacity)}."
         )
     if report.saturation is not None:
-        at, too = ("at or below", " So N* may be too high.") if report.light_waits else ("at", "")
+        at = "at or below" if report.light_waits else "at"
         text += f" Saturation begins {at} N* = {clients_about(report.saturation)}."
-        text += f" Knee computes N* from {report.light_source}.{too}"
+        text += f" Knee computes N* from {report.light_source}."
     return text
 
 

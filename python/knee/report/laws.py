@@ -156,15 +156,11 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
     )
     notes = []
     if any(check.view == "middleware" for check in closed):
-        notes.append(
-            "In the middleware's view, a client's think time includes the round trip between client and middleware, "
-            "which is the difference of their response times."
-        )
+        notes.append("In the middleware's view, think time includes the difference between both response times.")
     if not all(check.judges_response for check in closed):
         notes.append(
-            "Knee does not apply the law to the response time of a single request type. It also skips a middleware's "
-            "response time below a tenth of the cycle. For both, the law would subtract two long times, so small "
-            "errors would dominate."
+            "The law does not judge the response time of a request type, nor a middleware's response time below a "
+            "tenth of response time plus think time. Both are small differences of long times."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
@@ -199,14 +195,14 @@ def _demand_table(laws: LawReport) -> str:
             demand.servers,
             None if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
             demand.capacity,
-            "yes" if demand == report.bottleneck else "",
+            f"first {report.ranked}" if demand == report.bottleneck else "",
         )
         for report in laws.demands
         for demand in report.demands
     ]
     header = (
         *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
-        *("capacity (requests/s)", "saturates first"),
+        *("capacity (requests/s)", "saturates"),
     )
     note = "D = V · S is the time that a request needs at a station over all visits. Capacity is servers / D."
     return _numbers("Service demands of every station", header, rows, note=note)
@@ -236,7 +232,7 @@ def _bound_table(laws: LawReport) -> str:
         "Throughput between its bounds",
         header,
         rows,
-        note=f"The bounds use {sources} as R without waiting." if rows else "",
+        note=f"R without waiting: {sources}." if rows else "",
     )
 
 
