@@ -95,10 +95,10 @@ def test_stations_stand_at_the_top_with_the_bottleneck_marked() -> None:
 
 
 def test_terms_are_explained_once_in_a_section() -> None:
-    section = '<p title="knee">A knee and Knee\'s knee, by Little&#x27;s law.</p><svg><text>knee</text></svg>'
+    section = '<p title="knee">“knee” is no knee. A knee and Knee\'s, by Little&#x27;s law.</p><svg>knee</svg>'
     marked = explained(section)
     assert marked.count("<abbr") == 2
-    assert f'<p title="knee">A <abbr title="{TERMS["knee"]}">knee</abbr> and Knee\'s knee' in marked
+    assert f'<p title="knee">“knee” is no <abbr title="{TERMS["knee"]}">knee</abbr>. A knee and Knee\'s' in marked
     assert unmarked(marked) == section
 
 

@@ -7,20 +7,20 @@ from html import escape
 
 TERMS = {
     "knee": "The number of clients from which on throughput hardly grows, while every further client waits longer.",
-    "bottleneck": "The resource that limits throughput: more of it raises throughput, more of the others does not.",
+    "bottleneck": "A resource that limits throughput: more of it raises throughput.",
     "throughput": "Requests that the system answers in a second.",
     "response time": "Time from sending a request to its answer.",
     "think time": "Time that a client waits after an answer before it sends the next request.",
     "utilisation": "Share of the time in which a resource is busy.",
     "service demand": "Time that a request needs at a station, over all its visits, without waiting.",
     "queueing time": "Time that a request waits for a worker slot.",
-    "service time": "Time that a worker slot needs for a request.",
+    "service time": "Time that a server, such as a worker slot, needs for a request.",
     "worker slot": "A place for a request that a middleware handles; further requests wait.",
     "closed loop": "Each client sends its next request only after the answer to the last one.",
     "open loop": "Requests arrive at a rate that does not depend on the answers.",
     "arrival rate": "Requests that clients send in a second.",
     "repetition": "A further measurement of the same point.",
-    "interval": "Range that holds the true value in 95 of 100 such experiments, unless another share is named.",
+    "interval": "Range that holds the true value in 95 of 100 such experiments, or another named share.",
     "interactive law": "X = N / (R + Z): throughput is clients divided by response time plus think time.",
     "Little's law": "The mean number of requests at a station is their throughput times their mean time there.",
     "utilisation law": "The utilisation of a station is its throughput times its service time, per server.",
@@ -39,7 +39,7 @@ TERMS = {
 
 _SKIPPED = re.compile(r"<(svg|summary|pre|h2|h3|button)\b.*?</\1>|<[^>]+>", re.DOTALL)
 _TERM = re.compile(
-    rf"\b({'|'.join(sorted(map(re.escape, map(escape, TERMS)), key=len, reverse=True))})s?\b", re.IGNORECASE
+    rf"(?<!“)\b({'|'.join(sorted(map(re.escape, map(escape, TERMS)), key=len, reverse=True))})s?\b", re.IGNORECASE
 )
 _MEANINGS = {escape(term).lower(): meaning for term, meaning in TERMS.items()}
 

@@ -50,14 +50,14 @@ def _of_part(sheet: Sheet) -> str:
         figures += sheet.figure(
             "cpu-shares",
             cpu_bars(records(owners), sheet.axis, sheet.naming.labels),
-            "CPU time by owner, as a share of all cores. “knee” is the lab itself; “others” are "
-            "programs outside the experiment.",
+            "CPU time by owner, as a share of all cores. “knee” is this program; “others” are programs outside the "
+            "experiment.",
         )
     return f'<div class="grid">{figures}</div>' + _candidates(sheet) + _components(sheet) + _per_point(sheet)
 
 
 def _candidates(sheet: Sheet) -> str:
-    """Utilisation at the largest client count, and at the knee of the configurations with a knee below it."""
+    """Utilisation at the largest client count, and at the knee if it lies below that count."""
     over = len(sheet.naming.counts) > 1 and not sheet.naming.open_loop
     verdicts = sheet.naming.verdicts
     kneed = [one for one in verdicts if one.bottleneck.at_knee_clients not in (None, one.bottleneck.to_clients)]
@@ -84,9 +84,9 @@ def _components(sheet: Sheet) -> str:
         "configuration",
         "part of the response time",
         "clients",
-        "ms there",
+        "ms at these clients",
         "most clients",
-        "ms there",
+        "ms at most clients",
         "growth (ms)",
     )
     rows: list[tuple[Cell, ...]] = [
